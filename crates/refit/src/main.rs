@@ -1,0 +1,2 @@
+//! The refit command.
+fn main() {}
