@@ -1,1 +1,28 @@
-//! The `#[interface]` macro.
+//! The `#[interface]` macro of `refit-objects`.
+//!
+//! From `#[interface(name = "fcm", state = CacheState)] trait FileCache { … }` it makes, beside the trait itself:
+//!
+//! - `FileCacheRef`: the reference, `Copy`, eight bytes, with the trait's methods;
+//! - `FileCacheInterface`: the interface as a type, with `rep(value)` that puts a value under its vtable;
+//! - `FileCacheVtable`: one `repr(C)` table of function pointers in the order of the trait, filled once per
+//!   implementation, once for the default object and once for the mediator.
+//!
+//! Methods take `&self` and any arguments; they have no type parameters and return nothing that borrows. New methods
+//! go to the end, and `version` is raised with them.
+
+#![forbid(unsafe_code)]
+
+mod expand;
+mod parse;
+
+use proc_macro::TokenStream;
+
+/// Makes a trait the interface of clustered objects. See the crate's documentation.
+#[proc_macro_attribute]
+pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let arguments = syn::parse_macro_input!(arguments as parse::Arguments);
+    let item = syn::parse_macro_input!(item as syn::ItemTrait);
+    parse::Interface::new(arguments, item)
+        .map_or_else(|error| error.to_compile_error(), |interface| expand::expand(&interface))
+        .into()
+}

@@ -1,1 +1,115 @@
-//! To be written.
+//! Clustered objects that can be swapped while they are called.
+//!
+//! ```
+//! use refit_objects::{Implementations, Interface, OwnedRep, Root, SwapOptions, TransferError, create, interface};
+//! use std::sync::{Arc, Mutex};
+//!
+//! #[interface(name = "counter", state = u64)]
+//! pub trait Counter {
+//!     fn add(&self, n: u64) -> u64;
+//! }
+//!
+//! struct Locked(Arc<Mutex<u64>>); // a rep
+//! impl Counter for Locked {
+//!     fn add(&self, n: u64) -> u64 {
+//!         let mut count = self.0.lock().unwrap();
+//!         *count += n;
+//!         *count
+//!     }
+//! }
+//!
+//! struct LockedRoot(Arc<Mutex<u64>>); // its root: makes reps, moves state
+//! impl Root<CounterInterface> for LockedRoot {
+//!     fn implementation(&self) -> &str { "locked" }
+//!     fn make_rep(&self, _processor: usize) -> OwnedRep<CounterInterface> {
+//!         CounterInterface::rep(Locked(Arc::clone(&self.0)))
+//!     }
+//!     fn export(&self) -> Result<u64, TransferError> { Ok(*self.0.lock().unwrap()) }
+//!     fn import(&self, state: u64) -> Result<(), TransferError> { *self.0.lock().unwrap() = state; Ok(()) }
+//! }
+//!
+//! struct All;
+//! impl Implementations<CounterInterface> for All {
+//!     fn names(&self) -> Vec<&'static str> { vec!["locked"] }
+//!     fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
+//!         (name == "locked").then(|| Box::new(LockedRoot(Arc::default())) as _)
+//!     }
+//! }
+//!
+//! let counter: CounterRef = create("example", All.root("locked").unwrap(), Arc::new(All));
+//! assert_eq!(counter.add(3), 3);
+//! let report = refit_objects::swap_named(counter.id(), "locked", 1, &SwapOptions::default());
+//! assert!(report.committed());
+//! assert_eq!(counter.add(4), 7); // nothing was lost
+//! # refit_objects::destroy(counter.id());
+//! ```
+//!
+//! Does: translate references per processor, make reps on demand, account for requests, swap with state transfer,
+//! roll back. Does not (yet): interpose wrappers, negotiate protocols, upgrade classes, load code.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `request`, `generation` | who is inside, and when everybody who was has left |
+//! | `table`, `rep` | from a reference to the rep of this processor |
+//! | `object`, `registry`, `retire` | life and death of objects, miss handling |
+//! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
+
+mod generation;
+mod mediation;
+mod sync;
+
+#[cfg(not(loom))]
+mod interface;
+#[cfg(not(loom))]
+mod mediator;
+#[cfg(not(loom))]
+mod name;
+#[cfg(not(loom))]
+mod object;
+#[cfg(not(loom))]
+mod registry;
+#[cfg(not(loom))]
+mod rep;
+#[cfg(not(loom))]
+mod request;
+#[cfg(not(loom))]
+mod retire;
+#[cfg(not(loom))]
+mod swap;
+#[cfg(not(loom))]
+mod table;
+
+#[cfg(not(loom))]
+pub use self::{
+    interface::{Implementations, Interface, Root, TransferError},
+    name::Name,
+    object::{ObjectId, ObjectInfo, create, destroy, object, objects},
+    rep::OwnedRep,
+    request::{RequestToken, request},
+    retire::settle,
+    swap::{Hook, SwapOptions, swap, swap_named},
+};
+#[cfg(not(loom))]
+pub use refit_objects_macros::interface;
+
+/// What the code that `#[interface]` generates is made of. Not for others.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod rt {
+    pub use crate::mediator::{Mediated, mediate};
+    pub use crate::object::miss;
+    pub use crate::rep::{
+        InterfaceInfo, MethodInfo, Rep, RepHeader, VT_MAGIC, VtHeader, VtPtr, drop_rep, keep_rep,
+    };
+    pub use crate::request::Call;
+
+    /// Functions of an interface's vtable start after the head.
+    ///
+    /// # Safety
+    /// The rep must be live, and its vtable one of the interface whose vtable type is `V`.
+    #[inline(always)]
+    pub unsafe fn vtable<V: 'static>(rep: *const RepHeader) -> &'static V {
+        // SAFETY: the caller's promise.
+        unsafe { (*rep).vtable.of::<V>() }
+    }
+}

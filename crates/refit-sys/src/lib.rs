@@ -1,1 +1,8 @@
-//! To be written.
+//! Raw Linux for refit: thin, documented wrappers, each with a safe face.
+//!
+//! Does: tell the processor a thread runs on ([`processor`]), make one thread's plain stores visible to another
+//! that asks ([`barrier`]). Does not: any policy; no module here knows what an object or a file is.
+
+pub mod barrier;
+pub mod processor;
+pub mod thread;

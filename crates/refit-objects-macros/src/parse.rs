@@ -1,0 +1,116 @@
+//! Reads the attribute and the trait, and says what cannot be an interface.
+
+use quote::ToTokens;
+use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
+use syn::{
+    Error, FnArg, Ident, ItemTrait, LitInt, LitStr, Pat, ReturnType, Token, TraitItem, Type,
+};
+
+/// `name = "…", state = Type, version = N`.
+pub(crate) struct Arguments {
+    pub(crate) name: LitStr,
+    pub(crate) state: Type,
+    pub(crate) version: u32,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let (mut name, mut state, mut version) = (None, None, 1);
+        while !input.is_empty() {
+            let key: Ident = input.parse()?;
+            input.parse::<Token![=]>()?;
+            match key.to_string().as_str() {
+                "name" => name = Some(input.parse()?),
+                "state" => state = Some(input.parse()?),
+                "version" => version = input.parse::<LitInt>()?.base10_parse()?,
+                _ => return Err(Error::new(key.span(), "expected `name`, `state` or `version`")),
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        let missing = |what| Error::new(input.span(), format!("`{what}` is missing"));
+        Ok(Arguments {
+            name: name.ok_or_else(|| missing("name = \"…\""))?,
+            state: state.ok_or_else(|| missing("state = Type"))?,
+            version,
+        })
+    }
+}
+
+/// One method of the interface.
+pub(crate) struct Method {
+    pub(crate) name: Ident,
+    pub(crate) docs: Vec<syn::Attribute>,
+    pub(crate) arguments: Vec<(Ident, Type)>,
+    pub(crate) output: ReturnType,
+    /// FNV-1a of its signature.
+    pub(crate) hash: u64,
+}
+
+/// A trait that can be an interface.
+pub(crate) struct Interface {
+    pub(crate) arguments: Arguments,
+    pub(crate) item: ItemTrait,
+    pub(crate) methods: Vec<Method>,
+}
+
+impl Interface {
+    pub(crate) fn new(arguments: Arguments, item: ItemTrait) -> syn::Result<Self> {
+        if !item.generics.params.is_empty() {
+            let what = "an interface has no type parameters: every object of it has one vtable";
+            return Err(Error::new(item.generics.span(), what));
+        }
+        let methods = item.items.iter().map(Method::new).collect::<syn::Result<_>>()?;
+        Ok(Interface { arguments, item, methods })
+    }
+}
+
+impl Method {
+    fn new(item: &TraitItem) -> syn::Result<Self> {
+        let TraitItem::Fn(method) = item else {
+            return Err(Error::new(item.span(), "an interface has methods only"));
+        };
+        let signature = &method.sig;
+        if signature.generics.type_params().next().is_some() || signature.asyncness.is_some() {
+            let what = "a method of an interface is neither generic nor async: it has one entry in the vtable";
+            return Err(Error::new(signature.span(), what));
+        }
+        let mut inputs = signature.inputs.iter();
+        match inputs.next() {
+            Some(FnArg::Receiver(this))
+                if this.reference.is_some() && this.mutability.is_none() => {}
+            _ => {
+                let what =
+                    "a method of an interface takes `&self`: many processors call it at once";
+                return Err(Error::new(signature.span(), what));
+            }
+        }
+        let arguments = inputs.map(argument).collect::<syn::Result<_>>()?;
+        Ok(Method {
+            name: signature.ident.clone(),
+            docs: method.attrs.iter().filter(|a| a.path().is_ident("doc")).cloned().collect(),
+            arguments,
+            output: signature.output.clone(),
+            hash: fnv1a(&signature.to_token_stream().to_string()),
+        })
+    }
+}
+
+fn argument(input: &FnArg) -> syn::Result<(Ident, Type)> {
+    match input {
+        FnArg::Typed(typed) => match &*typed.pat {
+            Pat::Ident(name) => Ok((name.ident.clone(), (*typed.ty).clone())),
+            other => Err(Error::new(other.span(), "expected a plain name")),
+        },
+        FnArg::Receiver(this) => Err(Error::new(this.span(), "expected an argument")),
+    }
+}
+
+/// FNV-1a, 64 bits: stable across compilers, which the hasher of the standard library is not.
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,267 @@
+//! Generations of requests: how the system knows that everything begun before now has ended.
+//!
+//! # Idea
+//!
+//! A *request* is what K42 calls the life of a PPC thread (Hui 2000, §3.3.3): the time in which a thread may hold
+//! pointers that it found in the translation table. K42 counts the requests of two generations per processor. Here
+//! every thread has a word of its own that holds the generation in which its present request began, 0 between
+//! requests. Words instead of counters cost no shared cache line, and they name who is in the way.
+//!
+//! # Enter and leave
+//!
+//! `enter` stores the current generation into the thread's word, then passes a light barrier; only then may the
+//! thread look into the table. `leave` stores 0 with release. Both are plain stores on x86. Nested calls only count.
+//!
+//! # Advance
+//!
+//! Whoever changed the table calls `advance`: a heavy barrier, then the generation is incremented to `g`. The change
+//! is past for everyone once `passed(g)`: every word is 0 or at least `g`.
+//!
+//! # Why this holds
+//!
+//! Let S be the store into the table before `advance`, and let thread T load the table's old value L. T stored its
+//! word W before L, with a light barrier between. The heavy barrier makes T execute a full fence at some point F.
+//! If L came after F it would see S; so L, and with it W, came before F, and W is visible to the loads in `passed`.
+//! W's value was read before F and the increment came after it, so W < g. Hence `passed(g)` is false until T stored 0
+//! (or a later generation): the acquire load there pairs with the release store in `leave`, so that everything T did
+//! within its request happens before the return of `passed(g)`.
+//! A thread that read the generation long ago and enters late may show a word < g although it sees the new table:
+//! then `passed` waits a little too long, which is harmless.
+//! Progress: a request that begins after `advance` has W ≥ g unless it read the generation before; each thread can do
+//! that once, so `passed(g)` waits for at most one request of each thread after the present one.
+
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock};
+
+/// What a thread tells about the request it is in. Only the owner stores `word`, `nest` and `call`.
+#[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
+#[derive(Debug)]
+pub(crate) struct ThreadRecord {
+    /// Generation in which the present request began; 0 between requests.
+    word: AtomicU64,
+    /// The call that was begun last, as [`pack_call`] packs it. Only for reports.
+    call: AtomicU64,
+    /// Depth of calls within the request.
+    nest: AtomicU32,
+    /// Linux id of the owner; 0 while nobody owns the record.
+    tid: AtomicU32,
+}
+
+/// A thread that is in a request of an earlier generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Straggler {
+    pub(crate) tid: u32,
+    /// Index of the object it called last.
+    pub(crate) object: u32,
+    /// Number of the method.
+    pub(crate) method: u16,
+}
+
+/// The generation counter and the words of all threads.
+#[derive(Debug)]
+pub(crate) struct Generations {
+    current: AtomicU64,
+    records: Mutex<Vec<Record>>,
+}
+
+/// Records are never freed, only handed to the next thread, so that a reader of the list needs no protection.
+#[cfg(not(loom))]
+pub(crate) type Record = &'static ThreadRecord;
+#[cfg(loom)]
+pub(crate) type Record = loom::sync::Arc<ThreadRecord>;
+
+#[cfg(not(loom))]
+fn new_record() -> Record {
+    Box::leak(Box::new(ThreadRecord::idle()))
+}
+#[cfg(loom)]
+fn new_record() -> Record {
+    loom::sync::Arc::new(ThreadRecord::idle())
+}
+
+impl ThreadRecord {
+    fn idle() -> Self {
+        ThreadRecord {
+            word: AtomicU64::new(0),
+            call: AtomicU64::new(0),
+            nest: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+        }
+    }
+
+    /// Linux id of the owner.
+    pub(crate) fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Whether the owner is in a request.
+    #[inline]
+    pub(crate) fn inside(&self) -> bool {
+        self.nest.load(Ordering::Relaxed) != 0
+    }
+
+    /// Begins a request, or goes one deeper into the present one. Owner only.
+    #[inline(always)]
+    pub(crate) fn enter(&self, generations: &Generations) {
+        // Relaxed: only the owner stores `nest`.
+        let nest = self.nest.load(Ordering::Relaxed);
+        self.nest.store(nest + 1, Ordering::Relaxed);
+        if nest == 0 {
+            let now = generations.current.load(Ordering::Relaxed);
+            self.word.store(now, Ordering::Relaxed);
+            light(); // Pairs with `heavy` in `advance`: the word is seen, or the new table is.
+        }
+    }
+
+    /// Notes the call for reports. Owner only.
+    #[inline(always)]
+    pub(crate) fn note(&self, object: u32, method: u16) {
+        self.call.store(u64::from(object) | u64::from(method) << 32, Ordering::Relaxed);
+    }
+
+    /// Ends what `enter` began. Owner only.
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        let nest = self.nest.load(Ordering::Relaxed) - 1;
+        self.nest.store(nest, Ordering::Relaxed);
+        if nest == 0 {
+            self.word.store(0, Ordering::Release); // Pairs with the load in `stragglers`.
+        }
+    }
+
+    fn straggler(&self, generation: u64) -> Option<Straggler> {
+        // Acquire pairs with the release store in `leave`.
+        let word = self.word.load(Ordering::Acquire);
+        (word != 0 && word < generation).then(|| {
+            let call = self.call.load(Ordering::Relaxed);
+            Straggler {
+                tid: self.tid.load(Ordering::Relaxed),
+                object: call as u32,
+                method: (call >> 32) as u16,
+            }
+        })
+    }
+}
+
+impl Generations {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Generations { current: AtomicU64::new(1), records: Mutex::new(Vec::new()) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Generations { current: AtomicU64::new(1), records: Mutex::new(Vec::new()) }
+    }
+
+    /// A record for a thread that had none.
+    pub(crate) fn register(&self, tid: u32) -> Record {
+        let mut records = lock(&self.records);
+        let unused = records.iter().find(|r| r.tid.load(Ordering::Relaxed) == 0).cloned();
+        let record = unused.unwrap_or_else(|| {
+            let record = new_record();
+            records.push(Record::clone(&record));
+            record
+        });
+        record.tid.store(tid, Ordering::Relaxed);
+        record
+    }
+
+    /// The owner's thread ends; whatever it was in ends with it.
+    pub(crate) fn unregister(&self, record: &ThreadRecord) {
+        let _records = lock(&self.records);
+        record.nest.store(0, Ordering::Relaxed);
+        record.word.store(0, Ordering::Release);
+        record.tid.store(0, Ordering::Relaxed);
+    }
+
+    /// Begins a new generation. What was changed before this call is past for everyone once [`Self::passed`] says so
+    /// for the number that is returned.
+    pub(crate) fn advance(&self) -> u64 {
+        heavy(); // Pairs with `light` in `enter`.
+        self.current.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether every request that began before `generation` has ended.
+    pub(crate) fn passed(&self, generation: u64) -> bool {
+        lock(&self.records).iter().all(|r| r.straggler(generation).is_none())
+    }
+
+    /// Who is still in a request that began before `generation`.
+    pub(crate) fn stragglers(&self, generation: u64) -> Vec<Straggler> {
+        lock(&self.records).iter().filter_map(|r| r.straggler(generation)).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_holds_its_generation_and_no_later_one() {
+        let generations = Generations::new();
+        let record = generations.register(7);
+        record.enter(&generations);
+        record.note(3, 2);
+        let first = generations.advance();
+        assert!(!generations.passed(first));
+        let expected = Straggler { tid: 7, object: 3, method: 2 };
+        assert_eq!(generations.stragglers(first), [expected]);
+        record.enter(&generations); // nested: the same request
+        record.leave();
+        assert!(!generations.passed(first));
+        record.leave();
+        assert!(generations.passed(first));
+        record.enter(&generations);
+        assert!(generations.passed(first), "a request that began later is not waited for");
+        record.leave();
+    }
+
+    #[test]
+    fn the_record_of_a_thread_that_ended_is_used_again() {
+        let generations = Generations::new();
+        let record = generations.register(7);
+        record.enter(&generations);
+        generations.unregister(record);
+        assert!(generations.passed(generations.advance()));
+        assert!(std::ptr::eq(generations.register(8), record));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    /// A reader looks up the table within a request and uses what it found; the writer replaces the entry, waits for
+    /// the generation and then frees the old object. Nothing freed may be used.
+    #[test]
+    fn nothing_that_was_looked_up_is_freed_within_the_request() {
+        loom::model(|| {
+            let generations = Arc::new(Generations::new());
+            let table = Arc::new(AtomicUsize::new(0));
+            let freed = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let record = generations.register(1);
+
+            let reader = {
+                let (generations, table, freed) =
+                    (generations.clone(), table.clone(), freed.clone());
+                thread::spawn(move || {
+                    record.enter(&generations);
+                    let found = table.load(Ordering::Acquire);
+                    assert_eq!(freed[found].load(Ordering::Relaxed), 0, "used after it was freed");
+                    record.leave();
+                })
+            };
+
+            table.store(1, Ordering::Release);
+            let generation = generations.advance();
+            if generations.passed(generation) {
+                freed[0].store(1, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+            assert!(generations.passed(generation), "all requests have ended");
+        });
+    }
+}

@@ -1,0 +1,374 @@
+//! The phases of a swap as calls see them: forward, block, completed (Hui 2000, §4.3, §4.4.1).
+//!
+//! # Idea
+//!
+//! While an object is switched, every call to it passes `enter` and, if it was admitted to the old implementation,
+//! `leave`. There is one [`Ledger`] per processor, with a lock of its own, so that callers on different processors
+//! do not meet; a call may leave on another processor than it entered, so it remembers its ledger.
+//!
+//! | phase | a new call | a call of a thread that is inside already |
+//! |---|---|---|
+//! | forward | old implementation, tracked | old implementation, tracked |
+//! | block | waits for the outcome, then goes where it says | old implementation, tracked |
+//! | completed | where the outcome says, not tracked | the same |
+//!
+//! # Why this holds
+//!
+//! *Nobody is in the old implementation during the transfer.* The swapper turns to block only after a generation has
+//! passed since the mediator was installed, so every untracked call has ended. It turns each ledger to block under
+//! the ledger's lock; from then on only threads that are inside already are admitted there, and such a thread has an
+//! entry in some ledger until it leaves its outermost call. `drained` looks at the ledgers one after the other; could
+//! it miss a call that moves from an unseen ledger to a seen one? A re-entrant call adds an entry *while its outer
+//! call still has one*: let ledger i be the one with the outermost entry. If the scan saw ledger i empty, the outermost
+//! call had left (then all of that thread's inner calls had left before, and a new one is not admitted any more). If
+//! the scan did not see it empty, it failed. Ledgers that are made later start in the phase of the root, set before.
+//! With [`crate::RequestToken`] an outer call of one thread covers the calls of another; the argument is the same,
+//! since the outer call does not leave before the threads it passed its token to have returned.
+//!
+//! *A re-entrant call is never blocked*: it is admitted in every phase but the last, and the last begins when nobody
+//! is inside.
+//!
+//! *Every blocked call goes on*: blocked callers wait for `outcome` under its own lock; `complete` stores it and
+//! wakes all. *No wake-up of the swapper is lost*: `leave` takes the `wake` lock after its ledger's, and notifies;
+//! the swapper holds `wake` while it scans and until it sleeps.
+
+use crate::sync::{Condvar, Mutex, lock};
+#[cfg(not(loom))]
+use std::time::{Duration, Instant};
+
+/// Phase of a ledger, and of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Forward,
+    Block,
+    Completed,
+}
+
+/// Where calls go when the switch has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The new implementation took over.
+    New,
+    /// The old one carries on.
+    Old,
+}
+
+/// What `enter` decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Go to the old implementation; call `leave` with this ticket when it returns.
+    Tracked(u64),
+    /// Go to where the outcome says; do not call `leave`.
+    Pass(Outcome),
+}
+
+/// A call that is inside and known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tracked {
+    ticket: u64,
+    /// Linux id of the calling thread.
+    pub(crate) tid: u32,
+    /// Number of the method.
+    pub(crate) method: u16,
+    /// When it entered.
+    #[cfg(not(loom))]
+    pub(crate) since: Instant,
+}
+
+/// The calls that entered on one processor.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    state: Mutex<LedgerState>,
+}
+
+#[derive(Debug)]
+struct LedgerState {
+    phase: Phase,
+    tracked: Vec<Tracked>,
+    next_ticket: u64,
+    forwarded: u64,
+}
+
+/// What the calls of a switch have been through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) forwarded: u64,
+    pub(crate) blocked: u64,
+    pub(crate) longest_block_ns: u64,
+}
+
+/// The switch of one object as its calls see it.
+#[derive(Debug)]
+pub(crate) struct Mediation {
+    ledgers: Box<[Ledger]>,
+    outcome: Mutex<Gate>,
+    opened: Condvar,
+    wake: Mutex<()>,
+    left: Condvar,
+}
+
+#[derive(Debug)]
+struct Gate {
+    outcome: Option<Outcome>,
+    blocked: u64,
+    longest_block_ns: u64,
+}
+
+impl Mediation {
+    /// In the forward phase, with a ledger for every processor.
+    pub(crate) fn new(processors: usize) -> Self {
+        let ledger = || Ledger {
+            state: Mutex::new(LedgerState {
+                phase: Phase::Forward,
+                tracked: Vec::new(),
+                next_ticket: 0,
+                forwarded: 0,
+            }),
+        };
+        Mediation {
+            ledgers: (0..processors).map(|_| ledger()).collect(),
+            outcome: Mutex::new(Gate { outcome: None, blocked: 0, longest_block_ns: 0 }),
+            opened: Condvar::new(),
+            wake: Mutex::new(()),
+            left: Condvar::new(),
+        }
+    }
+
+    /// A call comes in on `processor`. `inside`: the calling thread is in a tracked call of this switch already.
+    pub(crate) fn enter(&self, processor: usize, inside: bool, tid: u32, method: u16) -> Admission {
+        let mut ledger = lock(&self.ledgers[processor].state);
+        match ledger.phase {
+            Phase::Forward => Admission::Tracked(ledger.track(tid, method)),
+            Phase::Block if inside => Admission::Tracked(ledger.track(tid, method)),
+            Phase::Block | Phase::Completed => {
+                drop(ledger);
+                Admission::Pass(self.wait_for_outcome())
+            }
+        }
+    }
+
+    /// A tracked call returns.
+    pub(crate) fn leave(&self, processor: usize, ticket: u64) {
+        let mut ledger = lock(&self.ledgers[processor].state);
+        ledger.tracked.retain(|t| t.ticket != ticket);
+        let may_be_last = ledger.phase == Phase::Block && ledger.tracked.is_empty();
+        drop(ledger);
+        if may_be_last {
+            // Taking the lock orders this after the swapper's scan or before its sleep.
+            drop(lock(&self.wake));
+            self.left.notify_all();
+        }
+    }
+
+    /// New calls wait from now on.
+    pub(crate) fn block(&self) {
+        for ledger in &self.ledgers {
+            lock(&ledger.state).phase = Phase::Block;
+        }
+    }
+
+    /// Whether no tracked call is inside. Meaningful after [`Self::block`].
+    pub(crate) fn drained(&self) -> bool {
+        self.ledgers.iter().all(|l| lock(&l.state).tracked.is_empty())
+    }
+
+    /// Waits for [`Self::drained`] for about `patience`; whether it came.
+    #[cfg(not(loom))]
+    pub(crate) fn wait_drained(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut wake = lock(&self.wake);
+        while !self.drained() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.left.wait_timeout(wake, left);
+            wake = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Without time, for the model.
+    #[cfg(loom)]
+    pub(crate) fn wait_drained(&self) {
+        let mut wake = lock(&self.wake);
+        while !self.drained() {
+            wake = self.left.wait(wake).unwrap();
+        }
+    }
+
+    /// Ends the switch: blocked calls go on, later ones are not tracked any more.
+    pub(crate) fn complete(&self, outcome: Outcome) {
+        // The outcome first: a call that sees `Completed` must find it.
+        lock(&self.outcome).outcome = Some(outcome);
+        for ledger in &self.ledgers {
+            lock(&ledger.state).phase = Phase::Completed;
+        }
+        self.opened.notify_all();
+    }
+
+    /// The calls that are inside now.
+    pub(crate) fn tracked(&self) -> Vec<Tracked> {
+        self.ledgers.iter().flat_map(|l| lock(&l.state).tracked.clone()).collect()
+    }
+
+    /// What the calls have been through so far.
+    pub(crate) fn tally(&self) -> Tally {
+        let gate = lock(&self.outcome);
+        Tally {
+            forwarded: self.ledgers.iter().map(|l| lock(&l.state).forwarded).sum(),
+            blocked: gate.blocked,
+            longest_block_ns: gate.longest_block_ns,
+        }
+    }
+
+    fn wait_for_outcome(&self) -> Outcome {
+        let mut gate = lock(&self.outcome);
+        if let Some(outcome) = gate.outcome {
+            return outcome;
+        }
+        gate.blocked += 1;
+        #[cfg(not(loom))]
+        let since = Instant::now();
+        loop {
+            gate = self.opened.wait(gate).unwrap_or_else(crate::sync::PoisonError::into_inner);
+            if let Some(outcome) = gate.outcome {
+                #[cfg(not(loom))]
+                {
+                    let waited = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    gate.longest_block_ns = gate.longest_block_ns.max(waited);
+                }
+                return outcome;
+            }
+        }
+    }
+}
+
+impl LedgerState {
+    fn track(&mut self, tid: u32, method: u16) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.forwarded += 1;
+        self.tracked.push(Tracked {
+            ticket,
+            tid,
+            method,
+            #[cfg(not(loom))]
+            since: Instant::now(),
+        });
+        ticket
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forward_tracks_block_admits_only_those_inside_completed_passes() {
+        let mediation = Mediation::new(2);
+        let Admission::Tracked(outer) = mediation.enter(0, false, 1, 0) else {
+            panic!("forward admits")
+        };
+        mediation.block();
+        assert!(!mediation.drained());
+        // The same thread again, from another processor.
+        let Admission::Tracked(inner) = mediation.enter(1, true, 1, 0) else {
+            panic!("a thread that is inside is never blocked")
+        };
+        mediation.leave(1, inner);
+        assert!(!mediation.wait_drained(Duration::from_millis(1)));
+        mediation.leave(0, outer);
+        assert!(mediation.wait_drained(Duration::ZERO));
+        mediation.complete(Outcome::Old);
+        assert_eq!(mediation.enter(0, false, 2, 0), Admission::Pass(Outcome::Old));
+        assert_eq!(mediation.tally(), Tally { forwarded: 2, ..Tally::default() });
+    }
+
+    #[test]
+    fn a_blocked_call_goes_on_when_the_switch_ends() {
+        let mediation = std::sync::Arc::new(Mediation::new(1));
+        mediation.block();
+        let caller = {
+            let mediation = std::sync::Arc::clone(&mediation);
+            std::thread::spawn(move || mediation.enter(0, false, 1, 0))
+        };
+        while mediation.tally().blocked == 0 {
+            std::thread::yield_now();
+        }
+        assert!(mediation.drained(), "a call that waits is not inside");
+        mediation.complete(Outcome::New);
+        assert_eq!(caller.join().expect("no panic"), Admission::Pass(Outcome::New));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use loom::thread;
+
+    /// Two implementations count who is inside; nobody may be in the old one during the transfer, and nobody may be
+    /// lost: each call is served once.
+    fn switch_under_calls(reentrant: bool) {
+        loom::model(move || {
+            let mediation = Arc::new(Mediation::new(2));
+            let in_old = Arc::new(AtomicUsize::new(0));
+            let served = Arc::new(AtomicUsize::new(0));
+            let transferred = Arc::new(AtomicUsize::new(0));
+
+            let call = move |m: &Mediation, old: &AtomicUsize, t: &AtomicUsize, cpu: usize| match m
+                .enter(cpu, false, cpu as u32, 0)
+            {
+                Admission::Tracked(ticket) => {
+                    old.fetch_add(1, Ordering::SeqCst);
+                    if reentrant {
+                        let inner = m.enter(1 - cpu, true, cpu as u32, 0);
+                        let Admission::Tracked(inner) = inner else { panic!("blocked inside") };
+                        assert_eq!(t.load(Ordering::SeqCst), 0, "in the old one after transfer");
+                        m.leave(1 - cpu, inner);
+                    }
+                    assert_eq!(t.load(Ordering::SeqCst), 0, "in the old one after transfer");
+                    old.fetch_sub(1, Ordering::SeqCst);
+                    m.leave(cpu, ticket);
+                }
+                Admission::Pass(outcome) => {
+                    assert_eq!(outcome, Outcome::New);
+                    assert_eq!(t.load(Ordering::SeqCst), 1, "in the new one before transfer");
+                }
+            };
+            let callers: Vec<_> = (0..if reentrant { 1 } else { 2 })
+                .map(|cpu| {
+                    let (m, old, s, t) =
+                        (mediation.clone(), in_old.clone(), served.clone(), transferred.clone());
+                    thread::spawn(move || {
+                        call(&m, &old, &t, cpu);
+                        s.fetch_add(1, Ordering::SeqCst);
+                    })
+                })
+                .collect();
+            let expected = callers.len();
+
+            mediation.block();
+            mediation.wait_drained();
+            assert_eq!(in_old.load(Ordering::SeqCst), 0, "somebody is in the old one");
+            transferred.store(1, Ordering::SeqCst);
+            mediation.complete(Outcome::New);
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            assert_eq!(served.load(Ordering::SeqCst), expected);
+        });
+    }
+
+    #[test]
+    fn nobody_is_in_the_old_one_during_the_transfer() {
+        switch_under_calls(false);
+    }
+
+    #[test]
+    fn a_call_from_inside_is_never_blocked() {
+        switch_under_calls(true);
+    }
+}

@@ -1,0 +1,317 @@
+//! Objects: identity, root, lazily made reps, miss handling, creation and destruction (Hui 2000, §3.3.2).
+//!
+//! # Idea
+//!
+//! Every object has a [`Slot`], whose first field is its *default object*: a rep header with the interface's default
+//! vtable. A flush points the object's entries there; the next call on a processor lands in the default object, which
+//! asks the present root for the rep of that processor, installs it into the entry and forwards the call. The root is
+//! that of the implementation, or that of the mediator while the object is switched.
+//!
+//! # Why a flush cannot be undone by a late miss
+//!
+//! A miss reads the root and stores the entry under the slot's `state` lock; a flush replaces the root and stores the
+//! entries under the same lock. So an entry always belongs to the root that was current when it was stored last.
+//!
+//! # Why no rep is used after it was freed
+//!
+//! Calls look up and use reps only within a request. Roots, reps and slots are handed to [`crate::retire`] after the
+//! entries have been replaced, which frees them when a generation has passed.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use refit_change::{ChangeId, Report};
+use serde::{Deserialize, Serialize};
+
+use crate::interface::{Implementations, Interface, Root};
+use crate::name::Name;
+use crate::registry;
+use crate::rep::{InterfaceInfo, OwnedRep, RepHeader};
+use crate::retire::retire;
+use crate::swap::{SwapOptions, SwapTicket};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::table;
+
+/// Identity of an object: its place in the translation table and a serial number that no other object of the
+/// process has. `Copy`; a call through the id of a destroyed object panics and touches nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectId {
+    pub(crate) index: u32,
+    pub(crate) serial: u32,
+}
+
+impl ObjectId {
+    /// As one number, for tables of other systems.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.index) | u64::from(self.serial) << 32
+    }
+
+    /// The opposite of [`Self::to_bits`]. A number that was never an id makes an id that no object has.
+    pub fn from_bits(bits: u64) -> Self {
+        // The index must stay within the table whatever the bits are.
+        let index = (bits as u32) & (table::CAPACITY as u32 - 1);
+        ObjectId { index, serial: (bits >> 32) as u32 }
+    }
+}
+
+/// What an object tells about itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct ObjectInfo {
+    /// Identity.
+    pub id: ObjectId,
+    /// `interface:instance`.
+    pub name: String,
+    /// Name of the interface.
+    pub interface: &'static str,
+    /// The implementation that serves now.
+    pub implementation: String,
+    /// What it can be swapped to.
+    pub implementations: Vec<&'static str>,
+    /// Reps that have been made.
+    pub reps: usize,
+    /// Calls that went through the default object.
+    pub misses: u64,
+    /// What the implementation counts.
+    pub stats: Vec<(&'static str, u64)>,
+}
+
+/// What makes reps for processors: an implementation's root with its reps, or the mediator.
+pub(crate) trait AnyRoot: Send + Sync {
+    /// The rep for a processor, made if need be. Lives as long as `self`.
+    fn rep(&self, processor: usize) -> *const RepHeader;
+    /// Name of the implementation.
+    fn implementation(&self) -> String;
+    /// Reps that have been made.
+    fn reps(&self) -> usize;
+    /// What the implementation counts.
+    fn stats(&self) -> Vec<(&'static str, u64)>;
+    /// For the way back to the type.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// An implementation's root and the reps it has made.
+pub(crate) struct Attached<I: Interface> {
+    pub(crate) root: Box<dyn Root<I>>,
+    serial: u32,
+    /// `(cluster number, rep)`.
+    reps: Mutex<Vec<(usize, OwnedRep<I>)>>,
+}
+
+impl<I: Interface> Attached<I> {
+    pub(crate) fn new(root: Box<dyn Root<I>>, id: ObjectId) -> Self {
+        Attached { root, serial: id.serial, reps: Mutex::new(Vec::new()) }
+    }
+}
+
+impl<I: Interface> AnyRoot for Attached<I> {
+    fn rep(&self, processor: usize) -> *const RepHeader {
+        let cluster = self.root.cluster(processor);
+        let mut reps = lock(&self.reps);
+        if let Some((_, rep)) = reps.iter().find(|(c, _)| *c == cluster) {
+            return rep.as_ptr();
+        }
+        let mut rep = self.root.make_rep(processor);
+        rep.belong_to(self.serial);
+        let header = rep.as_ptr();
+        reps.push((cluster, rep));
+        header
+    }
+
+    fn implementation(&self) -> String {
+        self.root.implementation().to_owned()
+    }
+
+    fn reps(&self) -> usize {
+        lock(&self.reps).len()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.root.stats()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Swaps an object of some interface by the name of the implementation.
+pub(crate) trait Swapper: Send + Sync {
+    fn names(&self) -> Vec<&'static str>;
+    fn swap(&self, slot: &Arc<Slot>, to: &str, change: ChangeId, options: &SwapOptions) -> Report;
+}
+
+/// One object. `default` stands first: a pointer to it is a pointer to the slot.
+#[repr(C)]
+pub(crate) struct Slot {
+    default: RepHeader,
+    pub(crate) id: ObjectId,
+    pub(crate) interface: &'static InterfaceInfo,
+    name: Name,
+    pub(crate) swapper: Box<dyn Swapper>,
+    state: Mutex<State>,
+    /// Who may change this object; changes of one object queue here.
+    changing: SwapTicket,
+    misses: AtomicU64,
+}
+
+pub(crate) struct State {
+    root: Arc<dyn AnyRoot>,
+    destroyed: bool,
+}
+
+impl Slot {
+    pub(crate) fn new(
+        id: ObjectId,
+        interface: &'static InterfaceInfo,
+        name: Name,
+        swapper: Box<dyn Swapper>,
+        root: Arc<dyn AnyRoot>,
+    ) -> Arc<Self> {
+        Arc::new(Slot {
+            default: RepHeader { vtable: interface.default, serial: id.serial },
+            id,
+            interface,
+            name,
+            swapper,
+            state: Mutex::new(State { root, destroyed: false }),
+            changing: SwapTicket::default(),
+            misses: AtomicU64::new(0),
+        })
+    }
+
+    /// The slot whose default object this is.
+    ///
+    /// # Safety
+    /// `header` must point to the default object of a slot, and the caller must be in the request in which it was
+    /// looked up.
+    unsafe fn of_default<'a>(header: *const RepHeader) -> &'a Slot {
+        // SAFETY: Slot is repr(C) with the default object first; alive by the caller's promise.
+        unsafe { &*header.cast::<Slot>() }
+    }
+
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}:{}", self.interface.name, self.name.get())
+    }
+
+    pub(crate) fn changing(&self) -> &SwapTicket {
+        &self.changing
+    }
+
+    /// The root that serves now.
+    pub(crate) fn root(&self) -> Arc<dyn AnyRoot> {
+        Arc::clone(&lock(&self.state).root)
+    }
+
+    pub(crate) fn destroyed(&self) -> bool {
+        lock(&self.state).destroyed
+    }
+
+    /// Puts another root in place and flushes all entries, so that the next call on each processor asks it.
+    /// Returns the root that was there; its reps may be in use until a generation has passed.
+    /// `None` if the object has been destroyed.
+    pub(crate) fn swing_root(&self, root: Arc<dyn AnyRoot>) -> Option<Arc<dyn AnyRoot>> {
+        let mut state = lock(&self.state);
+        if state.destroyed {
+            return None;
+        }
+        let before = std::mem::replace(&mut state.root, root);
+        self.point_entries(&state, &raw const self.default);
+        Some(before)
+    }
+
+    /// Stores into all entries; the guard's data proves that the state is locked.
+    fn point_entries(&self, _locked: &MutexGuard<'_, State>, rep: *const RepHeader) {
+        // SAFETY: this object was created, so the rows exist. The default object lives as long as the slot, which is
+        // retired after its entries point to GONE; GONE is static.
+        unsafe { table::install_everywhere(self.id.index, rep) };
+    }
+
+    /// Makes entries point to the default object for the first time.
+    pub(crate) fn publish(&self) {
+        self.point_entries(&lock(&self.state), &raw const self.default);
+    }
+
+    /// Entries point to nothing that can be called; the object is gone. Gives its root, once.
+    pub(crate) fn withdraw(&self) -> Option<Arc<dyn AnyRoot>> {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.destroyed, true) {
+            return None;
+        }
+        self.point_entries(&state, table::gone());
+        Some(Arc::clone(&state.root))
+    }
+
+    pub(crate) fn info(&self) -> ObjectInfo {
+        let root = self.root();
+        ObjectInfo {
+            id: self.id,
+            name: self.full_name(),
+            interface: self.interface.name,
+            implementation: root.implementation(),
+            implementations: self.swapper.names(),
+            reps: root.reps(),
+            misses: self.misses.load(Ordering::Relaxed),
+            stats: root.stats(),
+        }
+    }
+}
+
+/// A call landed in the default object: finds the rep for this processor, installs it, and gives it.
+///
+/// # Safety
+/// `default` must be the default object's header that the caller looked up within its present request.
+pub unsafe fn miss(default: *const RepHeader) -> *const RepHeader {
+    // SAFETY: the caller's promise.
+    let slot = unsafe { Slot::of_default(default) };
+    slot.misses.fetch_add(1, Ordering::Relaxed);
+    let processor = refit_sys::processor::current();
+    let state = lock(&slot.state);
+    // Under the lock, so that a concurrent flush cannot be overwritten by what was current before it.
+    let rep = state.root.rep(processor);
+    if !state.destroyed {
+        // SAFETY: the object was created; the rep lives as long as its root, which is retired after a flush.
+        unsafe { table::install(processor, slot.id.index, rep) };
+    }
+    rep
+}
+
+/// Creates an object. Its reps are made when it is called for the first time on a processor.
+///
+/// # Panics
+/// If the table is full (2^20 objects live at once).
+pub fn create<I: Interface>(
+    name: impl Into<Name>,
+    root: Box<dyn Root<I>>,
+    implementations: Arc<dyn Implementations<I>>,
+) -> I::Ref {
+    let swapper = Box::new(crate::swap::ByName::new(implementations));
+    let id = registry::add(|id| {
+        let root = Arc::new(Attached::new(root, id));
+        Slot::new(id, I::info(), name.into(), swapper, root)
+    });
+    I::reference(id)
+}
+
+/// Destroys an object. Calls that are inside end in peace, and its memory is freed after them; later calls panic.
+/// A swap that is under way ends first. Does nothing if the object is gone already.
+pub fn destroy(id: ObjectId) {
+    let Some(slot) = registry::get(id) else { return };
+    // A swap holds the ticket while the mediator is in place.
+    let ticket = slot.changing().take(Duration::MAX, &|| false);
+    let Some(root) = slot.withdraw() else { return };
+    drop(ticket);
+    registry::remove(&slot);
+    retire(Box::new((root, registry::Freed(slot))));
+}
+
+/// All objects, in no particular order.
+pub fn objects() -> Vec<ObjectInfo> {
+    registry::all().iter().map(|slot| slot.info()).collect()
+}
+
+/// One object.
+pub fn object(id: ObjectId) -> Option<ObjectInfo> {
+    registry::get(id).map(|slot| slot.info())
+}

@@ -1,0 +1,68 @@
+//! Which objects there are.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::object::{ObjectId, Slot};
+use crate::table;
+
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { slots: Vec::new(), free: Vec::new(), serial: 0 });
+
+struct Registry {
+    slots: Vec<Option<Arc<Slot>>>,
+    /// Indices that no request can know any more.
+    free: Vec<u32>,
+    serial: u32,
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes an id, a slot with it, and publishes it.
+pub(crate) fn add(make: impl FnOnce(ObjectId) -> Arc<Slot>) -> ObjectId {
+    table::prepare();
+    let id = {
+        let mut registry = lock();
+        let index = registry.free.pop().unwrap_or_else(|| {
+            registry.slots.push(None);
+            u32::try_from(registry.slots.len() - 1).expect("indices are 32 bits wide")
+        });
+        assert!((index as usize) < table::CAPACITY, "the object translation table is full");
+        registry.serial = registry.serial.wrapping_add(1).max(1); // 0 is the serial of what is gone
+        ObjectId { index, serial: registry.serial }
+    };
+    let slot = make(id);
+    slot.publish();
+    lock().slots[id.index as usize] = Some(slot);
+    id
+}
+
+/// The object with this id, if it lives.
+pub(crate) fn get(id: ObjectId) -> Option<Arc<Slot>> {
+    lock().slots.get(id.index as usize)?.clone().filter(|slot| slot.id == id)
+}
+
+/// The object that has this place now; for reports.
+pub(crate) fn at(index: u32) -> Option<Arc<Slot>> {
+    lock().slots.get(index as usize)?.clone()
+}
+
+/// All objects.
+pub(crate) fn all() -> Vec<Arc<Slot>> {
+    lock().slots.iter().flatten().cloned().collect()
+}
+
+/// Forgets an object; its index is not used again before [`Freed`] is dropped.
+pub(crate) fn remove(slot: &Slot) {
+    lock().slots[slot.id.index as usize] = None;
+}
+
+/// A slot that waits for its last request; gives its index back when it is dropped.
+pub(crate) struct Freed(pub(crate) Arc<Slot>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        lock().free.push(self.0.id.index);
+    }
+}

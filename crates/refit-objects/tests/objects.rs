@@ -1,0 +1,71 @@
+//! Objects without swaps: look-up, lazy reps, miss handling, stale references.
+
+mod common;
+
+use common::counter;
+use refit_objects::{destroy, object, objects, request, settle};
+
+#[test]
+fn reps_are_made_on_first_use() {
+    let c = counter("lazy", "partitioned");
+    assert_eq!(object(c.id()).expect("it lives").reps, 0);
+    c.add(1);
+    let info = object(c.id()).expect("it lives");
+    assert!(info.reps >= 1);
+    assert!(info.misses >= 1);
+    assert_eq!(info.name, "counter:lazy");
+    assert_eq!(info.implementation, "partitioned");
+    destroy(c.id());
+}
+
+#[test]
+fn calls_of_many_threads_all_arrive() {
+    let c = counter("many", "partitioned");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..10_000).map(|_| c.add(1)).count());
+        }
+    });
+    assert_eq!(c.sum(), 40_000);
+    destroy(c.id());
+}
+
+#[test]
+fn a_stale_reference_panics_and_reaches_nobody_else() {
+    let stale = counter("first", "shared");
+    stale.add(5);
+    destroy(stale.id());
+    assert!(object(stale.id()).is_none());
+    // Whatever takes the place in the table has another serial number.
+    let others: Vec<_> = (0..64).map(|n| counter(&format!("other {n}"), "shared")).collect();
+    assert!(std::panic::catch_unwind(|| stale.add(1)).is_err());
+    assert!(others.iter().all(|o| o.sum() == 0));
+    others.iter().for_each(|o| destroy(o.id()));
+}
+
+#[test]
+fn places_in_the_table_are_used_again() {
+    let before = objects().len();
+    for _ in 0..10_000 {
+        destroy(counter("short", "shared").id());
+    }
+    settle();
+    assert!(objects().len() <= before + 100, "other tests run beside this one");
+}
+
+#[test]
+fn a_call_that_panics_leaves_its_request() {
+    let c = counter("panics", "shared");
+    assert!(std::panic::catch_unwind(|| request(|| c.fail())).is_err());
+    let report = refit_objects::swap_named(c.id(), "shared", 1, &Default::default());
+    assert!(report.committed(), "{report:?}");
+    destroy(c.id());
+}
+
+#[test]
+fn destroying_twice_is_once() {
+    let c = counter("twice", "shared");
+    destroy(c.id());
+    destroy(c.id());
+    assert!(object(c.id()).is_none());
+}

@@ -1,0 +1,133 @@
+//! The processor a thread runs on, in about one nanosecond.
+//!
+//! glibc registers a `struct rseq` for every thread (since 2.35); the kernel keeps its `cpu_id` right whenever the
+//! thread comes back from the kernel. Reading it is two loads. Where rseq is off (old glibc,
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0`, some sandboxes) `sched_getcpu` answers instead, at several times the price.
+//!
+//! The answer is a hint: the thread can be moved right after it was read.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
+
+/// Distance from the thread pointer to `struct rseq`; 0 where rseq cannot be used.
+static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
+/// What [`count`] answers; 0 before it was asked for the first time.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// How the processor number is found on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `struct rseq`, two loads.
+    Rseq,
+    /// `sched_getcpu`.
+    GetCpu,
+}
+
+/// Number of the processor that runs this thread, below [`count`].
+#[inline(always)]
+pub fn current() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let offset = RSEQ_OFFSET.load(Relaxed);
+        if offset != 0 {
+            let cpu: u32;
+            // SAFETY: `offset` is the value glibc exports as `__rseq_offset`, checked in `prepare` together with
+            // `__rseq_size` to cover `cpu_id` (offset 4); the area lives as long as its thread. Not `pure`: two
+            // reads may differ, since the thread can be moved between them.
+            unsafe {
+                std::arch::asm!(
+                    "mov {cpu:e}, fs:[{offset} + 4]",
+                    cpu = lateout(reg) cpu,
+                    offset = in(reg) offset,
+                    options(nostack, preserves_flags, readonly),
+                );
+            }
+            // `cpu_id` is -1 or -2 in a thread that is not registered; as u32 both are beyond any count.
+            if cpu < COUNT.load(Relaxed) {
+                return cpu as usize;
+            }
+        }
+    }
+    ask_kernel()
+}
+
+#[cold]
+fn ask_kernel() -> usize {
+    // SAFETY: no arguments, no memory; -1 on failure.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).unwrap_or(0).min(count() - 1)
+}
+
+/// Number of processors that this host can ever have: one more than the highest possible number.
+pub fn count() -> usize {
+    prepare();
+    COUNT.load(Relaxed) as usize
+}
+
+/// How the number is found here.
+pub fn source() -> Source {
+    prepare();
+    if RSEQ_OFFSET.load(Relaxed) != 0 { Source::Rseq } else { Source::GetCpu }
+}
+
+/// Finds out once how many processors there are and where `struct rseq` is.
+pub fn prepare() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        COUNT.store(possible(), Relaxed);
+        RSEQ_OFFSET.store(rseq_offset().unwrap_or(0), Relaxed);
+    });
+}
+
+/// Highest number in `/sys/devices/system/cpu/possible` plus one; processors can be sparse and can come later.
+fn possible() -> u32 {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let highest = listed.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<u32>().ok());
+    let online = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let online = u32::try_from(online).unwrap_or(u32::MAX);
+    highest.map_or(online, |h| h.saturating_add(1)).max(1)
+}
+
+/// glibc's `__rseq_offset`, if its rseq area is registered and holds `cpu_id`. Looked up by name, so that an older
+/// libc without it can still run the program.
+fn rseq_offset() -> Option<isize> {
+    const END_OF_CPU_ID: u32 = 8;
+    let size = symbol(c"__rseq_size")?.cast::<u32>();
+    let offset = symbol(c"__rseq_offset")?.cast::<isize>();
+    // SAFETY: both symbols are exported constants of libc of these types (glibc 2.35, `sys/rseq.h`).
+    let (size, offset) = unsafe { (size.read(), offset.read()) };
+    (size >= END_OF_CPU_ID && offset != 0).then_some(offset)
+}
+
+fn symbol(name: &std::ffi::CStr) -> Option<*const std::ffi::c_void> {
+    // SAFETY: `name` is a C string; RTLD_DEFAULT searches what is loaded already.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found.cast_const())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_that_of_the_kernel_when_the_thread_is_pinned() {
+        prepare();
+        for cpu in 0..count() {
+            // SAFETY: a zeroed cpu_set_t is an empty set; both calls only read and write it.
+            let pinned = unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut set);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) == 0
+            };
+            if pinned {
+                assert_eq!(current(), cpu);
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_is_below_the_count() {
+        let beyond = (0..1000).any(|_| current() >= count());
+        assert!(!beyond);
+    }
+}
