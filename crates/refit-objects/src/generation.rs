@@ -10,7 +10,8 @@
 //! # Enter and leave
 //!
 //! `enter` stores the current generation into the thread's word, then passes a light barrier; only then may the
-//! thread look into the table. `leave` stores 0 with release. Both are plain stores on x86. Nested calls only count.
+//! thread look into the table. `leave` stores 0 with release. Both are plain stores on x86. A nested call sees that the
+//! word is set and leaves it alone; who set it clears it, so no depth is counted.
 //!
 //! # Advance
 //!
@@ -32,7 +33,7 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock};
 
-/// What a thread tells about the request it is in. Only the owner stores `word`, `nest` and `call`.
+/// What a thread tells about the request it is in. Only the owner stores `word` and `call`.
 #[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
@@ -40,8 +41,6 @@ pub(crate) struct ThreadRecord {
     word: AtomicU64,
     /// The call that was begun last, as [`pack_call`] packs it. Only for reports.
     call: AtomicU64,
-    /// Depth of calls within the request.
-    nest: AtomicU32,
     /// Linux id of the owner; 0 while nobody owns the record.
     tid: AtomicU32,
 }
@@ -80,12 +79,7 @@ fn new_record() -> Record {
 
 impl ThreadRecord {
     fn idle() -> Self {
-        ThreadRecord {
-            word: AtomicU64::new(0),
-            call: AtomicU64::new(0),
-            nest: AtomicU32::new(0),
-            tid: AtomicU32::new(0),
-        }
+        ThreadRecord { word: AtomicU64::new(0), call: AtomicU64::new(0), tid: AtomicU32::new(0) }
     }
 
     /// Linux id of the owner.
@@ -96,20 +90,19 @@ impl ThreadRecord {
     /// Whether the owner is in a request.
     #[inline]
     pub(crate) fn inside(&self) -> bool {
-        self.nest.load(Ordering::Relaxed) != 0
+        self.word.load(Ordering::Relaxed) != 0
     }
 
-    /// Begins a request, or goes one deeper into the present one. Owner only.
+    /// Begins a request unless the owner is in one; whether it did, to be told to `leave`. Owner only.
     #[inline(always)]
-    pub(crate) fn enter(&self, generations: &Generations) {
-        // Relaxed: only the owner stores `nest`.
-        let nest = self.nest.load(Ordering::Relaxed);
-        self.nest.store(nest + 1, Ordering::Relaxed);
-        if nest == 0 {
+    pub(crate) fn enter(&self, generations: &Generations) -> bool {
+        let outermost = !self.inside();
+        if outermost {
             let now = generations.current.load(Ordering::Relaxed);
             self.word.store(now, Ordering::Relaxed);
             light(); // Pairs with `heavy` in `advance`: the word is seen, or the new table is.
         }
+        outermost
     }
 
     /// Notes the call for reports. Owner only.
@@ -120,10 +113,8 @@ impl ThreadRecord {
 
     /// Ends what `enter` began. Owner only.
     #[inline(always)]
-    pub(crate) fn leave(&self) {
-        let nest = self.nest.load(Ordering::Relaxed) - 1;
-        self.nest.store(nest, Ordering::Relaxed);
-        if nest == 0 {
+    pub(crate) fn leave(&self, outermost: bool) {
+        if outermost {
             self.word.store(0, Ordering::Release); // Pairs with the load in `stragglers`.
         }
     }
@@ -169,7 +160,6 @@ impl Generations {
     /// The owner's thread ends; whatever it was in ends with it.
     pub(crate) fn unregister(&self, record: &ThreadRecord) {
         let _records = lock(&self.records);
-        record.nest.store(0, Ordering::Relaxed);
         record.word.store(0, Ordering::Release);
         record.tid.store(0, Ordering::Relaxed);
     }
@@ -200,20 +190,20 @@ mod tests {
     fn a_request_holds_its_generation_and_no_later_one() {
         let generations = Generations::new();
         let record = generations.register(7);
-        record.enter(&generations);
+        let outer = record.enter(&generations);
         record.note(3, 2);
         let first = generations.advance();
         assert!(!generations.passed(first));
         let expected = Straggler { tid: 7, object: 3, method: 2 };
         assert_eq!(generations.stragglers(first), [expected]);
-        record.enter(&generations); // nested: the same request
-        record.leave();
+        let nested = record.enter(&generations); // the same request
+        record.leave(nested);
         assert!(!generations.passed(first));
-        record.leave();
+        record.leave(outer);
         assert!(generations.passed(first));
-        record.enter(&generations);
+        let outer = record.enter(&generations);
         assert!(generations.passed(first), "a request that began later is not waited for");
-        record.leave();
+        record.leave(outer);
     }
 
     #[test]
@@ -248,10 +238,10 @@ mod model {
                 let (generations, table, freed) =
                     (generations.clone(), table.clone(), freed.clone());
                 thread::spawn(move || {
-                    record.enter(&generations);
+                    let outer = record.enter(&generations);
                     let found = table.load(Ordering::Acquire);
                     assert_eq!(freed[found].load(Ordering::Relaxed), 0, "used after it was freed");
-                    record.leave();
+                    record.leave(outer);
                 })
             };
 

@@ -47,15 +47,14 @@ fn register() -> Record {
 /// Runs `f` as one request: whatever it calls, the system waits for all of it as a whole. Calls outside of any
 /// request are a request each.
 pub fn request<R>(f: impl FnOnce() -> R) -> R {
-    struct Leave(Record);
+    struct Leave(Record, bool);
     impl Drop for Leave {
         fn drop(&mut self) {
-            self.0.leave();
+            self.0.leave(self.1);
         }
     }
     let record = record();
-    record.enter(&GENERATIONS);
-    let _leave = Leave(record);
+    let _leave = Leave(record, record.enter(&GENERATIONS));
     f()
 }
 
@@ -69,6 +68,8 @@ pub(crate) fn in_request() -> bool {
 pub struct Call {
     record: Record,
     id: ObjectId,
+    /// Whether it is a request of its own.
+    outermost: bool,
 }
 
 impl Call {
@@ -76,9 +77,9 @@ impl Call {
     #[inline(always)]
     pub fn enter(id: ObjectId, method: u16) -> Self {
         let record = record();
-        record.enter(&GENERATIONS);
+        let outermost = record.enter(&GENERATIONS);
         record.note(id.index, method);
-        Call { record, id }
+        Call { record, id, outermost }
     }
 
     /// The rep that serves the object here; valid until this call is dropped.
@@ -101,7 +102,7 @@ impl Call {
 impl Drop for Call {
     #[inline(always)]
     fn drop(&mut self) {
-        self.record.leave();
+        self.record.leave(self.outermost);
     }
 }
 

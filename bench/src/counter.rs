@@ -1,0 +1,61 @@
+//! The object of the micro-benchmarks: a counter whose method costs next to nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use refit_objects::{Implementations, OwnedRep, Root, TransferError, interface};
+
+/// Adds numbers up.
+#[interface(name = "counter", state = u64)]
+pub(crate) trait Counter {
+    /// `n` and one more; remembers `n`.
+    fn next(&self, n: u64) -> u64;
+}
+
+/// The implementation, for plain `dyn` calls as well as behind the table.
+#[derive(Default)]
+pub(crate) struct Plain(AtomicU64);
+
+impl Counter for Plain {
+    #[inline(never)]
+    fn next(&self, n: u64) -> u64 {
+        self.0.store(n, Ordering::Relaxed);
+        n + 1
+    }
+}
+
+/// Its root.
+#[derive(Default)]
+struct PlainRoot(AtomicU64);
+
+impl Root<CounterInterface> for PlainRoot {
+    fn implementation(&self) -> &str {
+        "plain"
+    }
+    fn make_rep(&self, _processor: usize) -> OwnedRep<CounterInterface> {
+        CounterInterface::rep(Plain::default())
+    }
+    fn export(&self) -> Result<u64, TransferError> {
+        Ok(self.0.load(Ordering::Relaxed))
+    }
+    fn import(&self, state: u64) -> Result<(), TransferError> {
+        self.0.store(state, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+struct All;
+
+impl Implementations<CounterInterface> for All {
+    fn names(&self) -> Vec<&'static str> {
+        vec!["plain"]
+    }
+    fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
+        (name == "plain").then(|| Box::new(PlainRoot::default()) as _)
+    }
+}
+
+/// A new counter object.
+pub(crate) fn object() -> CounterRef {
+    refit_objects::create("bench", Box::new(PlainRoot::default()), Arc::new(All))
+}
