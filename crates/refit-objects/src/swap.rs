@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use refit_change::{Blocker, Change, ChangeId, End, Phase, Report, Timeline};
 
+use refit_sys::thread::Urgent;
+
 use crate::interface::{Implementations, Interface, Root, TransferError};
 use crate::mediation::Outcome;
 use crate::mediator::Mediator;
@@ -211,6 +213,8 @@ struct Switch<'a> {
 
 impl Switch<'_> {
     fn run(mut self, change: Change, transfer: &dyn Fn() -> Result<(), TransferError>) -> Report {
+        // Others wait for what happens from here on.
+        let _urgent = Urgent::begin();
         let (end, blockers) = match self.up_to_commit(transfer) {
             Ok(()) => {
                 self.hand_over(Phase::Commit, Arc::clone(&self.new), Outcome::New);
@@ -287,9 +291,7 @@ impl Switch<'_> {
                     tracked.iter().map(|t| blocker(t.tid, index, t.method, t.since)).collect();
                 return Err(given_up);
             }
-            if !patience.lose_unless_spent() {
-                self.mediator.mediation.wait_drained(LOOK_AROUND);
-            }
+            patience.lose();
         }
         Ok(())
     }
@@ -344,28 +346,25 @@ fn blocker(tid: u32, object: u32, method: u16, since: Instant) -> Blocker {
 /// How long a sleeping swapper goes without looking at its deadline.
 const LOOK_AROUND: Duration = Duration::from_millis(1);
 
-/// How to wait for something that mostly comes within a microsecond: spin, then let others run, then sleep.
+/// How to wait for something that mostly comes within a microsecond: spin, then sleep in short naps. A call that is
+/// still in flight then is that of a thread which does not run, and it may need this very processor; so naps rather
+/// than `sched_yield`, which an urgent thread would give to nobody.
 #[derive(Default)]
-struct Patience(u32);
+struct Patience {
+    tries: u32,
+}
 
 impl Patience {
     const SPINS: u32 = 200;
-    const YIELDS: u32 = 400;
-
-    fn lose_unless_spent(&mut self) -> bool {
-        self.0 += 1;
-        match self.0 {
-            n if n <= Self::SPINS => std::hint::spin_loop(),
-            n if n <= Self::YIELDS => refit_sys::thread::give_way(),
-            _ => return false,
-        }
-        true
-    }
+    const NAP: Duration = Duration::from_micros(5);
+    const NAP_AT_MOST: Duration = Duration::from_micros(50);
 
     fn lose(&mut self) {
-        if !self.lose_unless_spent() {
+        self.tries += 1;
+        match self.tries.checked_sub(Self::SPINS) {
+            None | Some(0) => std::hint::spin_loop(),
             // Nobody tells when a request ends: that would cost every request. So it is polled.
-            std::thread::sleep(Duration::from_micros(50));
+            Some(naps) => std::thread::sleep((Self::NAP * naps).min(Self::NAP_AT_MOST)),
         }
     }
 }

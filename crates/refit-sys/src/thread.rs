@@ -1,5 +1,7 @@
 //! Who a thread is, for reports that name it.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 /// Linux id of the calling thread.
 pub fn id() -> u32 {
     // SAFETY: no arguments, no memory; always succeeds.
@@ -17,6 +19,53 @@ pub fn name(tid: u32) -> String {
 pub fn give_way() {
     // SAFETY: no arguments, no memory.
     unsafe { libc::sched_yield() };
+}
+
+/// While it lives, no ordinary thread delays this one: `SCHED_FIFO` at the lowest real-time priority, if the host
+/// lets us (root, or `RLIMIT_RTPRIO`). For sections that are short and that others wait for; a section that waits must
+/// sleep, not yield, since only threads that sleep let ordinary ones run.
+#[derive(Debug)]
+pub struct Urgent {
+    /// What to go back to; `None` where it is not permitted or the thread had a policy of its own.
+    before: Option<libc::c_int>,
+}
+
+/// The kernel said no once; it will again.
+static NOT_PERMITTED: AtomicBool = AtomicBool::new(false);
+
+impl Urgent {
+    /// Begins the urgent section of this thread.
+    pub fn begin() -> Self {
+        // SAFETY: 0 is the calling thread; no memory.
+        let before = unsafe { libc::sched_getscheduler(0) };
+        let ordinary = before == libc::SCHED_OTHER || before == libc::SCHED_BATCH;
+        if NOT_PERMITTED.load(Relaxed) || !ordinary {
+            return Urgent { before: None };
+        }
+        let taken = set_policy(libc::SCHED_FIFO, 1);
+        NOT_PERMITTED.store(!taken, Relaxed);
+        Urgent { before: taken.then_some(before) }
+    }
+
+    /// Whether the thread is urgent now.
+    pub fn granted(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // Going down needs no privilege, so this cannot fail.
+            set_policy(before, 0);
+        }
+    }
+}
+
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> bool {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: 0 is the calling thread; the kernel reads the struct.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
 #[cfg(test)]
