@@ -73,15 +73,7 @@ pub(crate) fn busy(id: ObjectId, to: &str, times: usize, call: &(dyn Fn(usize) +
                 own.longest.store(0, Ordering::Relaxed);
             }
             let began = now();
-            let (r, us) = swap(id, to);
-            if us > 250.0 {
-                println!(
-                    "{us} {:?} blocked {} fwd {}",
-                    r.phases.iter().map(|p| p.ns / 1000).collect::<Vec<_>>(),
-                    r.blocked,
-                    r.forwarded
-                );
-            }
+            let us = swap(id, to);
             let in_flight = busy.iter().map(|own| {
                 let open = own.began.load(Ordering::Relaxed);
                 let open = if open == 0 { 0 } else { now().saturating_sub(open) };
