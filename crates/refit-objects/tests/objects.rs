@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::counter;
+use common::{Hold, counter};
 use refit_objects::{destroy, object, objects, request, settle};
 
 #[test]
@@ -23,7 +23,11 @@ fn calls_of_many_threads_all_arrive() {
     let c = counter("many", "partitioned");
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..10_000).map(|_| c.add(1)).count());
+            scope.spawn(|| {
+                for _ in 0..10_000 {
+                    c.add(1);
+                }
+            });
         }
     });
     assert_eq!(c.sum(), 40_000);
@@ -60,6 +64,21 @@ fn a_call_that_panics_leaves_its_request() {
     let report = refit_objects::swap_named(c.id(), "shared", 1, &Default::default());
     assert!(report.committed(), "{report:?}");
     destroy(c.id());
+}
+
+#[test]
+fn a_call_that_is_inside_a_destroyed_object_ends_in_peace() {
+    let (c, again) = (counter("inside", "shared"), counter("again", "shared"));
+    let hold = Hold::default();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| c.stay(&hold, again));
+        hold.wait_inside();
+        destroy(c.id());
+        hold.release();
+        assert_eq!(call.join().expect("no panic"), 0);
+    });
+    assert_eq!(again.sum(), 1);
+    destroy(again.id());
 }
 
 #[test]
