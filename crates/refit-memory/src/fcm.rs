@@ -5,6 +5,9 @@ use crate::frames::Frame;
 /// Bytes in a page and in a page frame.
 pub const PAGE_SIZE: usize = 4096;
 
+/// Largest size of a file in bytes.
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
+
 /// Why a file cache could not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {

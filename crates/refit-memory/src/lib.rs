@@ -1,1 +1,42 @@
-//! To be written.
+//! File cache managers and physical memory: the building blocks between a file's bytes on the host
+//! and the programs that use them (Hui 2000, §3.2).
+//!
+//! * A [`FileCache`] (FCM) holds the cached pages of one file. Two implementations can stand in for
+//!   each other while they are used: `shared` (one lock, compact) and `partitioned` (page ranges over
+//!   the processors, a lock each). [`create_file_cache`] makes one.
+//! * A [`FileRepresentative`] (FR) is the file behind a cache, where pages are filled from and
+//!   written back to.
+//! * A [`PhysicalMemory`] (PM) hands out page frames from a budget that all files of a mount share,
+//!   and takes them back by CLOCK when they run short. [`create_physical_memory`] makes one.
+//! * A [`FramePool`] is the memory itself: one memfd, and a descriptor for each frame.
+//!
+//! Calls go one way: FCM → { PM's free list, FR }. PM calls a cache only in
+//! [`reclaim`](PhysicalMemory::reclaim), and that runs outside of any call of a cache: who gets
+//! [`CacheError::NoFrame`] reclaims and calls again. So no two caches ever wait for each other.
+//!
+//! It does not: read ahead, map frames into programs, or decide when to flush.
+#![forbid(unsafe_code)]
+
+mod cell;
+mod clock;
+mod factory;
+mod fcm;
+mod fill;
+mod fr;
+mod frames;
+mod pages;
+mod partitioned;
+mod pm;
+mod scratch;
+mod shared;
+mod shim;
+mod table;
+mod whole;
+mod writeback;
+
+pub use factory::{CacheParts, UnknownImplementation, create_file_cache, create_physical_memory};
+pub use fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, PAGE_SIZE};
+pub use fr::FileRepresentative;
+pub use frames::{Frame, FramePool};
+pub use pm::{MemoryState, MemoryStats, PhysicalMemory};
+pub use shim::{FileCacheRef, FileRepresentativeRef, PhysicalMemoryRef, swap};

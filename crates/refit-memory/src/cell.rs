@@ -1,0 +1,140 @@
+//! One partition of a file's pages with its lock, and the ways to read and evict under it.
+//!
+//! The lock is never held while pages are filled from the host or written back to it: the thread
+//! marks the pages, registers a flight, drops the lock, calls the host, takes the lock again and
+//! lands. Whoever needs such a page waits for `landed` and then looks afresh, since anything can
+//! have happened meanwhile. A thread that waits holds no other partition's lock.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::fcm::{CacheError, Evicted};
+use crate::frames::{BUSY, DIRTY, Frame, WRITING};
+use crate::pages::{File, Obstacle, Pages, Span};
+
+/// The lock of a partition, held.
+pub(crate) type Guard<'a> = MutexGuard<'a, Pages>;
+
+/// One partition: pages, their lock, and where threads wait for flights to land.
+#[derive(Debug, Default)]
+pub(crate) struct Cell {
+    pages: Mutex<Pages>,
+    landed: Condvar,
+}
+
+impl Cell {
+    pub(crate) fn lock(&self) -> Guard<'_> {
+        // A panic under the lock is a defect of this crate; what the others see is still whole
+        // enough to go on with, and better than taking every user of the file down.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the lock until some flight has landed.
+    pub(crate) fn wait<'a>(&'a self, pages: Guard<'a>) -> Guard<'a> {
+        self.landed.wait(pages).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wake(&self) {
+        self.landed.notify_all();
+    }
+
+    /// Copies the bytes from `start` on, all of this partition, into `buf`; fewer only at the end of
+    /// the file. Pages that are not here are filled, several with one read of the host.
+    ///
+    /// A page that has been filled is copied before the lock is dropped again: with a frame or two
+    /// to spare a read gets on, however fast others evict.
+    pub(crate) fn read<'a>(
+        &'a self,
+        file: &File,
+        mut pages: Guard<'a>,
+        start: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, CacheError> {
+        let mut done = 0;
+        while done < buf.len() {
+            // The size may have changed while the lock was dropped.
+            let end = start.saturating_add(buf.len() as u64).min(file.size());
+            let at = start.saturating_add(done as u64);
+            if at >= end {
+                break;
+            }
+            let rest = Span { start: at, end };
+            let page = *rest.pages().start();
+            let Some(frame) = pages.get(file, page) else {
+                pages = self.fill(file, pages, page, *rest.pages().end())?;
+                continue;
+            };
+            if file.pool().flags(frame) & BUSY != 0 {
+                pages = self.wait(pages);
+                continue;
+            }
+            let within = rest.within(page);
+            file.pool().copy_out(frame, within.start, &mut buf[done..done + within.len()]);
+            file.parts.pm.touch(frame);
+            done += within.len();
+        }
+        Ok(done)
+    }
+
+    /// Writes `data` to `span`, all of this partition.
+    pub(crate) fn write<'a>(
+        &'a self,
+        file: &File,
+        mut pages: Guard<'a>,
+        span: Span,
+        data: &[u8],
+    ) -> Result<(), CacheError> {
+        while let Some(obstacle) = pages.obstacle(file, span) {
+            pages = self.clear(file, pages, obstacle)?;
+        }
+        pages.claim(file, span)?;
+        pages.store(file, span, data);
+        Ok(())
+    }
+
+    /// Gets `obstacle`, which stands in the way of a write, out of it, with the lock dropped for a
+    /// while: everything has to be looked at again.
+    pub(crate) fn clear<'a>(
+        &'a self,
+        file: &File,
+        pages: Guard<'a>,
+        obstacle: Obstacle,
+    ) -> Result<Guard<'a>, CacheError> {
+        match obstacle {
+            Obstacle::Busy => Ok(self.wait(pages)),
+            Obstacle::Unfilled(page) => self.fill(file, pages, page, page),
+        }
+    }
+
+    /// Physical memory wants `frame` back, in which it saw `page`.
+    pub(crate) fn evict(
+        &self,
+        file: &File,
+        page: u64,
+        frame: Frame,
+    ) -> Result<Evicted, CacheError> {
+        let mut pages = self.lock();
+        let flags = file.pool().flags(frame);
+        if pages.get(file, page) != Some(frame) || flags & (BUSY | WRITING) != 0 {
+            return Ok(Evicted::Busy);
+        }
+        if flags & DIRTY != 0 {
+            // The dirty pages behind it go along: they will be asked for next.
+            let (guard, written) = self.write_run(file, pages, page, u64::MAX);
+            pages = guard;
+            written?;
+            // Used again while it was written: not a victim any more.
+            let changed = pages.get(file, page) != Some(frame);
+            if changed || file.pool().flags(frame) & (BUSY | WRITING | DIRTY) != 0 {
+                return Ok(Evicted::Busy);
+            }
+        }
+        pages.drop_page(file, page);
+        Ok(Evicted::Freed)
+    }
+}
+
+impl AsRef<Cell> for Cell {
+    fn as_ref(&self) -> &Cell {
+        self
+    }
+}

@@ -1,0 +1,114 @@
+//! Physical memory by CLOCK: the frames stand in a circle, a hand goes round, and a page that has
+//! been used since the hand last came by gets a second chance.
+//!
+//! The first time round the hand takes clean pages only: they cost nothing to give up. If that is not
+//! enough, it goes round once more and has dirty pages written back, too. After two rounds whatever
+//! is left is in use or cannot be written, and the caller has to live with what there is.
+//!
+//! Several threads may reclaim at once: they share the hand, so each looks at other frames. The hand
+//! reads descriptors without any lock; whether a frame is really a victim the owner decides.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::fcm::Evicted;
+use crate::frames::{BUSY, DIRTY, Frame, FramePool, REFERENCED, WRITING};
+use crate::pm::{MemoryState, MemoryStats, PhysicalMemory};
+use crate::shim::FileCacheRef;
+
+/// Physical memory with the CLOCK policy.
+#[derive(Debug)]
+pub(crate) struct ClockMemory {
+    frames: Arc<FramePool>,
+    /// Frames that the hand has passed; it stands at this number modulo the number of frames.
+    hand: AtomicUsize,
+    evictions: AtomicU64,
+    write_backs: AtomicU64,
+}
+
+impl ClockMemory {
+    pub(crate) fn new(frames: Arc<FramePool>) -> Self {
+        Self {
+            frames,
+            hand: AtomicUsize::new(0),
+            evictions: AtomicU64::new(0),
+            write_backs: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn export(&self) -> MemoryState {
+        MemoryState {
+            hand: (self.hand.load(Relaxed) % self.frames.frames()) as u32,
+            evictions: self.evictions.load(Relaxed),
+            write_backs: self.write_backs.load(Relaxed),
+        }
+    }
+
+    pub(crate) fn import(&self, state: &MemoryState) {
+        self.hand.store(state.hand as usize, Relaxed);
+        self.evictions.store(state.evictions, Relaxed);
+        self.write_backs.store(state.write_backs, Relaxed);
+    }
+
+    /// Moves the hand on; the frame it stood at, if its page can be a victim in this round.
+    fn advance(&self, spare: u32) -> Option<(Frame, bool)> {
+        let index = self.hand.fetch_add(1, Relaxed) % self.frames.frames();
+        let frame = self.frames.frame(index)?;
+        let flags = self.frames.flags(frame);
+        if flags & REFERENCED != 0 {
+            self.frames.clear(frame, REFERENCED);
+        }
+        (flags & spare == 0).then_some((frame, flags & DIRTY != 0))
+    }
+
+    fn evict(&self, frame: Frame, dirty: bool) -> bool {
+        let Some((owner, page)) = self.frames.owner(frame) else { return false };
+        // A page that cannot be written back stays, dirty; the error reaches who flushes the file.
+        let freed = matches!(owner.evict(page, frame), Ok(Evicted::Freed));
+        self.evictions.fetch_add(freed.into(), Relaxed);
+        self.write_backs.fetch_add((freed && dirty).into(), Relaxed);
+        freed
+    }
+}
+
+impl PhysicalMemory for ClockMemory {
+    fn allocate(&self, owner: FileCacheRef, page: u64) -> Option<Frame> {
+        self.frames.take(owner, page)
+    }
+
+    fn free(&self, frame: Frame) {
+        self.frames.put(frame);
+    }
+
+    fn touch(&self, frame: Frame) {
+        // Looking first keeps the descriptor's cache line shared while a page is hot.
+        if self.frames.flags(frame) & REFERENCED == 0 {
+            self.frames.set(frame, REFERENCED);
+        }
+    }
+
+    fn reclaim(&self, wanted: usize) -> usize {
+        let mut freed = 0;
+        for spare in [REFERENCED | BUSY | WRITING | DIRTY, REFERENCED | BUSY | WRITING] {
+            for _ in 0..self.frames.frames() {
+                if freed >= wanted {
+                    return freed;
+                }
+                if let Some((frame, dirty)) = self.advance(spare) {
+                    freed += usize::from(self.evict(frame, dirty));
+                }
+            }
+        }
+        freed
+    }
+
+    fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            total: self.frames.frames() as u64,
+            free: self.frames.free_frames() as u64,
+            dirty: self.frames.dirty_frames() as u64,
+            evictions: self.evictions.load(Relaxed),
+            write_backs: self.write_backs.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The interface of a file representative: the file behind a cache (Hui 2000, §3.2).
+
+/// The file on the host whose pages a [`FileCache`](crate::FileCache) holds.
+///
+/// A leaf of the call structure: it makes system calls on the host's file and calls no other object.
+/// Errors are `errno` values.
+pub trait FileRepresentative {
+    /// Reads bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32>;
+    /// Writes all of `data` at `offset`, and grows the file if it ends beyond. When it fails, any
+    /// part of the range may have been written.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32>;
+    /// Sets the size of the file in bytes; bytes beyond the old size read as zero.
+    fn truncate(&self, size: u64) -> Result<(), i32>;
+    /// Size of the file in bytes.
+    fn size(&self) -> Result<u64, i32>;
+    /// Brings what has been written to the disk: data alone and what is needed to read it back, or
+    /// (`data_only` false) all attributes too.
+    fn sync(&self, data_only: bool) -> Result<(), i32>;
+}

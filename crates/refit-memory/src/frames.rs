@@ -1,0 +1,347 @@
+//! The memory itself: a pool of page frames in one memfd, and a descriptor for each frame.
+//!
+//! ## Who may touch the bytes of a frame
+//!
+//! The bytes are raw memory without a lock of their own. A frame that belongs to a page is touched
+//! only (1) by who holds the lock of the page's partition in its cache, while the page is not
+//! [`BUSY`], or (2) without the lock, by the thread that set [`BUSY`], until it clears it under the
+//! lock again. A free frame is touched by nobody. That is why copying is private to this crate.
+//!
+//! ## Who may change a descriptor
+//!
+//! Owner and page are set when the frame leaves the free list and stay until it goes back; in between
+//! the owner alone changes the flags, under the lock of the page's partition. The exception is
+//! [`REFERENCED`], a hint that anyone sets and that the search for victims clears. Others read
+//! descriptors without a lock and get a guess: who acts on one asks the owner, which looks again
+//! under its lock ([`FileCache::evict`](crate::FileCache::evict)). Hence all accesses are relaxed:
+//! the owner's are ordered by its lock, and a guess needs no order.
+//!
+//! Memory is taken from the host when a frame is first written, and frames that have just been freed
+//! are handed out first, while they are warm. [`FramePool::trim`] gives free frames back to the host.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use refit_sys::memory::SharedMapping;
+
+use crate::fcm::PAGE_SIZE;
+use crate::shim::FileCacheRef;
+
+/// A page frame: its index in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame(u32);
+
+const NONE: u32 = u32::MAX;
+
+impl Frame {
+    /// Stands where no frame has been put yet.
+    pub(crate) const UNSET: Self = Self(NONE);
+
+    pub(crate) fn word(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn from_word(word: u32) -> Option<Self> {
+        (word != NONE).then_some(Self(word))
+    }
+
+    /// Index of the frame in its pool.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The file does not have the page yet as it is here.
+pub(crate) const DIRTY: u32 = 1;
+/// The page is being filled: nobody reads or writes it but who set the mark.
+pub(crate) const BUSY: u32 = 2;
+/// The page has been used since the search for victims last came by.
+pub(crate) const REFERENCED: u32 = 4;
+/// A copy of the page is on its way to the file: it may be used, but not be written back a second
+/// time, evicted or cut off until the copy has arrived.
+pub(crate) const WRITING: u32 = 8;
+
+/// What is known about a frame.
+#[derive(Debug)]
+struct Descriptor {
+    /// The cache that has the frame, as a word; 0 while it is free.
+    owner: AtomicU64,
+    page: AtomicU64,
+    flags: AtomicU32,
+    /// Next on the free list.
+    next: AtomicU32,
+}
+
+/// Bytes that a pool keeps for each frame beyond the frame itself.
+pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
+const _: () = assert!(DESCRIPTOR_BYTES <= 32);
+
+/// Free frames, linked through their descriptors, the one freed last on top.
+#[derive(Debug)]
+struct FreeList {
+    top: u32,
+    len: u32,
+    /// Frames from here on have never been used and are not linked.
+    fresh: u32,
+}
+
+/// All page frames of a budget.
+#[derive(Debug)]
+pub struct FramePool {
+    memory: SharedMapping,
+    descriptors: Box<[Descriptor]>,
+    free: Mutex<FreeList>,
+}
+
+impl FramePool {
+    /// Makes a pool of as many whole frames as `bytes` have room for, one at least.
+    ///
+    /// A `write` is all or nothing, so the pool should have room for the largest write of every
+    /// thread that writes at once; see `docs/memory.md`.
+    ///
+    /// # Errors
+    /// What the host says when it has no such memory, or `InvalidInput` for more than 2³² - 1 frames.
+    pub fn new(bytes: u64) -> io::Result<Arc<Self>> {
+        let frames = (bytes / PAGE_SIZE as u64).max(1);
+        let frames = u32::try_from(frames).ok().filter(|&n| n != NONE).ok_or_else(|| {
+            let what = format!("{bytes} bytes are more frames than a pool can count");
+            io::Error::new(io::ErrorKind::InvalidInput, what)
+        })? as usize;
+        let memory = SharedMapping::new(c"refit-frames", frames * PAGE_SIZE)?;
+        let descriptor = || Descriptor {
+            owner: AtomicU64::new(0),
+            page: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            next: AtomicU32::new(NONE),
+        };
+        let descriptors = std::iter::repeat_with(descriptor).take(frames).collect();
+        let free = Mutex::new(FreeList { top: NONE, len: 0, fresh: 0 });
+        Ok(Arc::new(Self { memory, descriptors, free }))
+    }
+
+    /// Frames in the pool.
+    pub fn frames(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// Frames that no page has.
+    pub fn free_frames(&self) -> usize {
+        let free = self.free_list();
+        free.len as usize + self.descriptors.len() - free.fresh as usize
+    }
+
+    /// The frame with this index.
+    pub fn frame(&self, index: usize) -> Option<Frame> {
+        (index < self.descriptors.len()).then_some(Frame(index as u32))
+    }
+
+    /// Whose page is in `frame`, and which page; `None` while it is free. A guess, unless the owner
+    /// asks.
+    pub fn owner(&self, frame: Frame) -> Option<(FileCacheRef, u64)> {
+        let descriptor = &self.descriptors[frame.index()];
+        let owner = FileCacheRef::from_word(descriptor.owner.load(Relaxed))?;
+        Some((owner, descriptor.page.load(Relaxed)))
+    }
+
+    /// The caches that have dirty pages now, and how many: what a flusher has to see to.
+    pub fn dirty_owners(&self) -> Vec<(FileCacheRef, u64)> {
+        let mut owners = BTreeMap::<u64, u64>::new();
+        for descriptor in &self.descriptors {
+            if descriptor.flags.load(Relaxed) & DIRTY != 0 {
+                *owners.entry(descriptor.owner.load(Relaxed)).or_default() += 1;
+            }
+        }
+        let named = |(word, pages)| Some((FileCacheRef::from_word(word)?, pages));
+        owners.into_iter().filter_map(named).collect()
+    }
+
+    /// Frames whose page is dirty.
+    pub fn dirty_frames(&self) -> usize {
+        let dirty = |d: &&Descriptor| d.flags.load(Relaxed) & DIRTY != 0;
+        self.descriptors.iter().filter(dirty).count()
+    }
+
+    /// Gives the memory of free frames back to the host, except for the `keep` that would be handed
+    /// out next; how many frames' memory the host got.
+    ///
+    /// # Errors
+    /// What the host says; the frames stay free.
+    pub fn trim(&self, keep: usize) -> io::Result<usize> {
+        let mut taken = Vec::new();
+        {
+            let mut free = self.free_list();
+            while free.len > 0 {
+                taken.push(self.pop(&mut free));
+            }
+        }
+        // What was popped first is handed out first: it stays; the coldest are given back.
+        let cold = taken.split_off(keep.min(taken.len()));
+        let result = self.give_back(&cold);
+        let mut free = self.free_list();
+        for &frame in cold.iter().chain(taken.iter().rev()) {
+            self.push(&mut free, frame);
+        }
+        result.map(|()| cold.len())
+    }
+
+    pub(crate) fn take(&self, owner: FileCacheRef, page: u64) -> Option<Frame> {
+        let frame = {
+            let mut free = self.free_list();
+            if free.len > 0 {
+                self.pop(&mut free)
+            } else if (free.fresh as usize) < self.descriptors.len() {
+                free.fresh += 1;
+                Frame(free.fresh - 1)
+            } else {
+                return None;
+            }
+        };
+        let descriptor = &self.descriptors[frame.index()];
+        descriptor.page.store(page, Relaxed);
+        descriptor.flags.store(0, Relaxed);
+        descriptor.owner.store(owner.to_word(), Relaxed);
+        Some(frame)
+    }
+
+    pub(crate) fn put(&self, frame: Frame) {
+        let descriptor = &self.descriptors[frame.index()];
+        let owner = descriptor.owner.swap(0, Relaxed);
+        assert!(owner != 0, "frame {} is freed a second time", frame.0);
+        descriptor.flags.store(0, Relaxed);
+        self.push(&mut self.free_list(), frame);
+    }
+
+    pub(crate) fn page(&self, frame: Frame) -> u64 {
+        self.descriptors[frame.index()].page.load(Relaxed)
+    }
+
+    pub(crate) fn flags(&self, frame: Frame) -> u32 {
+        self.descriptors[frame.index()].flags.load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, frame: Frame, flags: u32) {
+        self.descriptors[frame.index()].flags.fetch_or(flags, Relaxed);
+    }
+
+    pub(crate) fn clear(&self, frame: Frame, flags: u32) {
+        self.descriptors[frame.index()].flags.fetch_and(!flags, Relaxed);
+    }
+
+    /// Copies the bytes from `at` of `frame` on into `buf`.
+    pub(crate) fn copy_out(&self, frame: Frame, at: usize, buf: &mut [u8]) {
+        self.memory.read_at(place(frame, at, buf.len()), buf);
+    }
+
+    /// Copies `data` to `at` of `frame`.
+    pub(crate) fn copy_in(&self, frame: Frame, at: usize, data: &[u8]) {
+        self.memory.write_at(place(frame, at, data.len()), data);
+    }
+
+    /// Sets the bytes `range` of `frame` to zero.
+    pub(crate) fn zero(&self, frame: Frame, range: Range<usize>) {
+        let start = place(frame, range.start, range.len());
+        self.memory.zero(start..start + range.len());
+    }
+
+    fn free_list(&self) -> MutexGuard<'_, FreeList> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pop(&self, free: &mut FreeList) -> Frame {
+        let frame = Frame(free.top);
+        free.top = self.descriptors[frame.index()].next.load(Relaxed);
+        free.len -= 1;
+        frame
+    }
+
+    fn push(&self, free: &mut FreeList, frame: Frame) {
+        self.descriptors[frame.index()].next.store(free.top, Relaxed);
+        free.top = frame.0;
+        free.len += 1;
+    }
+
+    fn give_back(&self, frames: &[Frame]) -> io::Result<()> {
+        let mut sorted = frames.to_vec();
+        sorted.sort_unstable();
+        for run in sorted.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let start = run[0].index() * PAGE_SIZE;
+            self.memory.give_back(start..start + run.len() * PAGE_SIZE)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where byte `at` of `frame` lies in the memfd; `len` bytes from there must lie in the same frame.
+fn place(frame: Frame, at: usize, len: usize) -> usize {
+    assert!(at + len <= PAGE_SIZE, "{len} bytes at {at} do not fit into a frame");
+    frame.index() * PAGE_SIZE + at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> FileCacheRef {
+        FileCacheRef::from_word(7).unwrap()
+    }
+
+    #[test]
+    fn frames_run_out_and_come_back_last_first() {
+        let pool = FramePool::new(3 * PAGE_SIZE as u64 + 100).unwrap();
+        assert_eq!((pool.frames(), pool.free_frames()), (3, 3));
+        let taken: Vec<_> = (10..13).map(|page| pool.take(owner(), page).unwrap()).collect();
+        assert_eq!(pool.take(owner(), 13), None);
+        assert_eq!(pool.owner(taken[1]), Some((owner(), 11)));
+        pool.put(taken[1]);
+        pool.put(taken[0]);
+        assert_eq!((pool.owner(taken[1]), pool.free_frames()), (None, 2));
+        assert_eq!(pool.take(owner(), 20), Some(taken[0]));
+        assert_eq!(pool.take(owner(), 21), Some(taken[1]));
+    }
+
+    #[test]
+    #[should_panic(expected = "freed a second time")]
+    fn a_frame_is_freed_once() {
+        let pool = FramePool::new(1).unwrap();
+        let frame = pool.take(owner(), 0).unwrap();
+        pool.put(frame);
+        pool.put(frame);
+    }
+
+    #[test]
+    fn trimming_gives_the_coldest_back_and_keeps_the_order() {
+        let pool = FramePool::new(8 * PAGE_SIZE as u64).unwrap();
+        let taken: Vec<_> = (0..8).map(|page| pool.take(owner(), page).unwrap()).collect();
+        for &frame in &taken {
+            pool.copy_in(frame, 0, &[1; PAGE_SIZE]);
+        }
+        for &frame in &taken[..6] {
+            pool.put(frame);
+        }
+        assert_eq!(pool.memory.resident().unwrap(), 8 * PAGE_SIZE as u64);
+        assert_eq!(pool.trim(2).unwrap(), 4);
+        assert_eq!(pool.memory.resident().unwrap(), 4 * PAGE_SIZE as u64);
+        assert_eq!(pool.free_frames(), 6);
+        let again: Vec<_> = (0..6).map(|page| pool.take(owner(), page).unwrap()).collect();
+        let expected: Vec<_> = taken[..6].iter().rev().copied().collect();
+        assert_eq!(again, expected);
+        assert_eq!(pool.take(owner(), 0), None);
+    }
+
+    #[test]
+    fn dirty_owners_are_counted() {
+        let pool = FramePool::new(4 * PAGE_SIZE as u64).unwrap();
+        let other = FileCacheRef::from_word(9).unwrap();
+        for (page, who) in [(0, owner()), (1, other), (2, other)] {
+            let frame = pool.take(who, page).unwrap();
+            pool.set(frame, DIRTY);
+        }
+        let clean = pool.take(owner(), 3).unwrap();
+        pool.set(clean, REFERENCED);
+        assert_eq!(pool.dirty_owners(), [(owner(), 1), (other, 2)]);
+        assert_eq!(pool.dirty_frames(), 3);
+    }
+}

@@ -1,0 +1,137 @@
+//! Which frame has which page of a file: a hash table that holds nothing but frame numbers.
+//!
+//! The page of a frame stands in the frame's descriptor already, and every access to a page looks
+//! at the descriptor anyway (is the page busy, has it been used lately). So the table keeps no keys:
+//! a slot is four bytes, the descriptor is the key. Open addressing with linear probing; removal
+//! shifts later entries back, so that there are no tombstones to clean up. An empty table allocates
+//! nothing.
+//!
+//! The table belongs to the cache that owns the frames: their descriptors' page does not change
+//! while they are in it.
+
+use crate::frames::{Frame, FramePool};
+
+const EMPTY: u32 = u32::MAX;
+const SMALLEST: usize = 4;
+
+/// Frames by page number.
+#[derive(Debug, Default)]
+pub(crate) struct PageTable {
+    /// A power of two of slots, or none.
+    slots: Box<[u32]>,
+    len: usize,
+}
+
+impl PageTable {
+    /// Pages in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val::<[u32]>(&self.slots)
+    }
+
+    /// The frame that has `page`.
+    pub(crate) fn get(&self, pool: &FramePool, page: u64) -> Option<Frame> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut slot = self.home(page);
+        while let Some(frame) = Frame::from_word(self.slots[slot]) {
+            if pool.page(frame) == page {
+                return Some(frame);
+            }
+            slot = self.next(slot);
+        }
+        None
+    }
+
+    /// Makes room for `more` pages, so that the inserts that follow do not grow step by step.
+    pub(crate) fn reserve(&mut self, pool: &FramePool, more: usize) {
+        let wanted = (self.len + more).max(1);
+        // Full to three quarters at most, so that probes stay short.
+        let needed = (wanted + wanted.div_ceil(3)).next_power_of_two().max(SMALLEST);
+        if needed > self.slots.len() {
+            self.resize(pool, needed);
+        }
+    }
+
+    /// Adds `frame` under the page in its descriptor, which must not be in the table yet.
+    pub(crate) fn insert(&mut self, pool: &FramePool, frame: Frame) {
+        debug_assert!(self.get(pool, pool.page(frame)).is_none(), "a page has one frame");
+        self.reserve(pool, 1);
+        self.put(pool, frame);
+        self.len += 1;
+    }
+
+    /// Takes `page` out; the frame that had it.
+    pub(crate) fn remove(&mut self, pool: &FramePool, page: u64) -> Option<Frame> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut hole = self.home(page);
+        let removed = loop {
+            let frame = Frame::from_word(self.slots[hole])?;
+            if pool.page(frame) == page {
+                break frame;
+            }
+            hole = self.next(hole);
+        };
+        self.close(pool, hole);
+        self.len -= 1;
+        if self.len == 0 {
+            self.slots = Box::default();
+        } else if self.len * 4 <= self.slots.len() {
+            self.resize(pool, self.slots.len() / 2);
+        }
+        Some(removed)
+    }
+
+    /// All frames, in no order.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {
+        self.slots.iter().filter_map(|&word| Frame::from_word(word))
+    }
+
+    fn resize(&mut self, pool: &FramePool, slots: usize) {
+        let old = std::mem::replace(&mut self.slots, vec![EMPTY; slots].into_boxed_slice());
+        for frame in old.iter().filter_map(|&word| Frame::from_word(word)) {
+            self.put(pool, frame);
+        }
+    }
+
+    /// Shifts back what a search would no longer find beyond the hole.
+    fn close(&mut self, pool: &FramePool, mut hole: usize) {
+        let mask = self.slots.len() - 1;
+        let mut slot = self.next(hole);
+        while let Some(frame) = Frame::from_word(self.slots[slot]) {
+            let home = self.home(pool.page(frame));
+            // The entry may move to the hole unless its home lies (cyclically) behind the hole.
+            if slot.wrapping_sub(home) & mask >= slot.wrapping_sub(hole) & mask {
+                self.slots[hole] = frame.word();
+                hole = slot;
+            }
+            slot = self.next(slot);
+        }
+        self.slots[hole] = EMPTY;
+    }
+
+    fn put(&mut self, pool: &FramePool, frame: Frame) {
+        let mut slot = self.home(pool.page(frame));
+        while self.slots[slot] != EMPTY {
+            slot = self.next(slot);
+        }
+        self.slots[slot] = frame.word();
+    }
+
+    /// Fibonacci hashing: the upper bits of the product depend on all bits of the page number.
+    fn home(&self, page: u64) -> usize {
+        let bits = self.slots.len().trailing_zeros();
+        (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize
+    }
+
+    fn next(&self, slot: usize) -> usize {
+        (slot + 1) & (self.slots.len() - 1)
+    }
+}

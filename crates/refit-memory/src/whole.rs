@@ -1,0 +1,162 @@
+//! What concerns a file as a whole: all its partitions are locked at once, in ascending order.
+//!
+//! Ascending order, and waiting for a flight with no lock held, keep two such calls from waiting for
+//! each other. A cache with one lock is a file of one partition.
+
+use std::ops::RangeInclusive;
+
+use crate::cell::{Cell, Guard};
+use crate::fcm::{CacheError, CacheState, CacheStats, MAX_SIZE, PAGE_SIZE};
+use crate::frames::Frame;
+use crate::pages::{File, pages_of};
+
+const ALL: RangeInclusive<u64> = 0..=u64::MAX;
+
+/// Locks all partitions, at a moment when none of `pages` is in flight.
+fn lock_idle<'a, C: AsRef<Cell>>(cells: &'a [C], pages: &RangeInclusive<u64>) -> Vec<Guard<'a>> {
+    loop {
+        let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
+        let Some(index) = guards.iter().position(|guard| guard.in_flight(pages)) else {
+            return guards;
+        };
+        let guard = guards.swap_remove(index);
+        drop(guards);
+        drop(cells[index].as_ref().wait(guard));
+    }
+}
+
+/// See [`FileCache::truncate`](crate::FileCache::truncate).
+///
+/// The locks are held over the call of the host: neither a fill nor a write-back of what is cut off
+/// may meet the host's file halfway.
+pub(crate) fn truncate<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    size: u64,
+) -> Result<(), CacheError> {
+    if size > MAX_SIZE {
+        return Err(CacheError::Host(libc::EFBIG));
+    }
+    let mut guards = lock_idle(cells, &(size / PAGE_SIZE as u64..=u64::MAX));
+    file.parts.fr.truncate(size).map_err(CacheError::Host)?;
+    for pages in &mut guards {
+        pages.cut(file, size);
+    }
+    file.set_size(size);
+    Ok(())
+}
+
+/// See [`FileCache::flush`](crate::FileCache::flush).
+pub(crate) fn flush<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    start: u64,
+    end: u64,
+) -> Result<u64, CacheError> {
+    let Some(range) = pages_of(start, end) else { return Ok(0) };
+    cells.iter().map(|cell| cell.as_ref().flush(file, &range)).sum()
+}
+
+/// See [`FileCache::invalidate`](crate::FileCache::invalidate).
+pub(crate) fn invalidate<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    start: u64,
+    end: u64,
+) -> Result<(), CacheError> {
+    loop {
+        let stale = stale(file, start, end);
+        for cell in cells {
+            for range in &stale {
+                cell.as_ref().flush(file, range)?;
+            }
+        }
+        let mut guards = lock_idle(cells, &ALL);
+        let dirty = |range| guards.iter().any(|pages| pages.has_dirty(range));
+        if stale.iter().any(dirty) || stale != self::stale(file, start, end) {
+            continue;
+        }
+        let mut size = file.parts.fr.size().map_err(CacheError::Host)?;
+        for pages in &mut guards {
+            stale.iter().for_each(|range| pages.forget(file, range));
+            // Dirty pages elsewhere still belong to the file, whatever the host says.
+            size = size.max(pages.dirty_end(file));
+        }
+        for pages in &mut guards {
+            pages.cut(file, size);
+        }
+        file.set_size(size);
+        return Ok(());
+    }
+}
+
+/// The pages that `[start, end)` overlaps, and the page with the end of the file: its tail is zero
+/// here, but not on the host if the file has grown underneath.
+fn stale(file: &File, start: u64, end: u64) -> Vec<RangeInclusive<u64>> {
+    let size = file.size();
+    let tail = (!size.is_multiple_of(PAGE_SIZE as u64)).then(|| size / PAGE_SIZE as u64);
+    pages_of(start, end).into_iter().chain(tail.map(|page| page..=page)).collect()
+}
+
+/// See [`FileCache::discard`](crate::FileCache::discard).
+pub(crate) fn discard<C: AsRef<Cell>>(file: &File, cells: &[C]) {
+    for pages in &mut lock_idle(cells, &ALL) {
+        pages.forget(file, &ALL);
+    }
+}
+
+/// See [`FileCache::is_dirty`](crate::FileCache::is_dirty).
+pub(crate) fn is_dirty<C: AsRef<Cell>>(cells: &[C]) -> bool {
+    cells.iter().any(|cell| cell.as_ref().lock().is_dirty())
+}
+
+/// See [`FileCache::stats`](crate::FileCache::stats).
+pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
+    let mut stats = CacheStats { size: file.size(), ..CacheStats::default() };
+    for cell in cells {
+        let pages = cell.as_ref().lock();
+        stats.resident += pages.table.len() as u64;
+        stats.dirty += pages.dirty_pages(file);
+        stats.calls += pages.calls;
+        stats.faults += pages.faults;
+    }
+    stats
+}
+
+/// The canonical state; the cache stays as it is. Nobody is inside, so nothing is in flight.
+pub(crate) fn export<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheState {
+    let guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
+    let mut state = CacheState { size: file.size(), ..CacheState::default() };
+    state.pages.reserve_exact(guards.iter().map(|pages| pages.table.len()).sum());
+    for pages in guards {
+        assert!(pages.flights.is_empty(), "a cache is exported while a call is inside");
+        state.calls += pages.calls;
+        state.faults += pages.faults;
+        let entry = |frame: Frame| (file.pool().page(frame), frame);
+        state.pages.extend(pages.table.frames().map(entry));
+    }
+    state.pages.sort_unstable();
+    state
+}
+
+/// Takes the canonical state over into an empty cache; `cell_of` says where a page belongs.
+pub(crate) fn import<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    state: &CacheState,
+    cell_of: impl Fn(u64) -> usize,
+) {
+    let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
+    file.set_size(state.size);
+    let mut counts = vec![0; guards.len()];
+    state.pages.iter().for_each(|&(page, _)| counts[cell_of(page)] += 1);
+    for (pages, count) in guards.iter_mut().zip(counts) {
+        assert_eq!(pages.table.len(), 0, "a cache imports before it is used");
+        pages.table.reserve(file.pool(), count);
+    }
+    for &(page, frame) in &state.pages {
+        guards[cell_of(page)].adopt(file, page, frame);
+    }
+    guards[0].calls = state.calls;
+    guards[0].faults = state.faults;
+}
