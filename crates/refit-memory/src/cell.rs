@@ -50,6 +50,7 @@ impl Cell {
         buf: &mut [u8],
     ) -> Result<usize, CacheError> {
         let mut done = 0;
+        let mut filled_here = 0..0;
         while done < buf.len() {
             // The size may have changed while the lock was dropped.
             let end = start.saturating_add(buf.len() as u64).min(file.size());
@@ -60,7 +61,9 @@ impl Cell {
             let rest = Span { start: at, end };
             let page = *rest.pages().start();
             let Some(frame) = pages.get(file, page) else {
-                pages = self.fill(file, pages, page, *rest.pages().end())?;
+                let (guard, count) = self.fill(file, pages, page, *rest.pages().end())?;
+                pages = guard;
+                filled_here = page..page + count;
                 continue;
             };
             if file.pool().flags(frame) & BUSY != 0 {
@@ -69,7 +72,11 @@ impl Cell {
             }
             let within = rest.within(page);
             file.pool().copy_out(frame, within.start, &mut buf[done..done + within.len()]);
-            file.parts.pm.touch(frame);
+            // To be filled is not yet to be used: pages that are read once, one after the other, go
+            // before pages that are read again.
+            if !filled_here.contains(&page) {
+                file.parts.pm.touch(frame);
+            }
             done += within.len();
         }
         Ok(done)
@@ -101,7 +108,14 @@ impl Cell {
     ) -> Result<Guard<'a>, CacheError> {
         match obstacle {
             Obstacle::Busy => Ok(self.wait(pages)),
-            Obstacle::Unfilled(page) => self.fill(file, pages, page, page),
+            Obstacle::Unfilled(page) => {
+                let (pages, _) = self.fill(file, pages, page, page)?;
+                // It has to stay until the write gets on, which may have to fill one more.
+                if let Some(frame) = pages.get(file, page) {
+                    file.parts.pm.touch(frame);
+                }
+                Ok(pages)
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::scratch::{BATCH, with_buffer};
 
 impl Cell {
     /// Fills `first`, which is not here, and as many of the pages behind it up to `last` as are not
-    /// here either and as there are frames for. The lock is dropped while the host reads.
+    /// here either and as there are frames for; how many. The lock is dropped while the host reads.
     ///
     /// When the read fails, the pages are forgotten again. Who waited for them finds them missing
     /// and reads itself: it gets an error of its own, or, if the trouble has passed, its data.
@@ -18,7 +18,7 @@ impl Cell {
         mut pages: Guard<'a>,
         first: u64,
         last: u64,
-    ) -> Result<Guard<'a>, CacheError> {
+    ) -> Result<(Guard<'a>, u64), CacheError> {
         let frames = claim_run(file, &mut pages, first, last);
         let run = &frames.list[..frames.len];
         if run.is_empty() {
@@ -33,7 +33,8 @@ impl Cell {
         drop(pages);
         let mut landing = Landing { cell: self, file, run, first, ticket, filled: Err(libc::EIO) };
         landing.filled = fill_frames(file, start, known, run);
-        landing.finish()
+        let count = run.len() as u64;
+        landing.finish().map(|guard| (guard, count))
     }
 }
 
@@ -94,10 +95,7 @@ impl<'a> Landing<'a, '_> {
         pages.land(self.ticket);
         for (page, &frame) in (self.first..).zip(self.run) {
             match self.filled {
-                Ok(()) => {
-                    self.file.pool().clear(frame, BUSY);
-                    self.file.parts.pm.touch(frame);
-                }
+                Ok(()) => self.file.pool().clear(frame, BUSY),
                 Err(_) => pages.drop_page(self.file, page),
             }
         }

@@ -181,7 +181,7 @@ impl FramePool {
         let cold = taken.split_off(keep.min(taken.len()));
         let result = self.give_back(&cold);
         let mut free = self.free_list();
-        for &frame in cold.iter().chain(taken.iter().rev()) {
+        for &frame in cold.iter().rev().chain(taken.iter().rev()) {
             self.push(&mut free, frame);
         }
         result.map(|()| cold.len())

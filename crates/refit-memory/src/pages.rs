@@ -289,11 +289,12 @@ impl Pages {
                 pool.zero(frame, 0..within.start);
                 pool.zero(frame, within.end..PAGE_SIZE);
                 pool.clear(frame, BUSY);
+            } else {
+                file.parts.pm.touch(frame);
             }
             pool.copy_in(frame, within.start, &data[done..done + within.len()]);
             done += within.len();
             self.mark_dirty(file, page, frame);
-            file.parts.pm.touch(frame);
         }
         file.grow(span.end);
     }

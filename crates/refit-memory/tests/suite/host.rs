@@ -1,0 +1,251 @@
+//! A file on a host that does what a test wants, and a cache over it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use refit_memory::{
+    CacheError, CacheParts, FileCacheRef, FileRepresentative, FileRepresentativeRef, FramePool,
+    PAGE_SIZE, PhysicalMemoryRef, create_file_cache, create_physical_memory,
+};
+
+pub(crate) const IMPLEMENTATIONS: [&str; 2] = ["shared", "partitioned"];
+pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+/// Bytes after which `partitioned` goes over to the next partition.
+pub(crate) const RANGE: u64 = 64 * PAGE;
+pub(crate) const EIO: i32 = 5;
+
+/// What a call of the host was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Read(u64, u64),
+    Write(u64, u64),
+    Truncate(u64),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: Vec<u8>,
+    calls: Vec<Call>,
+    fail_reads: bool,
+    fail_writes: bool,
+    /// Calls wait while this is set.
+    shut: bool,
+    waiting: usize,
+    /// What the next calls do instead of what they should.
+    panics: VecDeque<&'static str>,
+}
+
+/// A file in memory whose calls can be counted, failed and held up.
+#[derive(Debug, Default)]
+pub(crate) struct HostFile {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl HostFile {
+    pub(crate) fn new(bytes: Vec<u8>) -> Arc<Self> {
+        let state = Mutex::new(State { bytes, ..State::default() });
+        Arc::new(Self { state, changed: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.state().bytes.clone()
+    }
+
+    pub(crate) fn change(&self, f: impl FnOnce(&mut Vec<u8>)) {
+        f(&mut self.state().bytes);
+    }
+
+    /// The calls since the last time.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    pub(crate) fn fail(&self, reads: bool, writes: bool) {
+        let mut state = self.state();
+        (state.fail_reads, state.fail_writes) = (reads, writes);
+    }
+
+    pub(crate) fn panic_next(&self, why: &'static str) {
+        self.state().panics.push_back(why);
+    }
+
+    /// Calls of the host that begin from now on wait until `open`.
+    pub(crate) fn shut(&self) {
+        self.state().shut = true;
+    }
+
+    pub(crate) fn open(&self) {
+        self.state().shut = false;
+        self.changed.notify_all();
+    }
+
+    /// Returns when `calls` calls wait.
+    pub(crate) fn wait_for_waiting(&self, calls: usize) {
+        let mut state = self.state();
+        while state.waiting < calls {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    fn enter(&self, call: Call) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        state.calls.push(call);
+        state.waiting += 1;
+        self.changed.notify_all();
+        while state.shut {
+            state = self.changed.wait(state).unwrap();
+        }
+        state.waiting -= 1;
+        if let Some(why) = state.panics.pop_front() {
+            panic!("{why}");
+        }
+        state
+    }
+}
+
+impl FileRepresentative for HostFile {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
+        let state = self.enter(Call::Read(offset, buf.len() as u64));
+        if state.fail_reads {
+            return Err(EIO);
+        }
+        let from = state.bytes.len().min(offset as usize);
+        let len = buf.len().min(state.bytes.len() - from);
+        buf[..len].copy_from_slice(&state.bytes[from..from + len]);
+        Ok(len)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
+        let mut state = self.enter(Call::Write(offset, data.len() as u64));
+        if state.fail_writes {
+            return Err(EIO);
+        }
+        let end = offset as usize + data.len();
+        if state.bytes.len() < end {
+            state.bytes.resize(end, 0);
+        }
+        state.bytes[offset as usize..end].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), i32> {
+        let mut state = self.enter(Call::Truncate(size));
+        if state.fail_writes {
+            return Err(EIO);
+        }
+        state.bytes.resize(size as usize, 0);
+        Ok(())
+    }
+
+    fn size(&self) -> Result<u64, i32> {
+        Ok(self.state().bytes.len() as u64)
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<(), i32> {
+        Ok(())
+    }
+}
+
+/// A cache, what it stands on, and the calls as a file server makes them.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) host: Arc<HostFile>,
+    pub(crate) frames: Arc<FramePool>,
+    pub(crate) pm: PhysicalMemoryRef,
+    pub(crate) cache: FileCacheRef,
+    /// How often a call is repeated for want of frames. If dirty pages cannot be written, what is
+    /// left may be too little for one call for ever.
+    pub(crate) patience: usize,
+}
+
+impl Subject {
+    pub(crate) fn new(implementation: &str, frames: usize, bytes: Vec<u8>) -> Self {
+        let frames = FramePool::new(frames as u64 * PAGE).unwrap();
+        let pm = create_physical_memory("pm".to_owned(), Arc::clone(&frames));
+        Self::on(implementation, pm, frames, bytes)
+    }
+
+    /// One more cache over the same frames.
+    pub(crate) fn on(
+        implementation: &str,
+        pm: PhysicalMemoryRef,
+        frames: Arc<FramePool>,
+        bytes: Vec<u8>,
+    ) -> Self {
+        let size = bytes.len() as u64;
+        let host = HostFile::new(bytes);
+        let fr = FileRepresentativeRef::new(host.clone());
+        let parts = CacheParts { pm, frames: Arc::clone(&frames), fr };
+        let cache = create_file_cache("file".to_owned(), parts, implementation, size).unwrap();
+        Self { host, frames, pm, cache, patience: 30 }
+    }
+
+    pub(crate) fn swap(&self, to: &str) {
+        refit_memory::swap(self.cache, to);
+    }
+
+    /// Repeats a call until there are frames for it. Frames that cannot be had are a defect, unless
+    /// the host fails.
+    pub(crate) fn with_frames<R>(
+        &self,
+        mut call: impl FnMut(&FileCacheRef) -> Result<R, CacheError>,
+    ) -> Result<R, CacheError> {
+        for _ in 0..self.patience {
+            match call(&self.cache) {
+                Err(CacheError::NoFrame) => {
+                    if self.pm.reclaim(4) == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+                result => return result,
+            }
+        }
+        Err(CacheError::NoFrame)
+    }
+
+    pub(crate) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, CacheError> {
+        let mut buf = vec![0xee; len];
+        let got = self.with_frames(|cache| cache.read(offset, &mut buf))?;
+        buf.truncate(got);
+        Ok(buf)
+    }
+
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), CacheError> {
+        let written = self.with_frames(|cache| cache.write(offset, data))?;
+        assert_eq!(written, data.len());
+        Ok(())
+    }
+
+    pub(crate) fn flush(&self) -> u64 {
+        self.cache.flush(0, u64::MAX).unwrap()
+    }
+
+    /// Nothing of the file is cached, and no frame is lost.
+    pub(crate) fn check_all_free(&self) {
+        self.cache.discard();
+        let stats = self.cache.stats();
+        assert_eq!((stats.resident, stats.dirty), (0, 0));
+        assert_eq!(self.frames.free_frames(), self.frames.frames());
+    }
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let byte = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1;
+    (0..len as u64).map(|i| byte(seed.wrapping_mul(1_000_003).wrapping_add(i))).collect()
+}
+
+/// Runs a test on a cache of each implementation.
+pub(crate) fn each(frames: usize, bytes: &[u8], test: impl Fn(&Subject)) {
+    for implementation in IMPLEMENTATIONS {
+        eprintln!("implementation: {implementation}");
+        let subject = Subject::new(implementation, frames, bytes.to_vec());
+        test(&subject);
+        subject.check_all_free();
+    }
+}

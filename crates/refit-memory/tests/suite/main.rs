@@ -1,0 +1,10 @@
+//! One suite for every implementation of a file cache, and for physical memory beneath it.
+
+mod conformance;
+mod faults;
+mod host;
+mod model;
+mod races;
+mod reclaim;
+mod stress;
+mod transfer;

@@ -1,0 +1,65 @@
+//! Physical memory: one budget for several files.
+
+use std::sync::Arc;
+
+use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern};
+
+#[test]
+fn clean_pages_go_before_dirty_ones() {
+    let file = Subject::new("shared", 8, pattern(1, 16 * PAGE as usize));
+    file.write(0, &pattern(2, 4 * PAGE as usize)).unwrap();
+    file.read(8 * PAGE, 4 * PAGE as usize).unwrap();
+    file.host.calls();
+    // The first round takes the marks of use away, the second finds victims, clean or not; so take
+    // the marks away first.
+    assert_eq!(file.pm.reclaim(1), 1);
+    file.host.calls();
+    let dirty = file.cache.stats().dirty;
+    let clean = file.cache.stats().resident - dirty;
+    assert_eq!(file.pm.reclaim(clean as usize), clean as usize);
+    assert_eq!(file.host.calls(), []);
+    assert_eq!(file.cache.stats().dirty, dirty);
+    assert_eq!(file.pm.reclaim(100), dirty as usize);
+    assert_eq!(file.pm.reclaim(1), 0);
+    let stats = file.pm.stats();
+    assert_eq!((stats.total, stats.free, stats.dirty), (8, 8, 0));
+    assert_eq!(stats.evictions, 8);
+    assert_eq!(file.host.bytes()[..4 * PAGE as usize], pattern(2, 4 * PAGE as usize));
+}
+
+#[test]
+fn a_page_in_use_gets_a_second_chance() {
+    let file = Subject::new("shared", 8, pattern(3, 64 * PAGE as usize));
+    for page in 0..64 {
+        file.read(page * PAGE, 1).unwrap();
+        file.read(0, 1).unwrap();
+    }
+    // The page that was used all the time was read from the host once or twice, though
+    // 64 pages went through 8 frames.
+    let reads = file.host.calls().into_iter().filter(|&call| call == Call::Read(0, PAGE)).count();
+    assert!(reads <= 2, "{reads} reads of the page in use");
+}
+
+#[test]
+fn files_share_a_budget_and_take_from_each_other() {
+    for implementation in IMPLEMENTATIONS {
+        let one = Subject::new(implementation, 8, vec![]);
+        let other = Subject::on("shared", one.pm, Arc::clone(&one.frames), vec![]);
+        one.write(0, &pattern(4, 8 * PAGE as usize)).unwrap();
+        other.write(0, &pattern(5, 6 * PAGE as usize)).unwrap();
+        assert_eq!(one.read(0, 8 * PAGE as usize).unwrap(), pattern(4, 8 * PAGE as usize));
+        assert_eq!(other.read(0, 6 * PAGE as usize).unwrap(), pattern(5, 6 * PAGE as usize));
+        one.write(3, b"x").unwrap();
+        other.write(3, b"y").unwrap();
+        let mut owners = one.frames.dirty_owners();
+        owners.retain(|&(owner, _)| owner == one.cache || owner == other.cache);
+        assert_eq!(owners.len(), 2);
+        for (owner, _) in owners {
+            owner.flush(0, u64::MAX).unwrap();
+        }
+        assert_eq!(one.frames.dirty_owners(), []);
+        assert_eq!((one.host.bytes()[3], other.host.bytes()[3]), (b'x', b'y'));
+        one.cache.discard();
+        other.check_all_free();
+    }
+}

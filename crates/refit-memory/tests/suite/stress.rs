@@ -1,0 +1,171 @@
+//! Many threads on one file, with far fewer frames than pages and a swap every few calls.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
+
+const ROUNDS: u64 = 400;
+const WRITERS: u64 = 3;
+/// Records of each writer; they lie apart, so that each shares its page with another writer's.
+const RECORDS: u64 = 40;
+const RECORD: usize = 600;
+/// Here and beyond nobody writes, and a thread makes the file grow.
+const END: u64 = 3 * RANGE;
+
+/// Some records lie across the border of two pages, or of two partitions.
+fn place(writer: u64, record: u64) -> u64 {
+    (record * WRITERS + writer) * 6000 % (END - 6000)
+}
+
+/// A record says which version it is, and every byte follows from that.
+fn record(writer: u64, record: u64, version: u64) -> Vec<u8> {
+    let mut bytes = version.to_le_bytes().to_vec();
+    bytes.extend(pattern(version * 1000 + writer * 100 + record, RECORD - 8));
+    bytes
+}
+
+fn within_page(at: u64) -> bool {
+    at / PAGE == (at + RECORD as u64 - 1) / PAGE
+}
+
+fn write_and_read_back(file: &Subject, writer: u64) -> Vec<u64> {
+    let mut versions = vec![0; RECORDS as usize];
+    for round in 1..=ROUNDS {
+        let which = (round * 7 + writer) % RECORDS;
+        let at = place(writer, which);
+        file.write(at, &record(writer, which, round)).unwrap();
+        versions[which as usize] = round;
+        let again = (round * 13) % RECORDS;
+        if versions[again as usize] > 0 {
+            let expected = record(writer, again, versions[again as usize]);
+            let got = file.read(place(writer, again), RECORD).unwrap();
+            assert!(got == expected, "writer {writer} finds another record {again}");
+        }
+    }
+    versions
+}
+
+/// A record within a page is read in one piece or not at all, whoever writes it meanwhile.
+fn read_others(file: &Subject, done: &AtomicBool) {
+    let mut round = 0;
+    while !done.load(Relaxed) {
+        let (writer, which) = (round % WRITERS, round * 3 % RECORDS);
+        round += 1;
+        let at = place(writer, which);
+        let got = file.read(at, RECORD).unwrap();
+        if !within_page(at) || got.len() < RECORD {
+            continue;
+        }
+        let version = u64::from_le_bytes(got[..8].try_into().unwrap());
+        if version > 0 {
+            assert!(got == record(writer, which, version), "a torn record of version {version}");
+        }
+    }
+}
+
+fn grow(file: &Subject, done: &AtomicBool, size: &AtomicU64) {
+    let mut next = END;
+    while !done.load(Relaxed) {
+        next += 777;
+        file.cache.truncate(next).unwrap();
+        size.store(next, Relaxed);
+        let got = file.read(END, (next - END).min(20_000) as usize).unwrap();
+        assert!(got.iter().all(|&byte| byte == 0), "bytes appeared where nobody writes");
+        assert_eq!(file.read(next, 1).unwrap(), []);
+        if next > END + 40 * PAGE {
+            // A cut and growth anew, where nobody else works.
+            next = END;
+        }
+    }
+}
+
+fn run(first: &str, swaps: bool, failures: bool) {
+    let mut file = Subject::new(first, 24, vec![0; END as usize]);
+    file.patience = 1_000_000;
+    let file = file;
+    let (done, size) = (AtomicBool::new(false), AtomicU64::new(END));
+    let helpers: [&(dyn Fn(u64) + Sync); 4] = [
+        &|_| {
+            file.pm.reclaim(3);
+        },
+        // Errors are part of the game if the host fails; the data must get there all the same.
+        &|_| {
+            let _ = file.cache.flush(0, u64::MAX);
+        },
+        &|round| {
+            if swaps {
+                file.swap(IMPLEMENTATIONS[round as usize % 2]);
+            }
+        },
+        &|round| file.host.fail(false, failures && round % 4 == 0),
+    ];
+    let versions: Vec<_> = thread::scope(|scope| {
+        for helper in helpers {
+            let done = &done;
+            scope.spawn(move || {
+                for round in 0.. {
+                    if done.load(Relaxed) {
+                        break;
+                    }
+                    helper(round);
+                    thread::yield_now();
+                }
+            });
+        }
+        let stop = StopOnDrop(&done);
+        scope.spawn(|| read_others(&file, &done));
+        if !failures {
+            scope.spawn(|| grow(&file, &done, &size));
+        }
+        let write = |writer| {
+            let file = &file;
+            scope.spawn(move || write_and_read_back(file, writer))
+        };
+        let writers: Vec<_> = (0..WRITERS).map(write).collect();
+        let versions = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        drop(stop);
+        versions
+    });
+    file.host.fail(false, false);
+    file.flush();
+    let bytes = file.host.bytes();
+    assert_eq!(bytes.len() as u64, size.load(Relaxed));
+    for (writer, versions) in (0..).zip(versions) {
+        for (which, version) in (0..).zip(versions).filter(|&(_, version)| version > 0) {
+            let at = place(writer, which) as usize;
+            let expected = record(writer, which, version);
+            assert!(bytes[at..at + RECORD] == expected, "the host has another record");
+        }
+    }
+    file.check_all_free();
+}
+
+/// The helpers stop also when a writer fails, or the test would hang instead of failing.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn shared_under_load() {
+    run("shared", false, false);
+}
+
+#[test]
+fn partitioned_under_load() {
+    run("partitioned", false, false);
+}
+
+#[test]
+fn swapping_under_load() {
+    run("shared", true, false);
+}
+
+#[test]
+fn swapping_under_load_with_a_failing_host() {
+    run("partitioned", true, true);
+}
