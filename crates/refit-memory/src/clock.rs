@@ -11,10 +11,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::fcm::Evicted;
+use crate::fcm::{Evicted, FileCacheRef};
 use crate::frames::{BUSY, DIRTY, Frame, FramePool, REFERENCED, WRITING};
 use crate::pm::{MemoryState, MemoryStats, PhysicalMemory};
-use crate::shim::FileCacheRef;
 
 /// Physical memory with the CLOCK policy.
 #[derive(Debug)]
@@ -50,44 +49,8 @@ impl ClockMemory {
         self.write_backs.store(state.write_backs, Relaxed);
     }
 
-    /// Moves the hand on; the frame it stood at, if its page can be a victim in this round.
-    fn advance(&self, spare: u32) -> Option<(Frame, bool)> {
-        let index = self.hand.fetch_add(1, Relaxed) % self.frames.frames();
-        let frame = self.frames.frame(index)?;
-        let flags = self.frames.flags(frame);
-        if flags & REFERENCED != 0 {
-            self.frames.clear(frame, REFERENCED);
-        }
-        (flags & spare == 0).then_some((frame, flags & DIRTY != 0))
-    }
-
-    fn evict(&self, frame: Frame, dirty: bool) -> bool {
-        let Some((owner, page)) = self.frames.owner(frame) else { return false };
-        // A page that cannot be written back stays, dirty; the error reaches who flushes the file.
-        let freed = matches!(owner.evict(page, frame), Ok(Evicted::Freed));
-        self.evictions.fetch_add(freed.into(), Relaxed);
-        self.write_backs.fetch_add((freed && dirty).into(), Relaxed);
-        freed
-    }
-}
-
-impl PhysicalMemory for ClockMemory {
-    fn allocate(&self, owner: FileCacheRef, page: u64) -> Option<Frame> {
-        self.frames.take(owner, page)
-    }
-
-    fn free(&self, frame: Frame) {
-        self.frames.put(frame);
-    }
-
-    fn touch(&self, frame: Frame) {
-        // Looking first keeps the descriptor's cache line shared while a page is hot.
-        if self.frames.flags(frame) & REFERENCED == 0 {
-            self.frames.set(frame, REFERENCED);
-        }
-    }
-
-    fn reclaim(&self, wanted: usize) -> usize {
+/// See [`PhysicalMemory::reclaim`].
+    pub(crate) fn reclaim(&self, wanted: usize) -> usize {
         let mut freed = 0;
         for spare in [REFERENCED | BUSY | WRITING | DIRTY, REFERENCED | BUSY | WRITING] {
             for _ in 0..self.frames.frames() {
@@ -102,7 +65,8 @@ impl PhysicalMemory for ClockMemory {
         freed
     }
 
-    fn stats(&self) -> MemoryStats {
+    /// See [`PhysicalMemory::stats`].
+    pub(crate) fn stats(&self) -> MemoryStats {
         MemoryStats {
             total: self.frames.frames() as u64,
             free: self.frames.free_frames() as u64,
@@ -110,5 +74,53 @@ impl PhysicalMemory for ClockMemory {
             evictions: self.evictions.load(Relaxed),
             write_backs: self.write_backs.load(Relaxed),
         }
+    }
+
+    /// Moves the hand on; the frame it stood at, if its page can be a victim in this round.
+    fn advance(&self, spare: u32) -> Option<(Frame, bool)> {
+        let index = self.hand.fetch_add(1, Relaxed) % self.frames.frames();
+        let frame = self.frames.frame(index)?;
+        let flags = self.frames.flags(frame);
+        if flags & REFERENCED != 0 {
+            self.frames.clear(frame, REFERENCED);
+        }
+        (flags & spare == 0).then_some((frame, flags & DIRTY != 0))
+    }
+
+    fn evict(&self, frame: Frame, dirty: bool) -> bool {
+        // A page that cannot be written back stays, dirty; the error reaches who flushes the file.
+        let evicted = self.frames.visit(frame, |owner, page| owner.evict(page, frame));
+        let freed = matches!(evicted, Some(Ok(Evicted::Freed)));
+        self.evictions.fetch_add(freed.into(), Relaxed);
+        self.write_backs.fetch_add((freed && dirty).into(), Relaxed);
+        freed
+    }
+}
+
+/// The representative for all processors.
+pub(crate) struct ClockRep(pub(crate) Arc<ClockMemory>);
+
+impl PhysicalMemory for ClockRep {
+    fn allocate(&self, owner: FileCacheRef, page: u64) -> Option<Frame> {
+        self.0.frames.take(owner, page)
+    }
+
+    fn free(&self, frame: Frame) {
+        self.0.frames.put(frame);
+    }
+
+    fn touch(&self, frame: Frame) {
+        // Looking first keeps the descriptor's cache line shared while a page is hot.
+        if self.0.frames.flags(frame) & REFERENCED == 0 {
+            self.0.frames.set(frame, REFERENCED);
+        }
+    }
+
+    fn reclaim(&self, wanted: usize) -> usize {
+        self.0.reclaim(wanted)
+    }
+
+    fn stats(&self) -> MemoryStats {
+        self.0.stats()
     }
 }

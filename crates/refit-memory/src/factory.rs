@@ -1,13 +1,16 @@
-//! Making file caches and physical memory by name.
+//! Making file caches and physical memory as clustered objects, and unmaking them.
 
 use std::sync::{Arc, OnceLock};
 
+use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
+
 use crate::clock::ClockMemory;
+use crate::fcm::{CacheState, CacheStats, FileCacheInterface, FileCacheRef};
+use crate::fr::FileRepresentativeRef;
 use crate::frames::FramePool;
 use crate::partitioned::{PartitionedCache, PartitionedRep};
-use crate::shared::SharedCache;
-use crate::fcm::{CacheState, FileCache};
-use crate::shim::{FileCacheRef, Root, FileRepresentativeRef, PhysicalMemoryRef};
+use crate::pm::{MemoryState, PhysicalMemoryInterface, PhysicalMemoryRef};
+use crate::shared::{SharedCache, SharedRep};
 
 /// What a file cache stands on.
 #[derive(Clone, Debug)]
@@ -22,38 +25,29 @@ pub struct CacheParts {
 
 /// There is no implementation with this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a file cache cannot be `{asked}`: there are {}", known.join(", "))]
+#[error("a file cache cannot be `{asked}`: there are {}", NAMES.join(", "))]
 pub struct UnknownImplementation {
     /// The name that was asked for.
     pub asked: String,
-    /// The names there are.
-    pub known: Vec<String>,
 }
 
 const NAMES: [&str; 2] = ["shared", "partitioned"];
 
 /// What one file's cache can be swapped to.
 #[derive(Debug)]
-pub(crate) struct FileCaches {
+struct FileCaches {
     parts: CacheParts,
+    /// The object, once it has been made: frames are allocated in its name.
     owner: Arc<OnceLock<FileCacheRef>>,
 }
 
 impl FileCaches {
-    pub(crate) fn names(&self) -> &[&'static str] {
-        &NAMES
-    }
-
-    pub(crate) fn root(&self, name: &str) -> Option<Box<dyn Root>> {
-        self.root_of_size(name, 0)
-    }
-
-    fn root_of_size(&self, name: &str, size: u64) -> Option<Box<dyn Root>> {
+    fn root_of_size(&self, name: &str, size: u64) -> Option<Box<dyn Root<FileCacheInterface>>> {
         let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
         match name {
             "shared" => Some(Box::new(SharedRoot(Arc::new(SharedCache::new(parts, owner, size))))),
             "partitioned" => {
-                let processors = std::thread::available_parallelism().map_or(1, usize::from);
+                let processors = refit_sys::processor::count();
                 let cache = PartitionedCache::new(parts, owner, size, processors);
                 Some(Box::new(PartitionedRoot(Arc::new(cache))))
             }
@@ -62,35 +56,123 @@ impl FileCaches {
     }
 }
 
-struct SharedRoot(Arc<SharedCache>);
-
-impl Root for SharedRoot {
-    fn make_rep(&self, _cpu: usize) -> Arc<dyn FileCache + Send + Sync> {
-        self.0.clone()
+impl Implementations<FileCacheInterface> for FileCaches {
+    fn names(&self) -> Vec<&'static str> {
+        NAMES.to_vec()
     }
 
-    fn export(&self) -> CacheState {
+    fn root(&self, name: &str) -> Option<Box<dyn Root<FileCacheInterface>>> {
+        // The size comes with the state.
+        self.root_of_size(name, 0)
+    }
+}
+
+struct SharedRoot(Arc<SharedCache>);
+
+impl Root<FileCacheInterface> for SharedRoot {
+    fn implementation(&self) -> &str {
+        "shared"
+    }
+
+    fn make_rep(&self, _processor: usize) -> OwnedRep<FileCacheInterface> {
+        FileCacheInterface::rep(SharedRep(Arc::clone(&self.0)))
+    }
+
+    fn export(&self) -> Result<CacheState, TransferError> {
         self.0.export()
     }
 
-    fn import(&self, state: CacheState) {
-        self.0.import(&state);
+    fn import(&self, state: CacheState) -> Result<(), TransferError> {
+        self.0.import(&state)
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        shown(self.0.stats())
     }
 }
 
 struct PartitionedRoot(Arc<PartitionedCache>);
 
-impl Root for PartitionedRoot {
-    fn make_rep(&self, cpu: usize) -> Arc<dyn FileCache + Send + Sync> {
-        Arc::new(PartitionedRep::new(Arc::clone(&self.0), cpu))
+impl Root<FileCacheInterface> for PartitionedRoot {
+    fn implementation(&self) -> &str {
+        "partitioned"
     }
 
-    fn export(&self) -> CacheState {
+    fn cluster(&self, processor: usize) -> usize {
+        processor % self.0.partitions()
+    }
+
+    fn make_rep(&self, processor: usize) -> OwnedRep<FileCacheInterface> {
+        FileCacheInterface::rep(PartitionedRep::new(Arc::clone(&self.0), processor))
+    }
+
+    fn export(&self) -> Result<CacheState, TransferError> {
         self.0.export()
     }
 
-    fn import(&self, state: CacheState) {
+    fn import(&self, state: CacheState) -> Result<(), TransferError> {
+        self.0.import(&state)
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let mut stats = shown(self.0.stats());
+        stats.push(("partitions", self.0.partitions() as u64));
+        stats.push(("remote_calls", self.0.remote_calls()));
+        stats
+    }
+}
+
+fn shown(stats: CacheStats) -> Vec<(&'static str, u64)> {
+    let CacheStats { size, resident, dirty, calls, faults } = stats;
+    let named = [("size", size), ("resident", resident), ("dirty", dirty)];
+    named.into_iter().chain([("calls", calls), ("faults", faults)]).collect()
+}
+
+struct ClockRoot(Arc<ClockMemory>);
+
+impl Root<PhysicalMemoryInterface> for ClockRoot {
+    fn implementation(&self) -> &str {
+        CLOCK
+    }
+
+    fn make_rep(&self, _processor: usize) -> OwnedRep<PhysicalMemoryInterface> {
+        PhysicalMemoryInterface::rep(crate::clock::ClockRep(Arc::clone(&self.0)))
+    }
+
+    fn export(&self) -> Result<MemoryState, TransferError> {
+        Ok(self.0.export())
+    }
+
+    fn import(&self, state: MemoryState) -> Result<(), TransferError> {
         self.0.import(&state);
+        Ok(())
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.0.stats();
+        vec![
+            ("total", stats.total),
+            ("free", stats.free),
+            ("dirty", stats.dirty),
+            ("evictions", stats.evictions),
+            ("write_backs", stats.write_backs),
+        ]
+    }
+}
+
+const CLOCK: &str = "clock";
+
+/// What physical memory can be swapped to.
+struct Memories(Arc<FramePool>);
+
+impl Implementations<PhysicalMemoryInterface> for Memories {
+    fn names(&self) -> Vec<&'static str> {
+        vec![CLOCK]
+    }
+
+    fn root(&self, name: &str) -> Option<Box<dyn Root<PhysicalMemoryInterface>>> {
+        let clock = || ClockRoot(Arc::new(ClockMemory::new(Arc::clone(&self.0))));
+        (name == CLOCK).then(|| Box::new(clock()) as _)
     }
 }
 
@@ -99,22 +181,34 @@ impl Root for PartitionedRoot {
 /// # Errors
 /// There is no implementation of this name.
 pub fn create_file_cache(
-    _name: String,
+    name: impl Into<Name>,
     parts: CacheParts,
     implementation: &str,
     size: u64,
 ) -> Result<FileCacheRef, UnknownImplementation> {
     let caches = FileCaches { parts, owner: Arc::default() };
-    let root = caches.root_of_size(implementation, size).ok_or_else(|| UnknownImplementation {
-        asked: implementation.to_owned(),
-        known: caches.names().iter().map(ToString::to_string).collect(),
-    })?;
+    let root = caches
+        .root_of_size(implementation, size)
+        .ok_or_else(|| UnknownImplementation { asked: implementation.to_owned() })?;
     let owner = Arc::clone(&caches.owner);
-    let cache = crate::shim::create(root, caches);
+    let cache = refit_objects::create(name, root, Arc::new(caches));
     Ok(*owner.get_or_init(|| cache))
 }
 
+/// Frees the frames of a file cache without writing them, and destroys the object. What is dirty and
+/// still wanted is to be flushed before. Calls that are inside end in peace; nobody calls it any more.
+///
+/// Waits for an eviction that is under way: a thread that reclaims holds references to caches whose
+/// pages it has seen, and a call to a destroyed object is a panic.
+pub fn destroy_file_cache(cache: FileCacheRef, frames: &FramePool) {
+    cache.discard();
+    // No frame names the cache any more. Who found it in one before is done with it after this.
+    frames.wait_for_visitors();
+    refit_objects::destroy(FileCacheInterface::id(cache));
+}
+
 /// Makes physical memory that hands out `frames`.
-pub fn create_physical_memory(_name: String, frames: Arc<FramePool>) -> PhysicalMemoryRef {
-    PhysicalMemoryRef::new(Arc::new(ClockMemory::new(frames)))
+pub fn create_physical_memory(name: impl Into<Name>, frames: Arc<FramePool>) -> PhysicalMemoryRef {
+    let root = ClockRoot(Arc::new(ClockMemory::new(Arc::clone(&frames))));
+    refit_objects::create(name, Box::new(root), Arc::new(Memories(frames)))
 }

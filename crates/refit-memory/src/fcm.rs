@@ -61,6 +61,7 @@ pub struct CacheState {
 ///
 /// A cache never calls another cache: it takes frames only from the free list and answers
 /// [`CacheError::NoFrame`] when there is none, so that no two caches can wait for each other.
+#[refit_objects::interface(name = "fcm", state = CacheState)]
 pub trait FileCache {
     /// Copies bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, CacheError>;

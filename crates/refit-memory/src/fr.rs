@@ -4,6 +4,7 @@
 ///
 /// A leaf of the call structure: it makes system calls on the host's file and calls no other object.
 /// Errors are `errno` values.
+#[refit_objects::interface(name = "fr", state = ())]
 pub trait FileRepresentative {
     /// Reads bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32>;

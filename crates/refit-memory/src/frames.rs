@@ -23,12 +23,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use refit_objects::{Interface, ObjectId};
 use refit_sys::memory::SharedMapping;
 
-use crate::fcm::PAGE_SIZE;
-use crate::shim::FileCacheRef;
+use crate::fcm::{FileCacheInterface, FileCacheRef, PAGE_SIZE};
 
 /// A page frame: its index in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +94,8 @@ pub struct FramePool {
     memory: SharedMapping,
     descriptors: Box<[Descriptor]>,
     free: Mutex<FreeList>,
+    /// Held while someone calls a cache that they found in a descriptor.
+    visitors: RwLock<()>,
 }
 
 impl FramePool {
@@ -119,7 +121,7 @@ impl FramePool {
         };
         let descriptors = std::iter::repeat_with(descriptor).take(frames).collect();
         let free = Mutex::new(FreeList { top: NONE, len: 0, fresh: 0 });
-        Ok(Arc::new(Self { memory, descriptors, free }))
+        Ok(Arc::new(Self { memory, descriptors, free, visitors: RwLock::new(()) }))
     }
 
     /// Frames in the pool.
@@ -142,20 +144,40 @@ impl FramePool {
     /// asks.
     pub fn owner(&self, frame: Frame) -> Option<(FileCacheRef, u64)> {
         let descriptor = &self.descriptors[frame.index()];
-        let owner = FileCacheRef::from_word(descriptor.owner.load(Relaxed))?;
+        let owner = reference(descriptor.owner.load(Relaxed))?;
         Some((owner, descriptor.page.load(Relaxed)))
     }
 
-    /// The caches that have dirty pages now, and how many: what a flusher has to see to.
-    pub fn dirty_owners(&self) -> Vec<(FileCacheRef, u64)> {
-        let mut owners = BTreeMap::<u64, u64>::new();
-        for descriptor in &self.descriptors {
+    /// Calls `visit` with the cache that has `frame`, and the page; `None` while the frame is free.
+    /// The cache is not destroyed meanwhile, if it is by
+    /// [`destroy_file_cache`](crate::destroy_file_cache), which `visit` must not call.
+    pub fn visit<R>(&self, frame: Frame, visit: impl FnOnce(FileCacheRef, u64) -> R) -> Option<R> {
+        let _visiting = self.visitors.read().unwrap_or_else(PoisonError::into_inner);
+        let (owner, page) = self.owner(frame)?;
+        Some(visit(owner, page))
+    }
+
+    /// Returns when no visit is under way that began before.
+    pub(crate) fn wait_for_visitors(&self) {
+        drop(self.visitors.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Visits each cache that has dirty pages, once: what a flusher does from time to time.
+    pub fn visit_dirty(&self, mut visit: impl FnMut(FileCacheRef)) {
+        let mut caches = BTreeMap::new();
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
             if descriptor.flags.load(Relaxed) & DIRTY != 0 {
-                *owners.entry(descriptor.owner.load(Relaxed)).or_default() += 1;
+                caches.insert(descriptor.owner.load(Relaxed), Frame(index as u32));
             }
         }
-        let named = |(word, pages)| Some((FileCacheRef::from_word(word)?, pages));
-        owners.into_iter().filter_map(named).collect()
+        for (word, frame) in caches {
+            // The cache may be gone by now, and the frame another's, who gets a visit of its own.
+            self.visit(frame, |owner, _| {
+                if self::word(owner) == word {
+                    visit(owner);
+                }
+            });
+        }
     }
 
     /// Frames whose page is dirty.
@@ -202,7 +224,7 @@ impl FramePool {
         let descriptor = &self.descriptors[frame.index()];
         descriptor.page.store(page, Relaxed);
         descriptor.flags.store(0, Relaxed);
-        descriptor.owner.store(owner.to_word(), Relaxed);
+        descriptor.owner.store(word(owner), Relaxed);
         Some(frame)
     }
 
@@ -274,6 +296,15 @@ impl FramePool {
     }
 }
 
+/// A reference as it stands in a descriptor; never 0, which is no id's number.
+fn word(owner: FileCacheRef) -> u64 {
+    FileCacheInterface::id(owner).to_bits()
+}
+
+fn reference(word: u64) -> Option<FileCacheRef> {
+    (word != 0).then(|| FileCacheInterface::reference(ObjectId::from_bits(word)))
+}
+
 /// Where byte `at` of `frame` lies in the memfd; `len` bytes from there must lie in the same frame.
 fn place(frame: Frame, at: usize, len: usize) -> usize {
     assert!(at + len <= PAGE_SIZE, "{len} bytes at {at} do not fit into a frame");
@@ -285,7 +316,7 @@ mod tests {
     use super::*;
 
     fn owner() -> FileCacheRef {
-        FileCacheRef::from_word(7).unwrap()
+        reference(7 << 32).unwrap()
     }
 
     #[test]
@@ -332,16 +363,18 @@ mod tests {
     }
 
     #[test]
-    fn dirty_owners_are_counted() {
+    fn each_cache_with_dirty_pages_is_visited_once() {
         let pool = FramePool::new(4 * PAGE_SIZE as u64).unwrap();
-        let other = FileCacheRef::from_word(9).unwrap();
+        let other = reference(9 << 32).unwrap();
         for (page, who) in [(0, owner()), (1, other), (2, other)] {
             let frame = pool.take(who, page).unwrap();
             pool.set(frame, DIRTY);
         }
         let clean = pool.take(owner(), 3).unwrap();
         pool.set(clean, REFERENCED);
-        assert_eq!(pool.dirty_owners(), [(owner(), 1), (other, 2)]);
+        let mut dirty = Vec::new();
+        pool.visit_dirty(|cache| dirty.push(cache));
+        assert_eq!(dirty, [owner(), other]);
         assert_eq!(pool.dirty_frames(), 3);
     }
 }

@@ -19,9 +19,8 @@ use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, MAX_SIZE, PAGE_SIZE};
+use crate::fcm::{CacheError, MAX_SIZE, PAGE_SIZE, FileCacheRef};
 use crate::frames::{BUSY, DIRTY, Frame, FramePool, WRITING};
-use crate::shim::FileCacheRef;
 use crate::table::PageTable;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -337,14 +336,6 @@ impl Pages {
         if file.pool().flags(frame) & DIRTY != 0 {
             self.dirty.insert(page);
         }
-    }
-
-    /// Bytes on the heap, beyond the frames and their descriptors. The set of dirty pages is
-    /// estimated: half-full leaves and their share of inner nodes.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.table.heap_bytes()
-            + self.dirty.len() * 20
-            + self.flights.capacity() * size_of::<Flight>()
     }
 }
 

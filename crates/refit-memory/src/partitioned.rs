@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
+use refit_objects::TransferError;
 
 use crate::cell::{Cell, Guard};
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, PAGE_SIZE};
+use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, PAGE_SIZE, FileCacheRef};
 use crate::frames::Frame;
 use crate::pages::{File, Obstacle, Span};
-use crate::shim::FileCacheRef;
 use crate::whole;
 
 /// Pages of a range: 256 KiB, so that most requests stay within one.
@@ -80,12 +80,16 @@ impl PartitionedCache {
         self.partitions.iter().map(|padded| padded.0.remote.load(Relaxed)).sum()
     }
 
-    pub(crate) fn export(&self) -> CacheState {
+    pub(crate) fn export(&self) -> Result<CacheState, TransferError> {
         whole::export(&self.file, &self.partitions)
     }
 
-    pub(crate) fn import(&self, state: &CacheState) {
-        whole::import(&self.file, &self.partitions, state, |page| self.partition_of(page));
+    pub(crate) fn import(&self, state: &CacheState) -> Result<(), TransferError> {
+        whole::import(&self.file, &self.partitions, state, |page| self.partition_of(page))
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        whole::stats(&self.file, &self.partitions)
     }
 
     fn partition_of(&self, page: u64) -> usize {
@@ -265,6 +269,6 @@ impl FileCache for PartitionedRep {
     }
 
     fn stats(&self) -> CacheStats {
-        whole::stats(&self.cache.file, &self.cache.partitions)
+        self.cache.stats()
     }
 }

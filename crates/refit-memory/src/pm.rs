@@ -1,7 +1,7 @@
 //! The interface of physical memory: who gets a page frame, and who has to give one back.
 
+use crate::fcm::FileCacheRef;
 use crate::frames::Frame;
-use crate::shim::FileCacheRef;
 
 /// What a pool of frames holds, and what reclaiming has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,7 @@ pub struct MemoryState {
 }
 
 /// The page frames that the files of one mount share, and the policy by which they get them.
+#[refit_objects::interface(name = "pm", state = MemoryState)]
 pub trait PhysicalMemory {
     /// Takes a frame from the free list for `page` of `owner`; `None` when there is none. The bytes of
     /// the frame are whatever they were: the caller writes all of them before anyone reads.
@@ -41,6 +42,9 @@ pub trait PhysicalMemory {
     fn touch(&self, frame: Frame);
     /// Evicts pages, of all files, until `wanted` frames have been freed or there is nothing left
     /// that can be evicted; how many have been freed. Called outside of any call of a file cache.
+    ///
+    /// Who repeats a call that had no frame asks for as many as the call touches pages. With fewer,
+    /// the pages that its last attempt has filled can be all that is evicted, again and again.
     fn reclaim(&self, wanted: usize) -> usize;
     /// What is here, and what has been done.
     fn stats(&self) -> MemoryStats;

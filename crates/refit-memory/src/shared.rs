@@ -8,12 +8,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use refit_objects::TransferError;
+
 use crate::cell::Cell;
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache};
+use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheRef};
 use crate::frames::Frame;
 use crate::pages::{File, Span};
-use crate::shim::FileCacheRef;
 use crate::whole;
 
 /// A file cache with one lock.
@@ -30,12 +31,16 @@ impl SharedCache {
         Self { file: File::new(parts, owner, size), cell: Cell::default() }
     }
 
-    pub(crate) fn export(&self) -> CacheState {
+    pub(crate) fn export(&self) -> Result<CacheState, TransferError> {
         whole::export(&self.file, self.cells())
     }
 
-    pub(crate) fn import(&self, state: &CacheState) {
-        whole::import(&self.file, self.cells(), state, |_| 0);
+    pub(crate) fn import(&self, state: &CacheState) -> Result<(), TransferError> {
+        whole::import(&self.file, self.cells(), state, |_| 0)
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        whole::stats(&self.file, self.cells())
     }
 
     fn cells(&self) -> &[Cell] {
@@ -43,50 +48,54 @@ impl SharedCache {
     }
 }
 
-impl FileCache for SharedCache {
+/// The representative for all processors.
+#[derive(Debug)]
+pub(crate) struct SharedRep(pub(crate) Arc<SharedCache>);
+
+impl FileCache for SharedRep {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, CacheError> {
-        let mut pages = self.cell.lock();
+        let mut pages = self.0.cell.lock();
         pages.calls += 1;
-        self.cell.read(&self.file, pages, offset, buf)
+        self.0.cell.read(&self.0.file, pages, offset, buf)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<usize, CacheError> {
         let Some(span) = Span::of(offset, data.len())? else { return Ok(0) };
-        let mut pages = self.cell.lock();
+        let mut pages = self.0.cell.lock();
         pages.calls += 1;
-        self.cell.write(&self.file, pages, span, data)?;
+        self.0.cell.write(&self.0.file, pages, span, data)?;
         Ok(data.len())
     }
 
     fn truncate(&self, size: u64) -> Result<(), CacheError> {
-        whole::truncate(&self.file, self.cells(), size)
+        whole::truncate(&self.0.file, self.0.cells(), size)
     }
 
     fn size(&self) -> u64 {
-        self.file.size()
+        self.0.file.size()
     }
 
     fn is_dirty(&self) -> bool {
-        whole::is_dirty(self.cells())
+        whole::is_dirty(self.0.cells())
     }
 
     fn flush(&self, start: u64, end: u64) -> Result<u64, CacheError> {
-        whole::flush(&self.file, self.cells(), start, end)
+        whole::flush(&self.0.file, self.0.cells(), start, end)
     }
 
     fn invalidate(&self, start: u64, end: u64) -> Result<(), CacheError> {
-        whole::invalidate(&self.file, self.cells(), start, end)
+        whole::invalidate(&self.0.file, self.0.cells(), start, end)
     }
 
     fn evict(&self, page: u64, frame: Frame) -> Result<Evicted, CacheError> {
-        self.cell.evict(&self.file, page, frame)
+        self.0.cell.evict(&self.0.file, page, frame)
     }
 
     fn discard(&self) {
-        whole::discard(&self.file, self.cells());
+        whole::discard(&self.0.file, self.0.cells());
     }
 
     fn stats(&self) -> CacheStats {
-        whole::stats(&self.file, self.cells())
+        self.0.stats()
     }
 }

@@ -28,11 +28,6 @@ impl PageTable {
         self.len
     }
 
-    /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val::<[u32]>(&self.slots)
-    }
-
     /// The frame that has `page`.
     pub(crate) fn get(&self, pool: &FramePool, page: u64) -> Option<Frame> {
         if self.slots.is_empty() {

@@ -5,10 +5,12 @@
 
 use std::ops::RangeInclusive;
 
+use refit_objects::TransferError;
+
 use crate::cell::{Cell, Guard};
 use crate::fcm::{CacheError, CacheState, CacheStats, MAX_SIZE, PAGE_SIZE};
 use crate::frames::Frame;
-use crate::pages::{File, pages_of};
+use crate::pages::{File, Flight, pages_of};
 
 const ALL: RangeInclusive<u64> = 0..=u64::MAX;
 
@@ -124,19 +126,25 @@ pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
 }
 
 /// The canonical state; the cache stays as it is. Nobody is inside, so nothing is in flight.
-pub(crate) fn export<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheState {
+pub(crate) fn export<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+) -> Result<CacheState, TransferError> {
     let guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
     let mut state = CacheState { size: file.size(), ..CacheState::default() };
     state.pages.reserve_exact(guards.iter().map(|pages| pages.table.len()).sum());
     for pages in guards {
-        assert!(pages.flights.is_empty(), "a cache is exported while a call is inside");
+        if let Some(Flight { first, last, .. }) = pages.flights.first() {
+            let what = format!("pages {first} to {last} are in use by a call that is inside");
+            return Err(TransferError(what));
+        }
         state.calls += pages.calls;
         state.faults += pages.faults;
         let entry = |frame: Frame| (file.pool().page(frame), frame);
         state.pages.extend(pages.table.frames().map(entry));
     }
     state.pages.sort_unstable();
-    state
+    Ok(state)
 }
 
 /// Takes the canonical state over into an empty cache; `cell_of` says where a page belongs.
@@ -145,13 +153,15 @@ pub(crate) fn import<C: AsRef<Cell>>(
     cells: &[C],
     state: &CacheState,
     cell_of: impl Fn(u64) -> usize,
-) {
+) -> Result<(), TransferError> {
     let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
     file.set_size(state.size);
     let mut counts = vec![0; guards.len()];
     state.pages.iter().for_each(|&(page, _)| counts[cell_of(page)] += 1);
     for (pages, count) in guards.iter_mut().zip(counts) {
-        assert_eq!(pages.table.len(), 0, "a cache imports before it is used");
+        if pages.table.len() > 0 {
+            return Err(TransferError("the new cache has pages already".to_owned()));
+        }
         pages.table.reserve(file.pool(), count);
     }
     for &(page, frame) in &state.pages {
@@ -159,4 +169,5 @@ pub(crate) fn import<C: AsRef<Cell>>(
     }
     guards[0].calls = state.calls;
     guards[0].faults = state.faults;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use refit_memory::CacheError;
 
-use crate::host::{Call, IMPLEMENTATIONS, PAGE, RANGE, Subject, each, pattern};
+use crate::host::{Call, IMPLEMENTATIONS, PAGE, RANGE, Subject, each, pattern, representative};
 
 const EFBIG: i32 = 27;
 
@@ -254,10 +254,10 @@ fn sizes_that_no_file_can_have_are_refused() {
 #[test]
 fn an_unknown_implementation_is_named() {
     let file = Subject::new("shared", 1, vec![]);
-    let fr = refit_memory::FileRepresentativeRef::new(file.host.clone());
+    let fr = representative(&file.host);
     let parts = refit_memory::CacheParts { pm: file.pm, frames: file.frames.clone(), fr };
     let error =
-        refit_memory::create_file_cache("f".to_owned(), parts, "sharded", 0).unwrap_err();
+        refit_memory::create_file_cache("f", parts, "sharded", 0).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("sharded"), "{text}");
     assert!(IMPLEMENTATIONS.iter().all(|name| text.contains(name)), "{text}");

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use refit_memory::{
-    CacheError, CacheParts, FileCacheRef, FileRepresentative, FileRepresentativeRef, FramePool,
-    PAGE_SIZE, PhysicalMemoryRef, create_file_cache, create_physical_memory,
+    CacheError, CacheParts, FileCacheRef, FileRepresentative, FileRepresentativeInterface,
+    FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef, create_file_cache,
+    create_physical_memory, destroy_file_cache,
 };
+use refit_objects::{Implementations, OwnedRep, Root, SwapOptions, TransferError};
 
 pub(crate) const IMPLEMENTATIONS: [&str; 2] = ["shared", "partitioned"];
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
@@ -108,9 +111,47 @@ impl HostFile {
     }
 }
 
-impl FileRepresentative for HostFile {
+/// The object's representative, and its root: there is one implementation.
+struct HostRep(Arc<HostFile>);
+
+impl Root<FileRepresentativeInterface> for HostRep {
+    fn implementation(&self) -> &str {
+        "host"
+    }
+
+    fn make_rep(&self, _processor: usize) -> OwnedRep<FileRepresentativeInterface> {
+        FileRepresentativeInterface::rep(HostRep(Arc::clone(&self.0)))
+    }
+
+    fn export(&self) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn import(&self, (): ()) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+/// Nothing else.
+struct NoOther;
+
+impl Implementations<FileRepresentativeInterface> for NoOther {
+    fn names(&self) -> Vec<&'static str> {
+        vec![]
+    }
+
+    fn root(&self, _name: &str) -> Option<Box<dyn Root<FileRepresentativeInterface>>> {
+        None
+    }
+}
+
+pub(crate) fn representative(host: &Arc<HostFile>) -> FileRepresentativeRef {
+    refit_objects::create("host", Box::new(HostRep(Arc::clone(host))), Arc::new(NoOther))
+}
+
+impl FileRepresentative for HostRep {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
-        let state = self.enter(Call::Read(offset, buf.len() as u64));
+        let state = self.0.enter(Call::Read(offset, buf.len() as u64));
         if state.fail_reads {
             return Err(EIO);
         }
@@ -121,7 +162,7 @@ impl FileRepresentative for HostFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
-        let mut state = self.enter(Call::Write(offset, data.len() as u64));
+        let mut state = self.0.enter(Call::Write(offset, data.len() as u64));
         if state.fail_writes {
             return Err(EIO);
         }
@@ -134,7 +175,7 @@ impl FileRepresentative for HostFile {
     }
 
     fn truncate(&self, size: u64) -> Result<(), i32> {
-        let mut state = self.enter(Call::Truncate(size));
+        let mut state = self.0.enter(Call::Truncate(size));
         if state.fail_writes {
             return Err(EIO);
         }
@@ -143,7 +184,7 @@ impl FileRepresentative for HostFile {
     }
 
     fn size(&self) -> Result<u64, i32> {
-        Ok(self.state().bytes.len() as u64)
+        Ok(self.0.state().bytes.len() as u64)
     }
 
     fn sync(&self, _data_only: bool) -> Result<(), i32> {
@@ -166,7 +207,7 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn new(implementation: &str, frames: usize, bytes: Vec<u8>) -> Self {
         let frames = FramePool::new(frames as u64 * PAGE).unwrap();
-        let pm = create_physical_memory("pm".to_owned(), Arc::clone(&frames));
+        let pm = create_physical_memory("test", Arc::clone(&frames));
         Self::on(implementation, pm, frames, bytes)
     }
 
@@ -179,26 +220,28 @@ impl Subject {
     ) -> Self {
         let size = bytes.len() as u64;
         let host = HostFile::new(bytes);
-        let fr = FileRepresentativeRef::new(host.clone());
+        let fr = representative(&host);
         let parts = CacheParts { pm, frames: Arc::clone(&frames), fr };
-        let cache = create_file_cache("file".to_owned(), parts, implementation, size).unwrap();
+        let cache = create_file_cache("test", parts, implementation, size).unwrap();
         Self { host, frames, pm, cache, patience: 30 }
     }
 
     pub(crate) fn swap(&self, to: &str) {
-        refit_memory::swap(self.cache, to);
+        let options = SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() };
+        let report = refit_objects::swap_named(self.cache.id(), to, 0, &options);
+        assert!(report.committed(), "{report:?}");
     }
 
-    /// Repeats a call until there are frames for it. Frames that cannot be had are a defect, unless
-    /// the host fails.
+    /// Repeats a call for `len` bytes until there are frames for it.
     pub(crate) fn with_frames<R>(
         &self,
+        len: usize,
         mut call: impl FnMut(&FileCacheRef) -> Result<R, CacheError>,
     ) -> Result<R, CacheError> {
         for _ in 0..self.patience {
             match call(&self.cache) {
                 Err(CacheError::NoFrame) => {
-                    if self.pm.reclaim(4) == 0 {
+                    if self.pm.reclaim(len / PAGE_SIZE + 2) == 0 {
                         std::thread::yield_now();
                     }
                 }
@@ -210,13 +253,13 @@ impl Subject {
 
     pub(crate) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, CacheError> {
         let mut buf = vec![0xee; len];
-        let got = self.with_frames(|cache| cache.read(offset, &mut buf))?;
+        let got = self.with_frames(len, |cache| cache.read(offset, &mut buf))?;
         buf.truncate(got);
         Ok(buf)
     }
 
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), CacheError> {
-        let written = self.with_frames(|cache| cache.write(offset, data))?;
+        let written = self.with_frames(data.len(), |cache| cache.write(offset, data))?;
         assert_eq!(written, data.len());
         Ok(())
     }
@@ -225,12 +268,13 @@ impl Subject {
         self.cache.flush(0, u64::MAX).unwrap()
     }
 
-    /// Nothing of the file is cached, and no frame is lost.
+    /// Nothing of the file is cached, and no frame is lost. The end of the cache.
     pub(crate) fn check_all_free(&self) {
         self.cache.discard();
         let stats = self.cache.stats();
         assert_eq!((stats.resident, stats.dirty), (0, 0));
         assert_eq!(self.frames.free_frames(), self.frames.frames());
+        destroy_file_cache(self.cache, &self.frames);
     }
 }
 
