@@ -49,7 +49,7 @@ impl ClockMemory {
         self.write_backs.store(state.write_backs, Relaxed);
     }
 
-/// See [`PhysicalMemory::reclaim`].
+    /// See [`PhysicalMemory::reclaim`].
     pub(crate) fn reclaim(&self, wanted: usize) -> usize {
         let mut freed = 0;
         for spare in [REFERENCED | BUSY | WRITING | DIRTY, REFERENCED | BUSY | WRITING] {

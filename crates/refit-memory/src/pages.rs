@@ -15,11 +15,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, MAX_SIZE, PAGE_SIZE, FileCacheRef};
+use crate::fcm::{CacheError, FileCacheRef, MAX_SIZE, PAGE_SIZE};
 use crate::frames::{BUSY, DIRTY, Frame, FramePool, WRITING};
 use crate::table::PageTable;
 
@@ -40,11 +40,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(crate) fn new(
-        parts: CacheParts,
-        owner: Arc<OnceLock<FileCacheRef>>,
-        size: u64,
-    ) -> Self {
+    pub(crate) fn new(parts: CacheParts, owner: Arc<OnceLock<FileCacheRef>>, size: u64) -> Self {
         Self { parts, owner, size: AtomicU64::new(size), on_host: AtomicU64::new(size) }
     }
 
@@ -323,7 +319,9 @@ impl Pages {
             self.forget(file, &beyond);
         }
         let tail = (size % PAGE) as usize;
-        if tail != 0 && let Some(frame) = self.get(file, size / PAGE) {
+        if tail != 0
+            && let Some(frame) = self.get(file, size / PAGE)
+        {
             file.pool().zero(frame, tail..PAGE_SIZE);
         }
     }

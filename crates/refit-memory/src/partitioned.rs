@@ -24,7 +24,7 @@ use refit_objects::TransferError;
 
 use crate::cell::{Cell, Guard};
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, PAGE_SIZE, FileCacheRef};
+use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheRef, PAGE_SIZE};
 use crate::frames::Frame;
 use crate::pages::{File, Obstacle, Span};
 use crate::whole;
@@ -119,7 +119,8 @@ impl PartitionedCache {
                 self.note(home, index);
             }
             let len = (span.end - span.start) as usize;
-            let got = self.cell(index).read(&self.file, pages, span.start, &mut buf[done..][..len])?;
+            let got =
+                self.cell(index).read(&self.file, pages, span.start, &mut buf[done..][..len])?;
             done += got;
             if got < len {
                 break;

@@ -1,6 +1,9 @@
 //! Physical memory: one budget for several files.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use refit_memory::destroy_file_cache;
 
 use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern};
 
@@ -62,4 +65,36 @@ fn files_share_a_budget_and_take_from_each_other() {
         one.cache.discard();
         other.check_all_free();
     }
+}
+
+#[test]
+fn files_can_go_while_others_reclaim() {
+    // A thread that reclaims finds caches in descriptors; to call one that is gone would be a panic.
+    let keeper = Subject::new("shared", 16, pattern(6, 4 * PAGE as usize));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    keeper.pm.reclaim(2);
+                    keeper.frames.visit_dirty(|cache| {
+                        cache.flush(0, u64::MAX).unwrap();
+                    });
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let goer = scope.spawn(|| {
+            for round in 0..3000 {
+                let which = IMPLEMENTATIONS[round % 2];
+                let file = Subject::on(which, keeper.pm, Arc::clone(&keeper.frames), vec![]);
+                file.write(0, &pattern(round as u64, 3 * PAGE as usize)).unwrap();
+                destroy_file_cache(file.cache, &file.frames);
+            }
+        });
+        let went = goer.join();
+        done.store(true, Relaxed);
+        went.unwrap();
+    });
+    keeper.check_all_free();
 }
