@@ -45,6 +45,16 @@ pub(crate) struct HostFile {
     changed: Condvar,
 }
 
+/// See [`HostFile::hold`].
+pub(crate) struct Held<'a>(&'a HostFile);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.state().shut = false;
+        self.0.changed.notify_all();
+    }
+}
+
 impl HostFile {
     pub(crate) fn new(bytes: Vec<u8>) -> Arc<Self> {
         let state = Mutex::new(State { bytes, ..State::default() });
@@ -77,14 +87,11 @@ impl HostFile {
         self.state().panics.push_back(why);
     }
 
-    /// Calls of the host that begin from now on wait until `open`.
-    pub(crate) fn shut(&self) {
+    /// Calls of the host that begin from now on wait until the result is dropped; also when a test
+    /// fails, or its other threads would wait for ever.
+    pub(crate) fn hold(&self) -> Held<'_> {
         self.state().shut = true;
-    }
-
-    pub(crate) fn open(&self) {
-        self.state().shut = false;
-        self.changed.notify_all();
+        Held(self)
     }
 
     /// Returns when `calls` calls wait.

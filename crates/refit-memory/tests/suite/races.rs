@@ -1,7 +1,9 @@
 //! Calls that meet while one of them waits for the host. The host is held up, so that they meet for
 //! certain; no outcome depends on how fast a thread is.
 
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use refit_memory::CacheError;
 
@@ -11,12 +13,12 @@ use crate::host::{Call, EIO, PAGE, RANGE, each, pattern};
 fn a_page_is_filled_once_for_all_who_want_it() {
     let bytes = pattern(1, PAGE as usize);
     each(8, &bytes, |file| {
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| file.read(0, 4096))).collect();
             let writer = scope.spawn(|| file.write(100, b"written while it was filled"));
             file.host.wait_for_waiting(1);
-            file.host.open();
+            drop(held);
             for reader in readers {
                 let got = reader.join().unwrap().unwrap();
                 assert_eq!(got[..100], bytes[..100]);
@@ -33,11 +35,11 @@ fn a_page_is_filled_once_for_all_who_want_it() {
 fn a_failed_fill_reaches_all_who_wait_for_it() {
     each(8, &pattern(2, PAGE as usize), |file| {
         file.host.fail(true, false);
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| file.read(0, 10))).collect();
             file.host.wait_for_waiting(1);
-            file.host.open();
+            drop(held);
             for reader in readers {
                 assert_eq!(reader.join().unwrap(), Err(CacheError::Host(EIO)));
             }
@@ -51,8 +53,8 @@ fn a_failed_fill_reaches_all_who_wait_for_it() {
 fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
     each(8, &[], |file| {
         file.write(0, &pattern(3, 2 * PAGE as usize)).unwrap();
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let flusher = scope.spawn(|| file.cache.flush(0, u64::MAX));
             file.host.wait_for_waiting(1);
             // The host has not answered: neither a reader nor a writer waits for it.
@@ -65,7 +67,7 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
             let frame = file.frames.frame(0).unwrap();
             let (owner, page) = file.frames.owner(frame).unwrap();
             assert_eq!(owner.evict(page, frame), Ok(refit_memory::Evicted::Busy));
-            file.host.open();
+            drop(held);
             flusher.join().unwrap().unwrap();
         });
         file.flush();
@@ -77,11 +79,56 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
 }
 
 #[test]
+fn an_older_copy_does_not_overtake_a_newer_one() {
+    for _ in 0..50 {
+        each(8, &[], |file| {
+            file.write(0, &pattern(1, PAGE as usize)).unwrap();
+            thread::scope(|scope| {
+                let held = file.host.hold();
+                let first = scope.spawn(|| file.cache.flush(0, u64::MAX));
+                file.host.wait_for_waiting(1);
+                file.write(0, b"newer").unwrap();
+                let second = scope.spawn(|| file.cache.flush(0, u64::MAX));
+                thread::yield_now();
+                drop(held);
+                first.join().unwrap().unwrap();
+                second.join().unwrap().unwrap();
+            });
+            assert_eq!(&file.host.bytes()[..5], b"newer");
+        });
+    }
+}
+
+#[test]
+fn a_write_that_waits_for_the_host_holds_up_nobody_else() {
+    let bytes = pattern(9, (RANGE + PAGE) as usize);
+    each(8, &bytes, |file| {
+        file.read(RANGE - 2 * PAGE, 10).unwrap();
+        thread::scope(|scope| {
+            let held = file.host.hold();
+            // The last page has to be filled: it is in the next range.
+            let data = pattern(10, PAGE as usize + 10);
+            let writer = scope.spawn(move || file.write(RANGE - PAGE, &data));
+            file.host.wait_for_waiting(1);
+            let (sender, receiver) = mpsc::channel();
+            scope.spawn(move || sender.send(file.read(RANGE - 2 * PAGE, 10)));
+            let got = receiver.recv_timeout(Duration::from_secs(20));
+            drop(held);
+            let got = got.expect("a read of a page that is here waits for another's fill");
+            assert_eq!(got.unwrap(), bytes[(RANGE - 2 * PAGE) as usize..][..10]);
+            writer.join().unwrap().unwrap();
+        });
+        let whole = [&pattern(10, PAGE as usize + 10), &bytes[RANGE as usize + 10..]].concat();
+        assert_eq!(file.read(RANGE - PAGE, 2 * PAGE as usize).unwrap(), whole);
+    });
+}
+
+#[test]
 fn a_flush_waits_for_what_others_are_writing() {
     each(8, &[], |file| {
         file.write(0, &pattern(4, PAGE as usize)).unwrap();
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let first = scope.spawn(|| file.cache.flush(0, u64::MAX));
             file.host.wait_for_waiting(1);
             let second = scope.spawn(|| {
@@ -90,7 +137,7 @@ fn a_flush_waits_for_what_others_are_writing() {
                 file.host.bytes()
             });
             let dirty = file.cache.is_dirty();
-            file.host.open();
+            drop(held);
             assert!(dirty, "a page on its way is not clean yet");
             assert_eq!(first.join().unwrap(), Ok(1));
             assert_eq!(second.join().unwrap(), pattern(4, PAGE as usize));
@@ -103,12 +150,12 @@ fn a_flush_takes_over_what_another_could_not_write() {
     each(8, &[], |file| {
         file.write(0, &pattern(5, PAGE as usize)).unwrap();
         file.host.fail(false, true);
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let first = scope.spawn(|| file.cache.flush(0, u64::MAX));
             file.host.wait_for_waiting(1);
             let second = scope.spawn(|| file.cache.flush(0, u64::MAX));
-            file.host.open();
+            drop(held);
             assert_eq!(first.join().unwrap(), Err(CacheError::Host(EIO)));
             assert_eq!(second.join().unwrap(), Err(CacheError::Host(EIO)));
         });
@@ -123,13 +170,13 @@ fn truncate_and_write_back_do_not_cross() {
         each(200, &[], |file| {
             let data = pattern(6, (RANGE + 2 * PAGE) as usize);
             file.write(0, &data).unwrap();
-            file.host.shut();
             thread::scope(|scope| {
+                let held = file.host.hold();
                 let flusher = scope.spawn(|| file.cache.flush(RANGE - PAGE, u64::MAX));
                 file.host.wait_for_waiting(1);
                 let cutter = scope.spawn(|| file.cache.truncate(size));
                 thread::yield_now();
-                file.host.open();
+                drop(held);
                 flusher.join().unwrap().unwrap();
                 cutter.join().unwrap().unwrap();
             });
@@ -144,8 +191,8 @@ fn truncate_and_write_back_do_not_cross() {
 fn truncate_and_fill_do_not_cross() {
     let bytes = pattern(7, 3 * PAGE as usize);
     each(8, &bytes, |file| {
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let reader = scope.spawn(|| file.read(0, bytes.len()));
             file.host.wait_for_waiting(1);
             let cutter = scope.spawn(|| {
@@ -153,7 +200,7 @@ fn truncate_and_fill_do_not_cross() {
                 file.cache.truncate(3 * PAGE).unwrap();
             });
             thread::yield_now();
-            file.host.open();
+            drop(held);
             let got = reader.join().unwrap().unwrap();
             assert_eq!(got[..100], bytes[..100]);
             cutter.join().unwrap();
@@ -169,14 +216,14 @@ fn calls_for_other_partitions_go_on_while_one_waits() {
     let bytes = pattern(8, (RANGE + PAGE) as usize);
     each(8, &bytes, |file| {
         file.read(RANGE, 10).unwrap();
-        file.host.shut();
         thread::scope(|scope| {
+            let held = file.host.hold();
             let reader = scope.spawn(|| file.read(0, 10));
             file.host.wait_for_waiting(1);
             // In both: what is here can be used while another page is filled.
             assert_eq!(file.read(RANGE, 10).unwrap(), bytes[RANGE as usize..][..10]);
             file.write(RANGE + 5, b"on").unwrap();
-            file.host.open();
+            drop(held);
             assert_eq!(reader.join().unwrap().unwrap(), bytes[..10]);
         });
     });

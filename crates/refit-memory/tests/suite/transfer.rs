@@ -40,3 +40,18 @@ fn an_empty_cache_can_be_swapped() {
     assert_eq!(file.read(0, 100).unwrap(), b"on we go");
     file.check_all_free();
 }
+
+#[test]
+fn physical_memory_can_be_swapped_under_its_files() {
+    let file = Subject::new("shared", 4, pattern(2, 8 * PAGE as usize));
+    for round in 0..10 {
+        assert_eq!(file.read(round % 2 * 4 * PAGE, 4 * PAGE as usize).unwrap().len(), 16_384);
+        let before = file.pm.stats();
+        let options = refit_objects::SwapOptions::default();
+        let report = refit_objects::swap_named(file.pm.id(), "clock", round, &options);
+        assert!(report.committed(), "{report:?}");
+        assert_eq!(file.pm.stats(), before);
+    }
+    assert!(file.pm.stats().evictions > 0);
+    file.check_all_free();
+}
