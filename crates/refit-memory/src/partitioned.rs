@@ -8,7 +8,8 @@
 //! has the page, its own or another's.
 //!
 //! * `read` takes the locks it needs one after the other: a read across ranges may see one part
-//!   before and one part after another thread's write. Within a range it is atomic.
+//!   before and one part after another thread's write. Within a range that happens only where a
+//!   page has to be filled in the middle, never within a page.
 //! * `write` holds all the locks it needs, taken in ascending order, while it copies and raises the
 //!   size. So it is atomic against `truncate`, and no page is ever written back, and nothing of it
 //!   cut, between the copying and the new size.

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
-const ROUNDS: u64 = 400;
+const ROUNDS: u64 = 2000;
 const WRITERS: u64 = 3;
 /// Records of each writer; they lie apart, so that each shares its page with another writer's.
 const RECORDS: u64 = 40;
