@@ -6,6 +6,8 @@ use std::thread;
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
 const ROUNDS: u64 = 2000;
+/// How often each helper has to have come in between before the writers stop.
+const DISTURBANCES: u64 = 200;
 const WRITERS: u64 = 3;
 /// Records of each writer; they lie apart, so that each shares its page with another writer's.
 const RECORDS: u64 = 40;
@@ -29,9 +31,9 @@ fn within_page(at: u64) -> bool {
     at / PAGE == (at + RECORD as u64 - 1) / PAGE
 }
 
-fn write_and_read_back(file: &Subject, writer: u64) -> Vec<u64> {
+fn write_and_read_back(file: &Subject, writer: u64, enough: &dyn Fn() -> bool) -> Vec<u64> {
     let mut versions = vec![0; RECORDS as usize];
-    for round in 1..=ROUNDS {
+    for round in (1..).take_while(|&round| round <= ROUNDS || !enough()) {
         let which = (round * 7 + writer) % RECORDS;
         let at = place(writer, which);
         file.write(at, &record(writer, which, round)).unwrap();
@@ -100,15 +102,19 @@ fn run(first: &str, swaps: bool, failures: bool) {
         },
         &|round| file.host.fail(false, failures && round % 4 == 0),
     ];
+    let rounds = [const { AtomicU64::new(0) }; 4];
+    let enough = || rounds.iter().all(|rounds| rounds.load(Relaxed) >= DISTURBANCES);
     let versions: Vec<_> = thread::scope(|scope| {
-        for helper in helpers {
+        for (helper, rounds) in helpers.into_iter().zip(&rounds) {
             let done = &done;
             scope.spawn(move || {
+                let _counted = CountedOut(rounds);
                 for round in 0.. {
                     if done.load(Relaxed) {
                         break;
                     }
                     helper(round);
+                    rounds.store(round, Relaxed);
                     thread::yield_now();
                 }
             });
@@ -119,8 +125,8 @@ fn run(first: &str, swaps: bool, failures: bool) {
             scope.spawn(|| grow(&file, &done, &size));
         }
         let write = |writer| {
-            let file = &file;
-            scope.spawn(move || write_and_read_back(file, writer))
+            let (file, enough) = (&file, &enough);
+            scope.spawn(move || write_and_read_back(file, writer, enough))
         };
         let writers: Vec<_> = (0..WRITERS).map(write).collect();
         let versions = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
@@ -139,6 +145,15 @@ fn run(first: &str, swaps: bool, failures: bool) {
         }
     }
     file.check_all_free();
+}
+
+/// The writers do not wait for a helper that has failed.
+struct CountedOut<'a>(&'a AtomicU64);
+
+impl Drop for CountedOut<'_> {
+    fn drop(&mut self) {
+        self.0.store(u64::MAX, Relaxed);
+    }
 }
 
 /// The helpers stop also when a writer fails, or the test would hang instead of failing.
