@@ -4,6 +4,7 @@
 //! that asks ([`barrier`]), map memory that is a file ([`memory`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
+pub mod credentials;
 pub mod barrier;
 pub mod memory;
 pub mod processor;
