@@ -91,7 +91,8 @@ pub(crate) fn kind(kind: FileType) -> fuser::FileType {
 fn system_time((seconds, nanoseconds): Time) -> SystemTime {
     let nanoseconds = Duration::from_nanos(nanoseconds.unsigned_abs());
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    let base = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let base =
+        if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     base.and_then(|base| base.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
 }
 
@@ -99,7 +100,9 @@ fn system_time((seconds, nanoseconds): Time) -> SystemTime {
 /// up, into both down; that is undone here.
 pub(crate) fn host_time(time: SystemTime) -> Time {
     match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos().into()),
+        Ok(after) => {
+            (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos().into())
+        }
         Err(before) => {
             let before = before.duration();
             let seconds = i64::try_from(before.as_secs()).map_or(i64::MIN, |seconds| -seconds);
@@ -114,10 +117,7 @@ mod tests {
 
     #[test]
     fn times_before_1970_survive() {
-        assert_eq!(
-            system_time((-2, 800_000_000)),
-            UNIX_EPOCH - Duration::from_millis(1200),
-        );
+        assert_eq!(system_time((-2, 800_000_000)), UNIX_EPOCH - Duration::from_millis(1200),);
         // What the library makes of (-2 s, 800 ms).
         let sent = UNIX_EPOCH - Duration::new(2, 800_000_000);
         assert_eq!(host_time(sent), (-2, 800_000_000));

@@ -42,7 +42,9 @@ pub enum MountError {
         source_directory: PathBuf,
     },
     /// The kernel offers no FUSE.
-    #[error("cannot mount: /dev/fuse is missing; load it with `modprobe fuse`, or give the container the device /dev/fuse")]
+    #[error(
+        "cannot mount: /dev/fuse is missing; load it with `modprobe fuse`, or give the container the device /dev/fuse"
+    )]
     NoFuse,
     /// The user may not mount.
     #[error("cannot mount at {}: not permitted ({reason}); run as root, or install fusermount3 (Debian: `apt install fuse3`) and own the mount point", mountpoint.display())]

@@ -5,7 +5,7 @@ use crate::host::{Access, proc_path, reopen};
 use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
-use fuser::WriteFlags;
+use fuser::{INodeNo, WriteFlags};
 use refit_sys::credentials::{self, CAP_FSETID};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -43,12 +43,27 @@ impl Server {
             self.truncate(caller, inode, 0)?;
         }
         inode.opens.fetch_add(1, Relaxed);
+        if may_write(flags) {
+            inode.writers.fetch_add(1, Relaxed);
+        }
         Ok(self.modes.direct(|| self.table.path(inode), flags, size))
     }
 
-    pub(crate) fn release(&self, node: u64) -> Result<(), Errno> {
+    pub(crate) fn release(&self, node: u64, flags: i32) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        inode.opens.fetch_sub(1, Relaxed);
+        if may_write(flags) {
+            inode.writers.fetch_sub(1, Relaxed);
+        }
+        let last = inode.opens.fetch_sub(1, Relaxed) == 1;
+        if last && inode.time_stale_in_kernel.swap(false, Relaxed) {
+            // When the kernel has dropped the name, it asks for the status anew.
+            let place = inode.place.lock().clone();
+            self.aside.hand(move |server| {
+                if let Some(notifier) = server.notifier.get() {
+                    let _ = notifier.inval_entry(INodeNo(place.parent), &place.name);
+                }
+            });
+        }
         Ok(())
     }
 
@@ -67,9 +82,12 @@ impl Server {
         offset: u64,
         bytes: &[u8],
         how: WriteFlags,
-        flags: i32,
+        (flags, direct): (i32, bool),
     ) -> Result<usize, Errno> {
         let inode = self.inode(node)?;
+        if direct && self.write_back {
+            inode.time_stale_in_kernel.store(true, Relaxed);
+        }
         let by_kernel_cache = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let n = {
             let data = self.data(&inode, Access::Write)?;
@@ -138,7 +156,8 @@ impl Server {
 
     fn has_set_id(&self, inode: &Inode) -> bool {
         let mode = inode.mode.load(Relaxed);
-        mode & libc::S_ISUID != 0 || mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
+        mode & libc::S_ISUID != 0
+            || mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
     }
 
     /// A write by somebody without the right to keep them clears the set-user-id and set-group-id bits. Without the
@@ -158,7 +177,8 @@ impl Server {
 
     /// A write takes a program's file capabilities away, whoever writes.
     pub(crate) fn drop_capability(&self, inode: &Inode) {
-        if inode.may_have_capability.load(Relaxed) && inode.may_have_capability.swap(false, Relaxed) {
+        if inode.may_have_capability.load(Relaxed) && inode.may_have_capability.swap(false, Relaxed)
+        {
             let _ = rustix::fs::removexattr(proc_path(&inode.fd), c"security.capability");
         }
     }
@@ -199,6 +219,12 @@ impl Server {
         self.underneath(&inode, range, |data| {
             rustix::fs::fallocate(data.host.ensure(Access::Write)?, mode, offset, length)
         })
+    }
+
+    /// Whether the kernel may have data of the file that it has not sent yet.
+    pub(crate) fn kernel_may_hold_data(&self, node: u64) -> bool {
+        let writers = |inode: Arc<Inode>| inode.writers.load(Relaxed) > 0;
+        self.write_back && self.table.get(node).is_some_and(writers)
     }
 
     pub(crate) fn lseek(&self, node: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
@@ -244,6 +270,10 @@ impl Server {
         })?;
         Ok(copied as u32)
     }
+}
+
+fn may_write(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 /// Whether set-user-id bits survive a truncation by the caller. The kernel knows, but the library does not pass it

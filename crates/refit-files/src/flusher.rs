@@ -19,6 +19,8 @@ pub(crate) struct Queue {
     files: Mutex<VecDeque<(Instant, Arc<Inode>)>>,
     news: Condvar,
     ending: AtomicBool,
+    /// What is in the queue now is written without waiting for its age.
+    hurry: AtomicBool,
 }
 
 impl Queue {
@@ -40,7 +42,7 @@ impl Queue {
     /// Takes out all files, however old.
     pub(crate) fn take_all(&self) -> Vec<Arc<Inode>> {
         let files = std::mem::take(&mut *self.files.lock());
-        files.into_iter().map(|(_, inode)| inode).inspect(leave).collect()
+        files.into_iter().map(|(_, inode)| inode).inspect(|inode| leave(inode)).collect()
     }
 
     /// Waits for the next file that is old enough; none when the queue has been closed.
@@ -51,8 +53,11 @@ impl Queue {
                 return None;
             }
             match files.front().map(|(since, _)| since.elapsed()) {
-                None => self.news.wait(&mut files),
-                Some(age) if age < AGE => {
+                None => {
+                    self.hurry.store(false, Relaxed);
+                    self.news.wait(&mut files);
+                }
+                Some(age) if age < AGE && !self.hurry.load(Relaxed) => {
                     self.news.wait_for(&mut files, AGE - age);
                 }
                 Some(_) => {
@@ -62,6 +67,13 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// Writes what waits now at once.
+    pub(crate) fn hurry(&self) {
+        let _files = self.files.lock();
+        self.hurry.store(true, Relaxed);
+        self.news.notify_all();
     }
 
     /// Ends [`Queue::next`].

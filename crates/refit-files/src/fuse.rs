@@ -10,10 +10,10 @@ use crate::server::{Caller, Server};
 use crate::status::{NewStatus, Xattr};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -40,8 +40,6 @@ thread_local! {
 /// The file system as the library wants it.
 pub(crate) struct Fuse {
     pub(crate) server: Arc<Server>,
-    /// Let the kernel collect writes.
-    pub(crate) write_back: bool,
 }
 
 impl Fuse {
@@ -57,12 +55,7 @@ impl Fuse {
         server.journal.began(unique);
         let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid() };
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
-        let outcome = outcome.unwrap_or_else(|_| {
-            server.journal.panics.fetch_add(1, Relaxed);
-            Err(Errno::IO)
-        });
-        server.journal.answered(unique, outcome.is_err());
-        send(outcome.map_err(|errno| Answer::from_i32(errno.raw_os_error())));
+        send(server.concluded(unique, outcome));
     }
 
     fn serve_empty(
@@ -83,6 +76,11 @@ impl Fuse {
         reply: ReplyEntry,
         work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
     ) {
+        let work = |server: &Server, caller| {
+            let panics = &server.journal.panic_next;
+            assert!(!panics.load(Relaxed) || !panics.swap(false, Relaxed), "a test wants it");
+            work(server, caller)
+        };
         self.serve(from, work, |outcome| match outcome {
             Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
             Err(errno) => reply.error(errno),
@@ -115,6 +113,27 @@ impl Fuse {
     }
 }
 
+impl Server {
+    /// What to answer to a request that has been carried out or has panicked.
+    fn concluded<T>(
+        &self,
+        unique: u64,
+        outcome: std::thread::Result<Result<T, Errno>>,
+    ) -> Result<T, Answer> {
+        let outcome = outcome.unwrap_or_else(|_| {
+            self.journal.panics.fetch_add(1, Relaxed);
+            Err(Errno::IO)
+        });
+        self.journal.answered(unique, outcome.is_err());
+        outcome.map_err(|errno| Answer::from_i32(errno.raw_os_error()))
+    }
+}
+
+/// All that a handle has to say: whether the file was opened direct.
+fn handle(direct: bool) -> FileHandle {
+    FileHandle(direct.into())
+}
+
 fn open_flags(direct: bool) -> FopenFlags {
     let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
     how | FopenFlags::FOPEN_NOFLUSH
@@ -135,7 +154,7 @@ impl Filesystem for Fuse {
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        if self.write_back {
+        if self.server.write_back {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
         // An older kernel has fewer of them; the server works without any.
@@ -225,15 +244,11 @@ impl Filesystem for Fuse {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.serve_empty(req, reply, |server, _| {
-            server.unlink(parent.0, name, AtFlags::empty())
-        });
+        self.serve_empty(req, reply, |server, _| server.unlink(parent.0, name, AtFlags::empty()));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.serve_empty(req, reply, |server, _| {
-            server.unlink(parent.0, name, AtFlags::REMOVEDIR)
-        });
+        self.serve_empty(req, reply, |server, _| server.unlink(parent.0, name, AtFlags::REMOVEDIR));
     }
 
     fn symlink(
@@ -280,7 +295,7 @@ impl Filesystem for Fuse {
             req,
             |server, caller| server.open(caller, ino.0, flags.0),
             |outcome| match outcome {
-                Ok(direct) => reply.opened(FileHandle(0), open_flags(direct)),
+                Ok(direct) => reply.opened(handle(direct), open_flags(direct)),
                 Err(errno) => reply.error(errno),
             },
         );
@@ -319,7 +334,7 @@ impl Filesystem for Fuse {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
@@ -329,7 +344,7 @@ impl Filesystem for Fuse {
     ) {
         self.serve(
             req,
-            |server, _| server.write(ino.0, offset, data, write_flags, flags.0),
+            |server, _| server.write(ino.0, offset, data, write_flags, (flags.0, fh.0 == 1)),
             |outcome| match outcome {
                 Ok(n) => reply.written(n as u32),
                 Err(errno) => reply.error(errno),
@@ -354,12 +369,12 @@ impl Filesystem for Fuse {
         req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.serve_empty(req, reply, |server, _| server.release(ino.0));
+        self.serve_empty(req, reply, |server, _| server.release(ino.0, flags.0));
     }
 
     fn fsync(
@@ -375,11 +390,7 @@ impl Filesystem for Fuse {
 
     fn opendir(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         // The kernel does not ask again, nor tells of closing directories.
-        self.serve(
-            req,
-            |_, _| Err::<(), _>(Errno::NOSYS),
-            |_| reply.error(Answer::ENOSYS),
-        );
+        self.serve(req, |_, _| Err::<(), _>(Errno::NOSYS), |_| reply.error(Answer::ENOSYS));
     }
 
     fn readdir(
@@ -493,7 +504,7 @@ impl Filesystem for Fuse {
             |server, caller| server.create(caller, parent.0, name, mode, flags),
             |outcome| match outcome {
                 Ok((attr, direct)) => {
-                    reply.created(&TTL, &attr, GENERATION, FileHandle(0), open_flags(direct));
+                    reply.created(&TTL, &attr, GENERATION, handle(direct), open_flags(direct));
                 }
                 Err(errno) => reply.error(errno),
             },
@@ -536,14 +547,27 @@ impl Filesystem for Fuse {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.serve(
-            req,
-            |server, _| server.lseek(ino.0, offset, whence),
-            |outcome| match outcome {
-                Ok(at) => reply.offset(at),
-                Err(errno) => reply.error(errno),
-            },
-        );
+        let answer = |outcome, reply: ReplyLseek| match outcome {
+            Ok(at) => reply.offset(at),
+            Err(errno) => reply.error(errno),
+        };
+        if !self.server.kernel_may_hold_data(ino.0) {
+            let work = |server: &Server, _| server.lseek(ino.0, offset, whence);
+            return self.serve(req, work, |outcome| answer(outcome, reply));
+        }
+        // The kernel asks for holes without having sent what it has collected: what looks like a hole may be data.
+        let unique = req.unique().0;
+        self.server.journal.began(unique);
+        self.server.aside.hand(move |server| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(notifier) = server.notifier.get() {
+                    let _ = notifier.inval_inode(ino, 0, 0);
+                }
+                request(|| server.lseek(ino.0, offset, whence))
+            }));
+            let outcome = server.concluded(unique, outcome);
+            answer(outcome, reply);
+        });
     }
 
     fn copy_file_range(
@@ -561,9 +585,7 @@ impl Filesystem for Fuse {
     ) {
         self.serve(
             req,
-            |server, _| {
-                server.copy_file_range((ino_in.0, offset_in), (ino_out.0, offset_out), len)
-            },
+            |server, _| server.copy_file_range((ino_in.0, offset_in), (ino_out.0, offset_out), len),
             |outcome| match outcome {
                 Ok(n) => reply.written(n),
                 Err(errno) => reply.error(errno),

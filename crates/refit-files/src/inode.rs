@@ -1,7 +1,7 @@
 //! One file, directory, link … of the host, as the kernel knows it through the mount.
 
-use crate::directory::Stream;
 use crate::data::Data;
+use crate::directory::Stream;
 use crate::times::Times;
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
@@ -44,6 +44,10 @@ pub(crate) struct Inode {
     pub(crate) lookups: AtomicU64,
     /// How many times it is open.
     pub(crate) opens: AtomicU32,
+    /// How many of these may write. While there is none, the kernel has no unwritten data of it.
+    pub(crate) writers: AtomicU32,
+    /// Written past the kernel's cache although the kernel collects writes: it then keeps showing the old time.
+    pub(crate) time_stale_in_kernel: AtomicBool,
     /// No name leads to it any more: what is in its cache need not reach the host.
     pub(crate) gone: AtomicBool,
     /// It may have a `security.capability`, which a write has to remove.
@@ -67,6 +71,8 @@ impl Inode {
             mode: AtomicU32::new(stat.st_mode),
             lookups: AtomicU64::new(0),
             opens: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            time_stale_in_kernel: AtomicBool::new(false),
             gone: AtomicBool::new(stat.st_nlink == 0),
             may_have_capability: AtomicBool::new(true),
             place: Mutex::new(place),

@@ -51,6 +51,8 @@ pub(crate) struct Journal {
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
     pub(crate) write_back_errors: AtomicU64,
+    /// A test wants to see what becomes of a request in which the server panics.
+    pub(crate) panic_next: AtomicBool,
     on: AtomicBool,
     kept: Mutex<Kept>,
 }

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod attributes;
 mod check;
 mod data;
@@ -28,6 +29,7 @@ mod memory;
 mod modes;
 mod mount;
 mod names;
+mod pressure;
 mod server;
 mod status;
 mod table;

@@ -30,9 +30,8 @@ impl Server {
         let mut slot = directory.stream.lock();
         let stream = match &mut *slot {
             Some(stream) => stream,
-            empty => {
-                empty.insert(Stream::new(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?))
-            }
+            empty => empty
+                .insert(Stream::new(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?)),
         };
         let mut outcome = Ok(());
         stream.read(position, |mut entry| {
@@ -62,9 +61,7 @@ impl Server {
         let slot = directory.stream.lock();
         match &*slot {
             Some(stream) => rustix::fs::fsync(stream.fd()),
-            None => {
-                rustix::fs::fsync(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?)
-            }
+            None => rustix::fs::fsync(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?),
         }
     }
 }

@@ -15,8 +15,9 @@ pub enum CacheMode {
     Kernel,
     /// Nobody: every read and write reaches the file cache manager.
     Direct,
-    /// The kernel does, except for files opened with `O_DIRECT` and files larger than half of the machine's memory,
-    /// which would push everything else out of its cache.
+    /// The kernel does, except for files that are opened only to be read and are larger than half of the machine's
+    /// memory: those would push everything else out of its cache. (For a file opened with `O_DIRECT` the kernel
+    /// passes its cache by in any mode.)
     Auto,
 }
 
@@ -54,7 +55,7 @@ impl Modes {
         match mode {
             CacheMode::Kernel => false,
             CacheMode::Direct => true,
-            CacheMode::Auto => flags & libc::O_DIRECT != 0 || size > self.large,
+            CacheMode::Auto => flags & libc::O_ACCMODE == libc::O_RDONLY && size > self.large,
         }
     }
 }
@@ -72,13 +73,14 @@ mod tests {
     #[test]
     fn the_latest_rule_wins() {
         let modes = Modes::new(CacheMode::Auto);
-        let direct = |path: &str, flags| modes.direct(|| path.as_bytes().to_vec(), flags, 1);
+        let direct = |path: &str, size| modes.direct(|| path.as_bytes().to_vec(), 0, size);
         assert!(!direct("/a", 0));
-        assert!(direct("/a", libc::O_DIRECT));
+        assert!(direct("/a", u64::MAX));
+        assert!(!modes.direct(|| b"/a".to_vec(), libc::O_RDWR, u64::MAX));
         modes.add("/logs/*", CacheMode::Direct);
         modes.add("/logs/keep*", CacheMode::Kernel);
         assert!(direct("/logs/x", 0));
-        assert!(!direct("/logs/keep/x", libc::O_DIRECT));
+        assert!(!direct("/logs/keep/x", u64::MAX));
         assert!(!direct("/other", 0));
         modes.add("/logs/*", CacheMode::Auto);
         assert!(!direct("/logs/x", 0));

@@ -1,5 +1,6 @@
 //! Mounting a directory and unmounting it.
 
+use crate::aside::aside;
 use crate::check::{self, Checked};
 use crate::data::Memory;
 use crate::error::{MountError, UnmountError};
@@ -8,16 +9,18 @@ use crate::fuse::Fuse;
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::memory::make_memory;
 use crate::modes::{CacheMode, Modes};
+use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::table::Table;
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
-use rustix::process::Resource;
+use rustix::process::{Resource, Rlimit};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// What to mount, where and how.
@@ -49,7 +52,7 @@ pub struct Mount {
     server: Arc<Server>,
     notifier: Notifier,
     session: Option<BackgroundSession>,
-    flusher: Option<JoinHandle<()>>,
+    helpers: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -64,9 +67,10 @@ impl std::fmt::Debug for Server {
 /// See [`MountError`]; nothing is left behind then.
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let Checked { source, mountpoint, root, stat } = check::check(&options)?;
-    raise_open_files();
+    let descriptors = raise_open_files();
     let inherited = rustix::fs::fstatvfs(&root).map(|s| s.f_flag);
     let (physical, frames) = make_memory(options.frames_bytes);
+    let (aside, jobs) = aside();
     let server = Arc::new(Server {
         table: Arc::new(Table::new(root, &stat)),
         memory: Memory { physical, part: part(options.frames_bytes) },
@@ -75,28 +79,42 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         queue: Queue::default(),
         journal: Journal::default(),
         modes: Modes::new(options.cache),
+        pressure: Pressure::new(descriptors),
+        files: AtomicU64::new(0),
+        aside,
+        notifier: OnceLock::new(),
+        write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     });
     let inherited = inherited.unwrap_or(StatVfsMountFlags::empty());
     let config = config(&options, &source, server.own.0 == 0, inherited);
-    let write_back = options.cache != CacheMode::Direct && !options.read_only;
-    let fuse = Fuse { server: server.clone(), write_back };
+    let fuse = Fuse { server: server.clone() };
     let session = Session::new(fuse, &mountpoint, &config)
         .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?;
     let notifier = session.notifier();
+    let _ = server.notifier.set(notifier.clone());
     let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
     let session = session.spawn().map_err(failed)?;
     let flusher = {
         let server = server.clone();
-        std::thread::Builder::new()
-            .name("write-back".into())
-            .spawn(move || server.write_back_loop())
-            .map_err(failed)?
+        spawn("write-back", move || server.write_back_loop()).map_err(failed)?
+    };
+    let reliever = {
+        let (server, notifier) = (server.clone(), notifier.clone());
+        spawn("let-go", move || server.pressure.run(&server, &notifier)).map_err(failed)?
+    };
+    let helper = {
+        let server = server.clone();
+        spawn("aside", move || jobs.run(&server)).map_err(failed)?
     };
     // The first answer: from here on the mount works.
     std::fs::metadata(&mountpoint).map_err(failed)?;
-    let (session, flusher) = (Some(session), Some(flusher));
-    Ok(Mount { source, mountpoint, server, notifier, session, flusher })
+    let (session, helpers) = (Some(session), vec![flusher, reliever, helper]);
+    Ok(Mount { source, mountpoint, server, notifier, session, helpers })
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(body)
 }
 
 /// Bytes that one call of a cache may need frames for: an eighth of the budget, so that several workers find
@@ -112,9 +130,9 @@ fn config(
     root: bool,
     inherited: StatVfsMountFlags,
 ) -> Config {
-    let workers = options.workers.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-    });
+    let workers = options
+        .workers
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     let mut mount_options = vec![
         MountOption::FSName(check::display_name(source)),
         // The library passes a subtype to its helper only; the kernel takes it itself.
@@ -126,8 +144,16 @@ fn config(
         let or = |flag, off, on| if inherited.contains(flag) { off } else { on };
         mount_options.extend([
             or(StatVfsMountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
-            or(StatVfsMountFlags::from_bits_retain(libc::ST_NODEV), MountOption::NoDev, MountOption::Dev),
-            or(StatVfsMountFlags::from_bits_retain(libc::ST_NOEXEC), MountOption::NoExec, MountOption::Exec),
+            or(
+                StatVfsMountFlags::from_bits_retain(libc::ST_NODEV),
+                MountOption::NoDev,
+                MountOption::Dev,
+            ),
+            or(
+                StatVfsMountFlags::from_bits_retain(libc::ST_NOEXEC),
+                MountOption::NoExec,
+                MountOption::Exec,
+            ),
         ]);
     }
     if options.read_only {
@@ -135,8 +161,7 @@ fn config(
     }
     let mut config = Config::default();
     config.mount_options = mount_options;
-    config.acl =
-        if root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(workers.max(1));
     config.clone_fd = workers > 1;
     config
@@ -151,25 +176,26 @@ fn mount_failed(error: io::Error, mountpoint: &Path, root: bool) -> MountError {
     }
     if denied || !root {
         let missing = error.kind() == io::ErrorKind::NotFound;
-        let reason = if missing { "fusermount3 is not installed".into() } else { said.trim().to_owned() };
+        let reason =
+            if missing { "fusermount3 is not installed".into() } else { said.trim().to_owned() };
         return MountError::NotPermitted { mountpoint, reason };
     }
     MountError::System { mountpoint, error }
 }
 
-/// Each inode that the kernel knows costs a descriptor; so many as allowed, and as root as many as there can be.
-fn raise_open_files() {
-    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+/// Each inode that the kernel knows costs a descriptor; so as many as allowed, and with the
+/// privilege for it as many as there can be. How many that are.
+fn raise_open_files() -> u64 {
+    let allowed = rustix::process::getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
     let most = most.and_then(|most| most.trim().parse::<u64>().ok());
-    let hard = limit.maximum;
-    limit.current = most.or(hard);
-    limit.maximum = most.or(hard);
-    if rustix::process::setrlimit(Resource::Nofile, limit).is_err() {
-        limit.current = hard;
-        limit.maximum = hard;
-        let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+    for limit in [most, allowed.maximum] {
+        let wanted = Rlimit { current: limit, maximum: limit.max(allowed.maximum) };
+        if limit.is_some() && rustix::process::setrlimit(Resource::Nofile, wanted).is_ok() {
+            break;
+        }
     }
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 impl Mount {
@@ -223,6 +249,12 @@ impl Mount {
         self.server.journal.stop()
     }
 
+    /// The next request that looks up or makes a name panics. For tests.
+    #[doc(hidden)]
+    pub fn panic_in_next_request(&self) {
+        self.server.journal.panic_next.store(true, Relaxed);
+    }
+
     /// Writes everything to the host, as `sync` does, without waiting for the disk.
     ///
     /// # Errors
@@ -236,7 +268,9 @@ impl Mount {
     /// # Errors
     /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
     pub fn unmount(mut self) -> Result<(), UnmountError> {
-        if !self.ended() && let Err(error) = unmount_path(&self.mountpoint, UnmountFlags::empty()) {
+        if !self.ended()
+            && let Err(error) = unmount_path(&self.mountpoint, UnmountFlags::empty())
+        {
             let mount = Box::new(self);
             return Err(match error.raw_os_error() {
                 Some(libc::EBUSY) => UnmountError::Busy { mount },
@@ -256,11 +290,11 @@ impl Mount {
             // What the threads report is the end of the connection, which was wanted.
             let _ = session.join();
         }
-        self.server.queue.close();
-        if let Some(flusher) = self.flusher.take() {
-            let _ = flusher.join();
+        let outcome = self.server.finish();
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join();
         }
-        self.server.finish().map_err(io::Error::from)
+        outcome.map_err(io::Error::from)
     }
 }
 

@@ -8,11 +8,17 @@ use crate::times;
 use fuser::FileAttr;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How often and how long a request waits for descriptors. Not for long: it keeps a worker from the very requests
+/// that let descriptors go.
+const DESCRIPTOR_TRIES: usize = 20;
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(5);
 
 /// A name must stay in its directory; the kernel never sends one that does not.
 fn checked(name: &OsStr) -> Result<&OsStr, Errno> {
@@ -26,11 +32,32 @@ fn checked(name: &OsStr) -> Result<&OsStr, Errno> {
 impl Server {
     pub(crate) fn child(&self, parent: &Inode, name: &OsStr) -> Result<(Arc<Inode>, Stat), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&*parent.fd, name, flags, Mode::empty())?;
+        let fd =
+            self.with_descriptors(|| rustix::fs::openat(&*parent.fd, name, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&fd)?;
         let place = Place { parent: parent.node, name: name.to_owned() };
-        let (inode, _) = self.table.looked_up(fd, &stat, place);
+        let (inode, new) = self.table.looked_up(fd, &stat, place);
+        if new {
+            self.pressure.in_use(self.descriptors());
+        }
         Ok((inode, stat))
+    }
+
+    /// Opens something; when descriptors have run out, again after some have been let go.
+    pub(crate) fn with_descriptors<T>(
+        &self,
+        open: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut outcome = open();
+        for _ in 0..DESCRIPTOR_TRIES {
+            if !matches!(outcome, Err(Errno::MFILE | Errno::NFILE)) {
+                break;
+            }
+            self.pressure.relieve();
+            std::thread::sleep(DESCRIPTOR_PAUSE);
+            outcome = open();
+        }
+        outcome
     }
 
     /// The attributes of a child; `None` when there is none, which the kernel may remember.
@@ -59,11 +86,19 @@ impl Server {
     ) -> Result<(FileAttr, bool), Errno> {
         let parent = self.inode(parent)?;
         let exclusive = OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
-        let open = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC
-            | OFlags::NOCTTY | OFlags::NONBLOCK | exclusive;
+        let open = OFlags::CREATE
+            | OFlags::RDWR
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY
+            | OFlags::NONBLOCK
+            | exclusive;
         let fd = {
             let _identity = self.act_as(caller)?;
-            rustix::fs::openat(&*parent.fd, checked(name)?, open, Mode::from_raw_mode(mode))?
+            let name = checked(name)?;
+            self.with_descriptors(|| {
+                rustix::fs::openat(&*parent.fd, name, open, Mode::from_raw_mode(mode))
+            })?
         };
         let stat = rustix::fs::fstat(&fd)?;
         let place = Place { parent: parent.node, name: name.to_owned() };
@@ -193,9 +228,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         let (from_name, to_name) = (checked(from.1)?, checked(to.1)?);
-        let stat = |dir: &Inode, name| {
-            rustix::fs::statat(&*dir.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()
-        };
+        let stat =
+            |dir: &Inode, name| rustix::fs::statat(&*dir.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         let (moved, target) = (stat(&from_dir, from_name), stat(&to_dir, to_name));
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         rustix::fs::renameat_with(&*from_dir.fd, from_name, &*to_dir.fd, to_name, flags)?;
@@ -220,11 +254,6 @@ impl Server {
         if let Some(inode) = self.table.forget(node, count) {
             self.forgotten(&inode);
         }
-    }
-
-    /// The path of an inode in the mount, for names and messages.
-    pub(crate) fn path(&self, inode: &Inode) -> OsString {
-        OsStr::from_bytes(&self.table.path(inode)).to_owned()
     }
 }
 

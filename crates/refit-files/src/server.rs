@@ -1,5 +1,6 @@
 //! What the parts of the server share, and the life of a file's data.
 
+use crate::aside::Aside;
 use crate::data::{Data, Memory};
 use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
@@ -7,15 +8,17 @@ use crate::inode::Inode;
 use crate::journal::{Journal, MountStats};
 use crate::memory::{CacheParts, FramePool, Name, create_file_cache, create_fr, destroy, request};
 use crate::modes::Modes;
+use crate::pressure::Pressure;
 use crate::table::Table;
 use crate::times;
+use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 use refit_sys::credentials::{self, ActingAs};
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of a file written back in one request.
 const WRITE_BACK_PART: u64 = 1 << 20;
@@ -33,6 +36,14 @@ pub(crate) struct Server {
     pub(crate) queue: Queue,
     pub(crate) journal: Journal,
     pub(crate) modes: Modes,
+    pub(crate) pressure: Pressure,
+    pub(crate) aside: Aside,
+    /// Set when the mount is there.
+    pub(crate) notifier: OnceLock<Notifier>,
+    /// The kernel collects writes.
+    pub(crate) write_back: bool,
+    /// Files that have data here: each costs a descriptor more.
+    pub(crate) files: AtomicU64,
     /// The server's own user and group.
     pub(crate) own: (u32, u32),
 }
@@ -79,13 +90,22 @@ impl Server {
         loop {
             let guard = inode.data.read();
             if let Ok(data) = RwLockReadGuard::try_map(guard, Option::as_ref) {
-                data.host.ensure(access)?;
+                self.open_host(&data.host, access)?;
                 return Ok(data);
             }
             let host = HostFile::new(inode.fd.clone());
-            host.ensure(access)?;
+            self.open_host(&host, access)?;
             self.make_data(inode, host)?;
         }
+    }
+
+    fn open_host(&self, host: &HostFile, access: Access) -> Result<(), Errno> {
+        self.with_descriptors(|| host.ensure(access).map(|_| ()))
+    }
+
+    /// About how many descriptors the mount has in use.
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.table.len() + self.files.load(Relaxed)
     }
 
     /// Makes the cache and the file representative of a regular file, unless they are there.
@@ -103,10 +123,11 @@ impl Server {
         let host = Arc::new(host);
         let representative = create_fr(self.name("fr", inode), host.clone());
         let parts = CacheParts { fr: representative };
-        let cache =
-            create_file_cache(self.name("fcm", inode), parts, &self.implementation, size)
-                .map_err(|_| Errno::IO)?;
+        let cache = create_file_cache(self.name("fcm", inode), parts, &self.implementation, size)
+            .map_err(|_| Errno::IO)?;
         *slot = Some(Data { cache, representative, host });
+        self.files.fetch_add(1, Relaxed);
+        self.pressure.in_use(self.descriptors());
         Ok(())
     }
 
@@ -148,7 +169,8 @@ impl Server {
             let Some(pages) = flushed else { return Ok(()) };
             start += length;
             // Long stretches with nothing to write are passed in growing steps.
-            length = if pages == 0 { length.saturating_mul(2).min(1 << 50) } else { WRITE_BACK_PART };
+            length =
+                if pages == 0 { length.saturating_mul(2).min(1 << 50) } else { WRITE_BACK_PART };
         }
     }
 
@@ -201,6 +223,7 @@ impl Server {
         data.cache.discard();
         destroy(data.cache.id());
         destroy(data.representative.id());
+        self.files.fetch_sub(1, Relaxed);
     }
 
     /// Writes back every file; the first error there was.
@@ -233,6 +256,9 @@ impl Server {
 
     /// The mount is over: everything to the host, every object ended.
     pub(crate) fn finish(&self) -> Result<(), Errno> {
+        self.queue.close();
+        self.pressure.close();
+        self.aside.close();
         let outcome = self.write_back_all();
         for inode in self.table.all() {
             let data = inode.data.write().take();

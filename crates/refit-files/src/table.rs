@@ -88,12 +88,7 @@ impl Table {
 
     /// The inode of which the host says `stat`, made with `fd` if it is new. It counts as looked up once more. The
     /// flag says whether it is new.
-    pub(crate) fn looked_up(
-        &self,
-        fd: OwnedFd,
-        stat: &Stat,
-        place: Place,
-    ) -> (Arc<Inode>, bool) {
+    pub(crate) fn looked_up(&self, fd: OwnedFd, stat: &Stat, place: Place) -> (Arc<Inode>, bool) {
         let node = self.node(HostKey::of(stat));
         let mut shard = self.shard(node).write();
         if let Some(inode) = shard.get(&node) {
@@ -154,7 +149,10 @@ impl Table {
 
     /// All inodes there are now.
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
-        self.shards.iter().flat_map(|shard| shard.read().values().cloned().collect::<Vec<_>>()).collect()
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.read().values().cloned().collect::<Vec<_>>())
+            .collect()
     }
 
     /// The path of an inode within the mount, beginning with `/`, as far as it is known.

@@ -129,7 +129,8 @@ mod tests {
         std::thread::spawn(|| {
             let rights = prepare_thread();
             assert!(rights.own_umask && rights.keeps_capabilities);
-            let dir = std::env::temp_dir().join(format!("refit-credentials-{}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("refit-credentials-{}", std::process::id()));
             std::fs::create_dir(&dir).unwrap();
             {
                 let _guard = ActingAs::new((0, 0), 1234, 4321).unwrap();
