@@ -5,12 +5,10 @@
 //! here, outside of any cache, so that no cache ever waits for another.
 
 use crate::host::HostFile;
-use crate::memory::{CacheError, FileCacheRef, FileRepresentativeRef, PhysicalMemoryRef};
+use refit_memory::{CacheError, FileCacheRef, FileRepresentativeRef, PAGE_SIZE, PhysicalMemoryRef};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Frames asked back at once.
-const RECLAIM: usize = 64;
 /// How often in a row nothing could be taken back until the request fails.
 const PATIENCE: usize = 200;
 
@@ -42,6 +40,8 @@ impl Memory {
         &self,
         mut call: impl FnMut() -> Result<T, CacheError>,
     ) -> Result<T, Errno> {
+        // As many as the call touches at most, and one more, since it need not begin at a page's beginning.
+        let wanted = self.part / PAGE_SIZE + 1;
         let mut fruitless = 0;
         loop {
             match call() {
@@ -49,7 +49,7 @@ impl Memory {
                 Err(CacheError::Host(errno)) => return Err(Errno::from_raw_os_error(errno)),
                 Err(CacheError::NoFrame) if fruitless == PATIENCE => return Err(Errno::NOMEM),
                 Err(CacheError::NoFrame) => {
-                    if self.physical.reclaim(RECLAIM) == 0 {
+                    if self.physical.reclaim(wanted) == 0 {
                         // Others hold them all at the moment; they let go within microseconds.
                         fruitless += 1;
                         std::thread::yield_now();

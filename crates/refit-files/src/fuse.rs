@@ -5,7 +5,6 @@
 //! end should wait for that. A panic inside of one request becomes `EIO` for that request.
 
 use crate::attributes;
-use crate::memory::request;
 use crate::server::{Caller, Server};
 use crate::status::{NewStatus, Xattr};
 use fuser::{
@@ -15,6 +14,7 @@ use fuser::{
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
     WriteFlags,
 };
+use refit_objects::request;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::cell::RefCell;

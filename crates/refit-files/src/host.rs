@@ -1,6 +1,6 @@
 //! The file representative: the host's file behind a cache.
 
-use crate::memory::FileRepresentative;
+use refit_memory::FileRepresentative;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

@@ -1,18 +1,19 @@
 //! Mounting a directory and unmounting it.
 
-use crate::aside::aside;
+use crate::aside::{Jobs, aside};
 use crate::check::{self, Checked};
 use crate::data::Memory;
 use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
 use crate::fuse::Fuse;
+use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
-use crate::memory::make_memory;
 use crate::modes::{CacheMode, Modes};
 use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::table::Table;
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use refit_memory::FramePool;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
@@ -67,9 +68,11 @@ impl std::fmt::Debug for Server {
 /// See [`MountError`]; nothing is left behind then.
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let Checked { source, mountpoint, root, stat } = check::check(&options)?;
-    let descriptors = raise_open_files();
-    let inherited = rustix::fs::fstatvfs(&root).map(|s| s.f_flag);
-    let (physical, frames) = make_memory(options.frames_bytes);
+    let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
+    let frames = FramePool::new(options.frames_bytes)
+        .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
+    let name = mountpoint.to_string_lossy().into_owned();
+    let physical = refit_memory::create_physical_memory(name, frames.clone());
     let (aside, jobs) = aside();
     let server = Arc::new(Server {
         table: Arc::new(Table::new(root, &stat)),
@@ -79,42 +82,61 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         queue: Queue::default(),
         journal: Journal::default(),
         modes: Modes::new(options.cache),
-        pressure: Pressure::new(descriptors),
+        pressure: Pressure::new(raise_open_files()),
         files: AtomicU64::new(0),
         aside,
         notifier: OnceLock::new(),
         write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     });
-    let inherited = inherited.unwrap_or(StatVfsMountFlags::empty());
     let config = config(&options, &source, server.own.0 == 0, inherited);
+    let started = try_implementation(&server)
+        .and_then(|()| start(server.clone(), source, mountpoint, &config, jobs));
+    if started.is_err() {
+        // No file was served: there is nothing to write, and the objects go.
+        let _ = server.finish();
+    }
+    started
+}
+
+/// Makes a cache and ends it: the first file must not be the one that finds out.
+fn try_implementation(server: &Server) -> Result<(), MountError> {
+    let root = server.table.root();
+    let data = server
+        .new_data(|| "/".into(), HostFile::new(root.fd.clone()), 0)
+        .map_err(|unknown| MountError::UnknownImplementation(unknown.asked))?;
+    server.end(&data);
+    Ok(())
+}
+
+fn start(
+    server: Arc<Server>,
+    source: PathBuf,
+    mountpoint: PathBuf,
+    config: &Config,
+    jobs: Jobs,
+) -> Result<Mount, MountError> {
     let fuse = Fuse { server: server.clone() };
-    let session = Session::new(fuse, &mountpoint, &config)
+    let session = Session::new(fuse, &mountpoint, config)
         .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?;
     let notifier = session.notifier();
     let _ = server.notifier.set(notifier.clone());
     let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
     let session = session.spawn().map_err(failed)?;
-    let flusher = {
+    let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
         let server = server.clone();
-        spawn("write-back", move || server.write_back_loop()).map_err(failed)?
+        std::thread::Builder::new().name(name.into()).spawn(move || body(&server))
     };
-    let reliever = {
-        let (server, notifier) = (server.clone(), notifier.clone());
-        spawn("let-go", move || server.pressure.run(&server, &notifier)).map_err(failed)?
-    };
-    let helper = {
-        let server = server.clone();
-        spawn("aside", move || jobs.run(&server)).map_err(failed)?
-    };
+    let letting_go = notifier.clone();
+    let helpers = vec![
+        helper("write-back", Box::new(Server::write_back_loop)).map_err(failed)?,
+        helper("let-go", Box::new(move |server| server.pressure.run(server, &letting_go)))
+            .map_err(failed)?,
+        helper("aside", Box::new(|server| jobs.run(server))).map_err(failed)?,
+    ];
     // The first answer: from here on the mount works.
     std::fs::metadata(&mountpoint).map_err(failed)?;
-    let (session, helpers) = (Some(session), vec![flusher, reliever, helper]);
-    Ok(Mount { source, mountpoint, server, notifier, session, helpers })
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.into()).spawn(body)
+    Ok(Mount { source, mountpoint, server, notifier, session: Some(session), helpers })
 }
 
 /// Bytes that one call of a cache may need frames for: an eighth of the budget, so that several workers find

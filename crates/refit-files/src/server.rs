@@ -6,13 +6,15 @@ use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
 use crate::inode::Inode;
 use crate::journal::{Journal, MountStats};
-use crate::memory::{CacheParts, FramePool, Name, create_file_cache, create_fr, destroy, request};
 use crate::modes::Modes;
 use crate::pressure::Pressure;
+use crate::representative;
 use crate::table::Table;
 use crate::times;
 use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
+use refit_memory::{CacheParts, FramePool, PhysicalMemoryInterface, UnknownImplementation};
+use refit_objects::{Interface, Name, request};
 use refit_sys::credentials::{self, ActingAs};
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -120,27 +122,43 @@ impl Server {
             return Ok(());
         }
         let size = rustix::fs::fstat(&*inode.fd)?.st_size as u64;
-        let host = Arc::new(host);
-        let representative = create_fr(self.name("fr", inode), host.clone());
-        let parts = CacheParts { fr: representative };
-        let cache = create_file_cache(self.name("fcm", inode), parts, &self.implementation, size)
-            .map_err(|_| Errno::IO)?;
-        *slot = Some(Data { cache, representative, host });
+        let data = self.new_data(|| self.name(inode), host, size).map_err(|_| Errno::IO)?;
+        *slot = Some(data);
         self.files.fetch_add(1, Relaxed);
         self.pressure.in_use(self.descriptors());
         Ok(())
     }
 
-    /// The name of an object of a file; worked out when somebody asks, since files are renamed.
-    fn name(&self, interface: &'static str, inode: &Arc<Inode>) -> Name {
+    /// The objects for a file of `size` bytes.
+    pub(crate) fn new_data(
+        &self,
+        name: impl Fn() -> Name,
+        host: HostFile,
+        size: u64,
+    ) -> Result<Data, UnknownImplementation> {
+        let host = Arc::new(host);
+        let fr = representative::create(name(), host.clone());
+        let (pm, frames) = (self.memory.physical, self.frames.clone());
+        let parts = CacheParts { pm, frames, fr };
+        match refit_memory::create_file_cache(name(), parts, &self.implementation, size) {
+            Ok(cache) => Ok(Data { cache, representative: fr, host }),
+            Err(unknown) => {
+                representative::destroy(fr);
+                Err(unknown)
+            }
+        }
+    }
+
+    /// The name of a file's objects; worked out when somebody asks, since files are renamed.
+    fn name(&self, inode: &Arc<Inode>) -> Name {
         let (table, inode) = (Arc::downgrade(&self.table), Arc::downgrade(inode));
         Name::lazy(move || {
             let (Some(table), Some(inode)) = (table.upgrade(), inode.upgrade()) else {
-                return format!("{interface}:?");
+                return "?".to_owned();
             };
             let path = table.path(&inode);
             let deleted = if inode.is_gone() { " (deleted)" } else { "" };
-            format!("{interface}:{}{deleted}", String::from_utf8_lossy(&path))
+            format!("{}{deleted}", String::from_utf8_lossy(&path))
         })
     }
 
@@ -213,17 +231,16 @@ impl Server {
         if self.table.remove(inode) {
             let data = inode.data.write().take();
             if let Some(data) = data {
-                self.end(inode, &data);
+                self.end(&data);
+                self.files.fetch_sub(1, Relaxed);
             }
         }
     }
 
-    fn end(&self, _inode: &Inode, data: &Data) {
-        // Written back before if anybody can still want it; frames are given back in any case.
-        data.cache.discard();
-        destroy(data.cache.id());
-        destroy(data.representative.id());
-        self.files.fetch_sub(1, Relaxed);
+    /// Ends the objects of a file. What can still be wanted has been written back before.
+    pub(crate) fn end(&self, data: &Data) {
+        refit_memory::destroy_file_cache(data.cache, &self.frames);
+        representative::destroy(data.representative);
     }
 
     /// Writes back every file; the first error there was.
@@ -263,9 +280,11 @@ impl Server {
         for inode in self.table.all() {
             let data = inode.data.write().take();
             if let Some(data) = data {
-                self.end(&inode, &data);
+                self.end(&data);
+                self.files.fetch_sub(1, Relaxed);
             }
         }
+        refit_objects::destroy(PhysicalMemoryInterface::id(self.memory.physical));
         outcome
     }
 

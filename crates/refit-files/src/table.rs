@@ -57,6 +57,10 @@ impl Table {
         self.shard(node).read().get(&node).cloned()
     }
 
+    pub(crate) fn root(&self) -> Arc<Inode> {
+        self.get(ROOT).expect("the root is never removed")
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.count.load(Relaxed)
     }
