@@ -83,12 +83,13 @@ fn mountpoint(path: &Path) -> Result<PathBuf, MountError> {
 /// Whether the topmost mount at `path` is a FUSE file system.
 pub(crate) fn is_fuse_mount(path: &Path) -> bool {
     let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return false };
-    let at_path = mounts.split(|&c| c == b'\n').filter_map(|line| {
+    // Later lines lie over earlier ones.
+    let topmost = mounts.split(|&c| c == b'\n').rev().find_map(|line| {
         let fields: Vec<_> = line.split(|&c| c == b' ').collect();
         let kind = fields.iter().position(|field| field == b"-").map(|dash| dash + 1)?;
         (unescape(fields.get(4)?) == path.as_os_str().as_bytes()).then(|| fields.get(kind).copied())
     });
-    at_path.last().flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
+    topmost.flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
 }
 
 /// The table of mounts writes blanks and the like as a backslash and three octal digits.

@@ -42,7 +42,7 @@ impl Queue {
     /// Takes out all files, however old.
     pub(crate) fn take_all(&self) -> Vec<Arc<Inode>> {
         let files = std::mem::take(&mut *self.files.lock());
-        files.into_iter().map(|(_, inode)| inode).inspect(|inode| leave(inode)).collect()
+        files.into_iter().map(|(_, inode)| inode).inspect(leave).collect()
     }
 
     /// Waits for the next file that is old enough; none when the queue has been closed.
