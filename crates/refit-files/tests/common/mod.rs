@@ -1,7 +1,6 @@
 //! A directory that is served for one test.
 
 #![allow(dead_code, unreachable_pub, reason = "not every test file uses everything")]
-#![expect(clippy::allow_attributes, reason = "what is unused differs between the test files")]
 
 use refit_files::{CacheMode, Mount, MountOptions, mount};
 use std::path::{Path, PathBuf};
