@@ -1,1 +1,41 @@
-//! To be written.
+//! The file server: an existing directory behind a FUSE mount, every file's data behind a file cache manager.
+//!
+//! - Does: serve all operations that a Linux program expects of a local file system, with the caller's identity, on
+//!   several threads; keep every read, write and mapping of a file in one cache object that can be swapped.
+//! - Does not: see changes made in the source directory by others while it is mounted; lock across hosts.
+//!
+//! How a request goes: [`mount()`] starts workers, each of which takes a request from the kernel (`fuse`), carries it
+//! out as one request of the object system (`names`, `files`, `status`, `listing`) and answers it. Names and
+//! attributes are the host's, reached by descriptors (`table`, `inode`); data goes through the file's cache (`data`)
+//! and reaches the host later (`flusher`), with the times at which it was written (`times`).
+
+#![forbid(unsafe_code)]
+
+mod aside;
+mod attributes;
+mod check;
+mod data;
+mod directory;
+mod error;
+mod files;
+mod flusher;
+mod fuse;
+mod glob;
+mod host;
+mod inode;
+mod journal;
+mod listing;
+mod modes;
+mod mount;
+mod names;
+mod pressure;
+mod representative;
+mod server;
+mod status;
+mod table;
+mod times;
+
+pub use error::{MountError, UnmountError};
+pub use journal::{MountStats, RequestEvent};
+pub use modes::CacheMode;
+pub use mount::{Mount, MountOptions, mount};

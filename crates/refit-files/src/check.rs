@@ -1,0 +1,131 @@
+//! What can be found wrong before anything is mounted.
+
+use crate::error::MountError;
+use crate::mount::MountOptions;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The fewest page frames that a mount works with.
+pub(crate) const LEAST_FRAMES: u64 = 64;
+const PAGE: u64 = 4096;
+
+/// What is known to be right.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) source: PathBuf,
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) root: OwnedFd,
+    pub(crate) stat: Stat,
+}
+
+pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
+    if options.frames_bytes < LEAST_FRAMES * PAGE {
+        let (given, least) = (options.frames_bytes, LEAST_FRAMES * PAGE);
+        return Err(MountError::TooFewFrames { given, least });
+    }
+    let source = source(&options.source)?;
+    let mountpoint = mountpoint(&options.mountpoint)?;
+    if mountpoint.starts_with(&source) {
+        return Err(MountError::MountpointInSource { mountpoint, source_directory: source });
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(MountError::NoFuse);
+    }
+    let unreadable = |errno: Errno| unreadable_source(&source, errno.into());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&source, flags, Mode::empty()).map_err(unreadable)?;
+    let stat = rustix::fs::fstat(&root).map_err(unreadable)?;
+    Ok(Checked { source, mountpoint, root, stat })
+}
+
+fn source(path: &Path) -> Result<PathBuf, MountError> {
+    let source = path.canonicalize().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::SourceMissing(path.to_owned()),
+        io::ErrorKind::NotADirectory => MountError::SourceNotDirectory(path.to_owned()),
+        _ => unreadable_source(path, error),
+    })?;
+    if !source.is_dir() {
+        return Err(MountError::SourceNotDirectory(path.to_owned()));
+    }
+    let needed = Access::READ_OK | Access::EXEC_OK;
+    match rustix::fs::accessat(CWD, &source, needed, AtFlags::EACCESS) {
+        Ok(()) => Ok(source),
+        Err(errno) => Err(unreadable_source(path, errno.into())),
+    }
+}
+
+fn unreadable_source(path: &Path, error: io::Error) -> MountError {
+    MountError::SourceUnreadable { source_directory: path.to_owned(), error }
+}
+
+fn mountpoint(path: &Path) -> Result<PathBuf, MountError> {
+    let found = path.canonicalize().and_then(|found| found.metadata().map(|data| (found, data)));
+    let (mountpoint, metadata) = found.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT) => MountError::MountpointMissing(path.to_owned()),
+        Some(libc::ENOTDIR) => MountError::MountpointNotDirectory(path.to_owned()),
+        Some(libc::ENOTCONN) => MountError::DeadMount(path.to_owned()),
+        _ => MountError::System { mountpoint: path.to_owned(), error },
+    })?;
+    if !metadata.is_dir() {
+        return Err(MountError::MountpointNotDirectory(path.to_owned()));
+    }
+    if is_fuse_mount(&mountpoint) {
+        return Err(MountError::AlreadyMounted(path.to_owned()));
+    }
+    Ok(mountpoint)
+}
+
+/// Whether the topmost mount at `path` is a FUSE file system.
+pub(crate) fn is_fuse_mount(path: &Path) -> bool {
+    let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return false };
+    // Later lines lie over earlier ones.
+    let topmost = mounts.split(|&c| c == b'\n').rev().find_map(|line| {
+        let fields: Vec<_> = line.split(|&c| c == b' ').collect();
+        let kind = fields.iter().position(|field| field == b"-").map(|dash| dash + 1)?;
+        (unescape(fields.get(4)?) == path.as_os_str().as_bytes()).then(|| fields.get(kind).copied())
+    });
+    topmost.flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
+}
+
+/// The table of mounts writes blanks and the like as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let code = (first == b'\\').then(|| after.get(..3)).flatten();
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                path.push(first);
+                rest = after;
+            }
+        }
+    }
+    path
+}
+
+/// What is put before the path in messages and in the table of mounts.
+pub(crate) fn display_name(path: &Path) -> String {
+    // A comma would end the option.
+    OsStr::to_string_lossy(path.as_os_str()).replace(',', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn the_table_of_mounts_is_unescaped() {
+        assert_eq!(unescape(b"/a\\040b\\134c\\"), b"/a b\\c\\");
+        assert_eq!(unescape(b"/\\01"), b"/\\01");
+    }
+}

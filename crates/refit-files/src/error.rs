@@ -1,0 +1,113 @@
+//! Why a directory could not be mounted or unmounted.
+
+use crate::mount::Mount;
+use std::io;
+use std::path::PathBuf;
+
+/// Why [`mount`](crate::mount()) did not mount. Nothing is left behind then.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The source is not there.
+    #[error("cannot serve {}: there is no such directory", .0.display())]
+    SourceMissing(PathBuf),
+    /// The source is something else.
+    #[error("cannot serve {}: it is not a directory", .0.display())]
+    SourceNotDirectory(PathBuf),
+    /// The source may not be read.
+    #[error("cannot serve {}: {error}; it must be readable and searchable by this user", source_directory.display())]
+    SourceUnreadable {
+        /// What to serve.
+        source_directory: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The mount point is not there.
+    #[error("cannot mount at {path}: there is no such directory; create it with `mkdir -p {path}`", path = .0.display())]
+    MountpointMissing(PathBuf),
+    /// The mount point is something else.
+    #[error("cannot mount at {}: it is not a directory", .0.display())]
+    MountpointNotDirectory(PathBuf),
+    /// A FUSE file system is mounted there.
+    #[error("cannot mount at {path}: a FUSE file system is mounted there; unmount it first with `umount {path}`", path = .0.display())]
+    AlreadyMounted(PathBuf),
+    /// A FUSE file system whose server has died is mounted there.
+    #[error("cannot mount at {path}: a FUSE file system whose server is gone is mounted there; remove it with `umount -l {path}`", path = .0.display())]
+    DeadMount(PathBuf),
+    /// The mount point lies within the source: the server would wait for itself.
+    #[error("cannot mount at {}: it lies within the source {}, so the server would have to serve itself; choose a mount point outside", mountpoint.display(), source_directory.display())]
+    MountpointInSource {
+        /// Where to mount.
+        mountpoint: PathBuf,
+        /// What to serve.
+        source_directory: PathBuf,
+    },
+    /// The kernel offers no FUSE.
+    #[error(
+        "cannot mount: /dev/fuse is missing; load it with `modprobe fuse`, or give the container the device /dev/fuse"
+    )]
+    NoFuse,
+    /// The user may not mount.
+    #[error("cannot mount at {}: not permitted ({reason}); run as root, or install fusermount3 (Debian: `apt install fuse3`) and own the mount point", mountpoint.display())]
+    NotPermitted {
+        /// Where to mount.
+        mountpoint: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// Too little memory for page frames.
+    #[error("cannot mount with {given} bytes of page frames: at least {least} bytes are needed")]
+    TooFewFrames {
+        /// What was asked for, bytes.
+        given: u64,
+        /// The least that works, bytes.
+        least: u64,
+    },
+    /// The memory for page frames could not be had.
+    #[error("cannot mount: {bytes} bytes of page frames could not be had: {error}; ask for fewer")]
+    NoMemory {
+        /// What was asked for, bytes.
+        bytes: u64,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// There is no file cache manager of that name.
+    #[error("cannot mount: there is no file cache implementation {0:?}")]
+    UnknownImplementation(String),
+    /// Something else.
+    #[error("cannot mount at {}: {error}", mountpoint.display())]
+    System {
+        /// Where to mount.
+        mountpoint: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// Why [`Mount::unmount`] did not unmount, or not cleanly.
+#[derive(Debug, thiserror::Error)]
+pub enum UnmountError {
+    /// A program has a file open or its working directory there. The mount goes on.
+    #[error("cannot unmount {}: it is in use; end what uses it (`fuser -vm` lists it) and try again", .mount.mountpoint().display())]
+    Busy {
+        /// It goes on serving.
+        mount: Box<Mount>,
+    },
+    /// It is unmounted, but data did not get to the host.
+    #[error("unmounted {}, but not all data could be written to {}: {error}", mountpoint.display(), source_directory.display())]
+    NotWritten {
+        /// Where it was mounted.
+        mountpoint: PathBuf,
+        /// What was served.
+        source_directory: PathBuf,
+        /// The first error.
+        error: io::Error,
+    },
+    /// Something else. The mount goes on.
+    #[error("cannot unmount {}: {error}", .mount.mountpoint().display())]
+    System {
+        /// It goes on serving.
+        mount: Box<Mount>,
+        /// What the system said.
+        error: io::Error,
+    },
+}

@@ -1,0 +1,283 @@
+//! Operations on a file's data.
+
+use crate::data::Data;
+use crate::host::{Access, proc_path, reopen};
+use crate::inode::Inode;
+use crate::server::{Caller, Server};
+use crate::times;
+use fuser::{INodeNo, WriteFlags};
+use refit_sys::credentials::{self, CAP_FSETID};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A write that makes a file larger than this asks the host first whether it can be that large.
+const PROBED_SIZE: u64 = 1 << 40;
+/// Bytes copied by one request at most; a request should end within a moment.
+const COPY_PART: u64 = 16 << 20;
+
+impl Server {
+    /// Opens a file; whether it is to be read and written direct.
+    pub(crate) fn open(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
+        let inode = self.inode(node)?;
+        self.open_inode(caller, &inode, flags)
+    }
+
+    pub(crate) fn open_inode(
+        &self,
+        caller: Caller,
+        inode: &Arc<Inode>,
+        flags: i32,
+    ) -> Result<bool, Errno> {
+        if inode.kind != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        let truncates = flags & libc::O_TRUNC != 0;
+        let reads_only = flags & libc::O_ACCMODE == libc::O_RDONLY && !truncates;
+        let size = {
+            let access = if reads_only { Access::Read } else { Access::Write };
+            self.data(inode, access)?.cache.size()
+        };
+        if truncates {
+            self.truncate(caller, inode, 0)?;
+        }
+        inode.opens.fetch_add(1, Relaxed);
+        if may_write(flags) {
+            inode.writers.fetch_add(1, Relaxed);
+        }
+        Ok(self.modes.direct(|| self.table.path(inode), flags, size))
+    }
+
+    pub(crate) fn release(&self, node: u64, flags: i32) -> Result<(), Errno> {
+        let inode = self.inode(node)?;
+        if may_write(flags) {
+            inode.writers.fetch_sub(1, Relaxed);
+        }
+        let last = inode.opens.fetch_sub(1, Relaxed) == 1;
+        if last && inode.time_stale_in_kernel.swap(false, Relaxed) {
+            // When the kernel has dropped the name, it asks for the status anew.
+            let place = inode.place.lock().clone();
+            self.aside.hand(move |server| {
+                if let Some(notifier) = server.notifier.get() {
+                    let _ = notifier.inval_entry(INodeNo(place.parent), &place.name);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(&self, node: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        let inode = self.inode(node)?;
+        let data = self.data(&inode, Access::Read)?;
+        let n = self.memory.read(&data, offset, buf)?;
+        self.journal.reads.fetch_add(1, Relaxed);
+        self.journal.bytes_read.fetch_add(n as u64, Relaxed);
+        Ok(n)
+    }
+
+    pub(crate) fn write(
+        &self,
+        node: u64,
+        offset: u64,
+        bytes: &[u8],
+        how: WriteFlags,
+        (flags, direct): (i32, bool),
+    ) -> Result<usize, Errno> {
+        let inode = self.inode(node)?;
+        if direct && self.write_back {
+            inode.time_stale_in_kernel.store(true, Relaxed);
+        }
+        let by_kernel_cache = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let n = {
+            let data = self.data(&inode, Access::Write)?;
+            if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                self.drop_set_id(&inode)?;
+            }
+            self.drop_capability(&inode);
+            let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+            if end > PROBED_SIZE && end > data.cache.size() {
+                self.memory.with_frames(|| data.cache.truncate(end))?;
+            }
+            self.memory.write(&data, offset, bytes)?
+        };
+        self.written(&inode, by_kernel_cache);
+        self.journal.writes.fetch_add(1, Relaxed);
+        self.journal.bytes_written.fetch_add(n as u64, Relaxed);
+        if !by_kernel_cache && flags & libc::O_DSYNC != 0 {
+            self.sync_inode(&inode, flags & libc::O_SYNC != libc::O_SYNC)?;
+        }
+        Ok(n)
+    }
+
+    /// Sets the size of a file.
+    pub(crate) fn truncate(
+        &self,
+        caller: Caller,
+        inode: &Arc<Inode>,
+        size: u64,
+    ) -> Result<(), Errno> {
+        let data = self.data(inode, Access::Write)?;
+        self.memory.with_frames(|| data.cache.truncate(size))?;
+        if self.has_set_id(inode) && !may_keep_set_id(caller) {
+            self.drop_set_id(inode)?;
+        }
+        self.drop_capability(inode);
+        self.changed_on_host(inode, &data);
+        Ok(())
+    }
+
+    /// The host's file was changed just now, so that its times are right, unless more is to come.
+    fn changed_on_host(&self, inode: &Arc<Inode>, data: &Data) {
+        let mut times = inode.times.lock();
+        if data.cache.is_dirty() {
+            times.written(times::now(), false);
+            drop(times);
+            self.queue.add(inode);
+        } else {
+            times.as_on_host();
+        }
+    }
+
+    pub(crate) fn fsync(&self, node: u64, data_only: bool) -> Result<(), Errno> {
+        self.sync_inode(&self.inode(node)?, data_only)
+    }
+
+    fn sync_inode(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Errno> {
+        let slot = inode.data.read();
+        let Some(data) = &*slot else {
+            // Nothing of it is here; it may be on its way in the host all the same.
+            return rustix::fs::fsync(reopen(&inode.fd, OFlags::RDONLY)?);
+        };
+        self.memory.flush(data, 0, u64::MAX)?;
+        self.settle(inode, data)?;
+        data.representative.sync(data_only).map_err(Errno::from_raw_os_error)
+    }
+
+    fn has_set_id(&self, inode: &Inode) -> bool {
+        let mode = inode.mode.load(Relaxed);
+        mode & libc::S_ISUID != 0
+            || mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
+    }
+
+    /// A write by somebody without the right to keep them clears the set-user-id and set-group-id bits. Without the
+    /// execute bit, set-group-id means something else and stays.
+    pub(crate) fn drop_set_id(&self, inode: &Inode) -> Result<(), Errno> {
+        if !self.has_set_id(inode) {
+            return Ok(());
+        }
+        let mut mode = rustix::fs::fstat(&*inode.fd)?.st_mode & 0o7777 & !libc::S_ISUID;
+        if mode & libc::S_IXGRP != 0 {
+            mode &= !libc::S_ISGID;
+        }
+        rustix::fs::chmod(proc_path(&inode.fd), Mode::from_raw_mode(mode))?;
+        inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
+        Ok(())
+    }
+
+    /// A write takes a program's file capabilities away, whoever writes.
+    pub(crate) fn drop_capability(&self, inode: &Inode) {
+        if inode.may_have_capability.load(Relaxed) && inode.may_have_capability.swap(false, Relaxed)
+        {
+            let _ = rustix::fs::removexattr(proc_path(&inode.fd), c"security.capability");
+        }
+    }
+
+    /// Lets `change` work on the host's file underneath the cache: what is dirty is on the host before, `[start,
+    /// end)` is not in the cache during, and the cache knows the new size after.
+    fn underneath<T>(
+        &self,
+        inode: &Arc<Inode>,
+        (start, end): (u64, u64),
+        change: impl FnOnce(&Data) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        drop(self.data(inode, Access::Write)?);
+        let slot = inode.data.write();
+        let data = slot.as_ref().ok_or(Errno::IO)?;
+        self.memory.flush(data, 0, u64::MAX)?;
+        self.memory.with_frames(|| data.cache.invalidate(start, end))?;
+        let outcome = change(data);
+        self.memory.with_frames(|| data.cache.invalidate(start, end))?;
+        self.changed_on_host(inode, data);
+        outcome
+    }
+
+    pub(crate) fn fallocate(
+        &self,
+        node: u64,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
+        let inode = self.inode(node)?;
+        let mode = FallocateFlags::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
+        let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
+        // What is moved reaches to the end of the file.
+        let moves = mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE);
+        let range = (offset, if moves { u64::MAX } else { end });
+        self.drop_capability(&inode);
+        self.underneath(&inode, range, |data| {
+            rustix::fs::fallocate(data.host.ensure(Access::Write)?, mode, offset, length)
+        })
+    }
+
+    /// Whether the kernel may have data of the file that it has not sent yet.
+    pub(crate) fn kernel_may_hold_data(&self, node: u64) -> bool {
+        let writers = |inode: Arc<Inode>| inode.writers.load(Relaxed) > 0;
+        self.write_back && self.table.get(node).is_some_and(writers)
+    }
+
+    pub(crate) fn lseek(&self, node: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let inode = self.inode(node)?;
+        let data = self.data(&inode, Access::Read)?;
+        self.memory.flush(&data, 0, u64::MAX)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let to = match whence {
+            libc::SEEK_DATA => SeekFrom::Data(offset),
+            libc::SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        // The position is not used by anything else: reads and writes carry their own.
+        rustix::fs::seek(data.host.ensure(Access::Read)?, to).map(|at| at as i64)
+    }
+
+    /// Copies within the host, which may share blocks instead of copying.
+    pub(crate) fn copy_file_range(
+        &self,
+        (from, from_offset): (u64, u64),
+        (to, to_offset): (u64, u64),
+        length: u64,
+    ) -> Result<u32, Errno> {
+        let (from, to) = (self.inode(from)?, self.inode(to)?);
+        let length = length.min(COPY_PART);
+        {
+            let data = self.data(&from, Access::Read)?;
+            self.memory.flush(&data, from_offset, from_offset.saturating_add(length))?;
+        }
+        self.drop_capability(&to);
+        let source = reopen(&from.fd, OFlags::RDONLY)?;
+        let end = to_offset.saturating_add(length);
+        let copied = self.underneath(&to, (to_offset, end), |data| {
+            let target = data.host.ensure(Access::Write)?;
+            let (mut from_offset, mut to_offset) = (from_offset, to_offset);
+            rustix::fs::copy_file_range(
+                &source,
+                Some(&mut from_offset),
+                target,
+                Some(&mut to_offset),
+                usize::try_from(length).unwrap_or(usize::MAX),
+            )
+        })?;
+        Ok(copied as u32)
+    }
+}
+
+fn may_write(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// Whether set-user-id bits survive a truncation by the caller. The kernel knows, but the library does not pass it
+/// on; asked only when a file has such bits.
+fn may_keep_set_id(caller: Caller) -> bool {
+    credentials::has_capability(caller.pid, CAP_FSETID).unwrap_or(caller.uid == 0)
+}

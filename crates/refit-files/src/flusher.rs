@@ -1,0 +1,91 @@
+//! Write-back in the background: what was written reaches the host some two seconds later.
+//!
+//! A file enters the queue when it becomes dirty and leaves it when it is written. It is written in small parts, each
+//! a request of its own, so that nobody who waits for requests to end waits for a whole file.
+
+use crate::inode::Inode;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long written data may wait.
+const AGE: Duration = Duration::from_secs(2);
+
+/// Files to be written back, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    files: Mutex<VecDeque<(Instant, Arc<Inode>)>>,
+    news: Condvar,
+    ending: AtomicBool,
+    /// What is in the queue now is written without waiting for its age.
+    hurry: AtomicBool,
+}
+
+impl Queue {
+    /// The file has something to be written back.
+    pub(crate) fn add(&self, inode: &Arc<Inode>) {
+        if !inode.queued.load(Relaxed) && !inode.queued.swap(true, Relaxed) {
+            let mut files = self.files.lock();
+            files.push_back((Instant::now(), inode.clone()));
+            if files.len() == 1 {
+                self.news.notify_one();
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.files.lock().len()
+    }
+
+    /// Takes out all files, however old.
+    pub(crate) fn take_all(&self) -> Vec<Arc<Inode>> {
+        let files = std::mem::take(&mut *self.files.lock());
+        files.into_iter().map(|(_, inode)| inode).inspect(leave).collect()
+    }
+
+    /// Waits for the next file that is old enough; none when the queue has been closed.
+    pub(crate) fn next(&self) -> Option<Arc<Inode>> {
+        let mut files = self.files.lock();
+        loop {
+            if self.ending.load(Relaxed) {
+                return None;
+            }
+            match files.front().map(|(since, _)| since.elapsed()) {
+                None => {
+                    self.hurry.store(false, Relaxed);
+                    self.news.wait(&mut files);
+                }
+                Some(age) if age < AGE && !self.hurry.load(Relaxed) => {
+                    self.news.wait_for(&mut files, AGE - age);
+                }
+                Some(_) => {
+                    let (_, inode) = files.pop_front()?;
+                    leave(&inode);
+                    return Some(inode);
+                }
+            }
+        }
+    }
+
+    /// Writes what waits now at once.
+    pub(crate) fn hurry(&self) {
+        let _files = self.files.lock();
+        self.hurry.store(true, Relaxed);
+        self.news.notify_all();
+    }
+
+    /// Ends [`Queue::next`].
+    pub(crate) fn close(&self) {
+        // Under the lock, so that it cannot fall between the test and the wait.
+        let _files = self.files.lock();
+        self.ending.store(true, Relaxed);
+        self.news.notify_all();
+    }
+}
+
+/// The mark goes before the file is written: a write that comes meanwhile queues the file again.
+fn leave(inode: &Arc<Inode>) {
+    inode.queued.store(false, std::sync::atomic::Ordering::SeqCst);
+}

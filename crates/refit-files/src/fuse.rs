@@ -1,0 +1,595 @@
+//! The requests of the kernel: each is unpacked, counted, carried out as one request of the object system and
+//! answered.
+//!
+//! The answer is sent after the request has ended: sending wakes the program up, and nobody who waits for requests to
+//! end should wait for that. A panic inside of one request becomes `EIO` for that request.
+
+use crate::attributes;
+use crate::server::{Caller, Server};
+use crate::status::{NewStatus, Xattr};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use refit_objects::request;
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel may rely on names and attributes. Every change goes through the mount, so for long.
+pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// A host inode is held for as long as the kernel knows it, so that its number alone identifies it.
+pub(crate) const GENERATION: Generation = Generation(0);
+/// Bytes that one request may carry.
+const LARGEST: u32 = 1 << 20;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The file system as the library wants it.
+pub(crate) struct Fuse {
+    pub(crate) server: Arc<Server>,
+}
+
+impl Fuse {
+    /// Carries out one request and sends the answer.
+    fn serve<T>(
+        &self,
+        from: &Request,
+        work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
+        send: impl FnOnce(Result<T, Answer>),
+    ) {
+        let server = &*self.server;
+        let unique = from.unique().0;
+        server.journal.began(unique);
+        let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid() };
+        let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
+        send(server.concluded(unique, outcome));
+    }
+
+    fn serve_empty(
+        &self,
+        from: &Request,
+        reply: ReplyEmpty,
+        work: impl FnOnce(&Server, Caller) -> Result<(), Errno>,
+    ) {
+        self.serve(from, work, |outcome| match outcome {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    fn serve_entry(
+        &self,
+        from: &Request,
+        reply: ReplyEntry,
+        work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
+    ) {
+        let work = |server: &Server, caller| {
+            let panics = &server.journal.panic_next;
+            assert!(!panics.load(Relaxed) || !panics.swap(false, Relaxed), "a test wants it");
+            work(server, caller)
+        };
+        self.serve(from, work, |outcome| match outcome {
+            Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    fn serve_attr(
+        &self,
+        from: &Request,
+        reply: ReplyAttr,
+        work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
+    ) {
+        self.serve(from, work, |outcome| match outcome {
+            Ok(attr) => reply.attr(&TTL, &attr),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    fn serve_xattr(
+        &self,
+        from: &Request,
+        reply: ReplyXattr,
+        work: impl FnOnce(&Server, Caller) -> Result<Xattr, Errno>,
+    ) {
+        self.serve(from, work, |outcome| match outcome {
+            Ok(Xattr::Size(size)) => reply.size(size),
+            Ok(Xattr::Value(value)) => reply.data(&value),
+            Err(errno) => reply.error(errno),
+        });
+    }
+}
+
+impl Server {
+    /// What to answer to a request that has been carried out or has panicked.
+    fn concluded<T>(
+        &self,
+        unique: u64,
+        outcome: std::thread::Result<Result<T, Errno>>,
+    ) -> Result<T, Answer> {
+        let outcome = outcome.unwrap_or_else(|_| {
+            self.journal.panics.fetch_add(1, Relaxed);
+            Err(Errno::IO)
+        });
+        self.journal.answered(unique, outcome.is_err());
+        outcome.map_err(|errno| Answer::from_i32(errno.raw_os_error()))
+    }
+}
+
+/// All that a handle has to say: whether the file was opened direct.
+fn handle(direct: bool) -> FileHandle {
+    FileHandle(direct.into())
+}
+
+fn open_flags(direct: bool) -> FopenFlags {
+    let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
+    how | FopenFlags::FOPEN_NOFLUSH
+}
+
+impl Filesystem for Fuse {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ASYNC_READ
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_BIG_WRITES
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_MAX_PAGES
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        if self.server.write_back {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        // An older kernel has fewer of them; the server works without any.
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        let _ = config.set_max_write(LARGEST);
+        let _ = config.set_max_readahead(LARGEST);
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        let _ = self.server.finish();
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.serve_entry(req, reply, |server, _| {
+            Ok(server.lookup(parent.0, name)?.unwrap_or_else(attributes::absent))
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        request(|| self.server.forget(ino.0, nlookup));
+    }
+
+    fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.serve_attr(req, reply, |server, _| server.getattr(ino.0));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let new = NewStatus { mode, uid, gid, size, atime, mtime };
+        self.serve_attr(req, reply, |server, caller| server.setattr(caller, ino.0, new));
+    }
+
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        self.serve(
+            req,
+            |server, _| server.readlink(ino.0),
+            |outcome| match outcome {
+                Ok(target) => reply.data(&target),
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        self.serve_entry(req, reply, |server, caller| {
+            server.mknod(caller, parent.0, name, mode, rdev)
+        });
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.serve_entry(req, reply, |server, caller| server.mkdir(caller, parent.0, name, mode));
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.serve_empty(req, reply, |server, _| server.unlink(parent.0, name, AtFlags::empty()));
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.serve_empty(req, reply, |server, _| server.unlink(parent.0, name, AtFlags::REMOVEDIR));
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        self.serve_entry(req, reply, |server, caller| {
+            server.symlink(caller, parent.0, link_name, target)
+        });
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(req, reply, |server, _| {
+            server.rename((parent.0, name), (newparent.0, newname), flags.bits())
+        });
+    }
+
+    fn link(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        self.serve_entry(req, reply, |server, _| server.link(ino.0, newparent.0, newname));
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.serve(
+            req,
+            |server, caller| server.open(caller, ino.0, flags.0),
+            |outcome| match outcome {
+                Ok(direct) => reply.opened(handle(direct), open_flags(direct)),
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let outcome = std::cell::Cell::new(Err(Answer::EIO));
+            self.serve(
+                req,
+                |server, _| server.read(ino.0, offset, &mut buffer[..size]),
+                |read| outcome.set(read),
+            );
+            match outcome.into_inner() {
+                Ok(n) => reply.data(&buffer[..n]),
+                Err(errno) => reply.error(errno),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.serve(
+            req,
+            |server, _| server.write(ino.0, offset, data, write_flags, (flags.0, fh.0 == 1)),
+            |outcome| match outcome {
+                Ok(n) => reply.written(n as u32),
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn flush(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        // The kernel does not ask again.
+        self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
+    }
+
+    fn release(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(req, reply, |server, _| server.release(ino.0, flags.0));
+    }
+
+    fn fsync(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(req, reply, |server, _| server.fsync(ino.0, datasync));
+    }
+
+    fn opendir(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        // The kernel does not ask again, nor tells of closing directories.
+        self.serve(req, |_, _| Err::<(), _>(Errno::NOSYS), |_| reply.error(Answer::ENOSYS));
+    }
+
+    fn readdir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let mut outcome = Err(Answer::EIO);
+        self.serve(
+            req,
+            |server, _| server.list(ino.0, offset, &mut reply),
+            |listed| outcome = listed,
+        );
+        match outcome {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let mut outcome = Err(Answer::EIO);
+        self.serve(
+            req,
+            |server, _| server.list(ino.0, offset, &mut reply),
+            |listed| outcome = listed,
+        );
+        match outcome {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fsyncdir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(req, reply, |server, _| server.fsyncdir(ino.0));
+    }
+
+    fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        self.serve(
+            req,
+            |server, _| server.statfs(ino.0),
+            |outcome| match outcome {
+                Ok(s) => reply.statfs(
+                    s.f_blocks,
+                    s.f_bfree,
+                    s.f_bavail,
+                    s.f_files,
+                    s.f_ffree,
+                    s.f_bsize as u32,
+                    s.f_namemax as u32,
+                    s.f_frsize as u32,
+                ),
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(req, reply, |server, _| server.setxattr(ino.0, name, value, flags));
+    }
+
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        self.serve_xattr(req, reply, |server, _| server.getxattr(ino.0, name, size));
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.serve_xattr(req, reply, |server, _| server.listxattr(ino.0, size));
+    }
+
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.serve_empty(req, reply, |server, _| server.removexattr(ino.0, name));
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        self.serve(
+            req,
+            |server, caller| server.create(caller, parent.0, name, mode, flags),
+            |outcome| match outcome {
+                Ok((attr, direct)) => {
+                    reply.created(&TTL, &attr, GENERATION, handle(direct), open_flags(direct));
+                }
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn ioctl(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        self.serve(req, |_, _| Err::<(), _>(Errno::NOTTY), |_| reply.error(Answer::ENOTTY));
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.serve_empty(req, reply, |server, _| server.fallocate(ino.0, offset, length, mode));
+    }
+
+    fn lseek(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let answer = |outcome, reply: ReplyLseek| match outcome {
+            Ok(at) => reply.offset(at),
+            Err(errno) => reply.error(errno),
+        };
+        if !self.server.kernel_may_hold_data(ino.0) {
+            let work = |server: &Server, _| server.lseek(ino.0, offset, whence);
+            return self.serve(req, work, |outcome| answer(outcome, reply));
+        }
+        // The kernel asks for holes without having sent what it has collected: what looks like a hole may be data.
+        let unique = req.unique().0;
+        self.server.journal.began(unique);
+        self.server.aside.hand(move |server| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(notifier) = server.notifier.get() {
+                    let _ = notifier.inval_inode(ino, 0, 0);
+                }
+                request(|| server.lseek(ino.0, offset, whence))
+            }));
+            let outcome = server.concluded(unique, outcome);
+            answer(outcome, reply);
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        ino_in: INodeNo,
+        _fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        _fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        self.serve(
+            req,
+            |server, _| server.copy_file_range((ino_in.0, offset_in), (ino_out.0, offset_out), len),
+            |outcome| match outcome {
+                Ok(n) => reply.written(n),
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! One file, directory, link … of the host, as the kernel knows it through the mount.
+
+use crate::data::Data;
+use crate::directory::Stream;
+use crate::times::Times;
+use parking_lot::{Mutex, RwLock};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Stat};
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// What identifies an inode on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HostKey {
+    pub(crate) device: u64,
+    pub(crate) number: u64,
+}
+
+impl HostKey {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, number: stat.st_ino }
+    }
+}
+
+/// Where an inode was seen last: a directory and a name in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) parent: u64,
+    pub(crate) name: OsString,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inode {
+    /// The number that the kernel calls it by, which is the inode number that programs see.
+    pub(crate) node: u64,
+    pub(crate) key: HostKey,
+    /// Holds on to the inode, so that its number is not used again while the kernel knows it. Mostly `O_PATH`.
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) kind: FileType,
+    /// `st_mode` as it was seen last: the cheap test whether a write must clear set-user-id bits.
+    pub(crate) mode: AtomicU32,
+    /// How many times the kernel got to know it and did not forget it. Changed only under the table's lock.
+    pub(crate) lookups: AtomicU64,
+    /// How many times it is open.
+    pub(crate) opens: AtomicU32,
+    /// How many of these may write. While there is none, the kernel has no unwritten data of it.
+    pub(crate) writers: AtomicU32,
+    /// Written past the kernel's cache although the kernel collects writes: it then keeps showing the old time.
+    pub(crate) time_stale_in_kernel: AtomicBool,
+    /// No name leads to it any more: what is in its cache need not reach the host.
+    pub(crate) gone: AtomicBool,
+    /// It may have a `security.capability`, which a write has to remove.
+    pub(crate) may_have_capability: AtomicBool,
+    pub(crate) place: Mutex<Place>,
+    /// Reading and writing hold this shared; what changes the host's file underneath the cache holds it alone.
+    pub(crate) data: RwLock<Option<Data>>,
+    pub(crate) times: Mutex<Times>,
+    pub(crate) stream: Mutex<Option<Stream>>,
+    /// It stands in the queue for write-back.
+    pub(crate) queued: AtomicBool,
+}
+
+impl Inode {
+    pub(crate) fn new(node: u64, fd: Arc<OwnedFd>, stat: &Stat, place: Place) -> Self {
+        Self {
+            node,
+            key: HostKey::of(stat),
+            fd,
+            kind: FileType::from_raw_mode(stat.st_mode),
+            mode: AtomicU32::new(stat.st_mode),
+            lookups: AtomicU64::new(0),
+            opens: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            time_stale_in_kernel: AtomicBool::new(false),
+            gone: AtomicBool::new(stat.st_nlink == 0),
+            may_have_capability: AtomicBool::new(true),
+            place: Mutex::new(place),
+            data: RwLock::new(None),
+            times: Mutex::new(Times::default()),
+            stream: Mutex::new(None),
+            queued: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
+    /// It is called `name` in `parent` now.
+    pub(crate) fn moved(&self, parent: u64, name: &OsStr) {
+        let mut place = self.place.lock();
+        place.parent = parent;
+        if place.name != name {
+            place.name = name.to_owned();
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Operations that list directories.
+
+use crate::attributes;
+use crate::directory::{Entry, Stream};
+use crate::host::reopen;
+use crate::inode::Inode;
+use crate::server::Server;
+use crate::table::ROOT;
+use fuser::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+/// Where entries of a listing go; answers whether there was no room for it.
+pub(crate) trait Listing {
+    /// A name with its inode number and kind.
+    fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno>;
+}
+
+impl Server {
+    pub(crate) fn list(
+        &self,
+        node: u64,
+        position: u64,
+        listing: &mut impl Listing,
+    ) -> Result<(), Errno> {
+        let directory = self.inode(node)?;
+        if directory.kind != FileType::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        let mut slot = directory.stream.lock();
+        let stream = match &mut *slot {
+            Some(stream) => stream,
+            empty => empty
+                .insert(Stream::new(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?)),
+        };
+        let mut outcome = Ok(());
+        stream.read(position, |mut entry| {
+            entry.number = self.shown_number(&directory, &entry);
+            match listing.add(self, &directory, &entry) {
+                Ok(full) => !full,
+                Err(errno) => {
+                    outcome = Err(errno);
+                    false
+                }
+            }
+        })?;
+        outcome
+    }
+
+    fn shown_number(&self, directory: &Inode, entry: &Entry) -> u64 {
+        match entry.name.as_encoded_bytes() {
+            b"." => directory.node,
+            b".." if directory.node == ROOT => ROOT,
+            b".." => directory.place.lock().parent,
+            _ => self.table.shown_number(directory.key.device, entry.number),
+        }
+    }
+
+    pub(crate) fn fsyncdir(&self, node: u64) -> Result<(), Errno> {
+        let directory = self.inode(node)?;
+        let slot = directory.stream.lock();
+        match &*slot {
+            Some(stream) => rustix::fs::fsync(stream.fd()),
+            None => rustix::fs::fsync(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?),
+        }
+    }
+}
+
+/// Names only.
+impl Listing for ReplyDirectory {
+    fn add(&mut self, _: &Server, _: &Inode, entry: &Entry) -> Result<bool, Errno> {
+        let kind = attributes::kind(entry.kind);
+        Ok(self.add(INodeNo(entry.number), entry.next, kind, &entry.name))
+    }
+}
+
+/// Names with attributes: each counts as a look-up, so that the programs which ask for every file's status after the
+/// listing need not ask us.
+impl Listing for ReplyDirectoryPlus {
+    fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno> {
+        let dots = matches!(entry.name.as_encoded_bytes(), b"." | b"..");
+        let known = if dots { None } else { server.child(directory, &entry.name).ok() };
+        let (attr, node) = match &known {
+            Some((inode, stat)) => (attributes::overlaid(inode, stat), Some(inode.node)),
+            // The dots are not look-ups. A name that went away meanwhile, or cannot be looked up, has no attributes:
+            // number 0 says so.
+            None => (unknown(if dots { entry.number } else { 0 }, entry.kind), None),
+        };
+        let full = self.add(
+            attr.ino,
+            entry.next,
+            &entry.name,
+            &crate::fuse::TTL,
+            &attr,
+            crate::fuse::GENERATION,
+        );
+        if full && let Some(node) = node {
+            server.forget(node, 1);
+        }
+        Ok(full)
+    }
+}
+
+fn unknown(number: u64, kind: FileType) -> FileAttr {
+    FileAttr { ino: INodeNo(number), kind: attributes::kind(kind), ..attributes::absent() }
+}

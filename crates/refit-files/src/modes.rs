@@ -1,0 +1,89 @@
+//! Whether the kernel caches a file too, or every read and write comes here.
+//!
+//! With the kernel's cache a read of cached data costs nothing here and is not seen here; direct, the file's cache
+//! manager sees every access, at the price of a round trip each. The choice is made when a file is opened. Opens of
+//! both kinds may be mixed: the kernel writes back and drops its pages around direct accesses.
+
+use crate::glob;
+use parking_lot::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Who caches a file's pages besides its file cache manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheMode {
+    /// The kernel does.
+    Kernel,
+    /// Nobody: every read and write reaches the file cache manager.
+    Direct,
+    /// The kernel does, except for files that are opened only to be read and are larger than half of the machine's
+    /// memory: those would push everything else out of its cache. (For a file opened with `O_DIRECT` the kernel
+    /// passes its cache by in any mode.)
+    Auto,
+}
+
+pub(crate) struct Modes {
+    pub(crate) default: CacheMode,
+    /// Bytes from which on a file is too large for the kernel's cache.
+    large: u64,
+    rules: RwLock<Vec<(Vec<u8>, CacheMode)>>,
+    any: AtomicBool,
+}
+
+impl Modes {
+    pub(crate) fn new(default: CacheMode) -> Self {
+        Self { default, large: memory() / 2, rules: RwLock::default(), any: AtomicBool::new(false) }
+    }
+
+    /// From now on files whose path matches `glob` are opened in `mode`; the latest rule wins.
+    pub(crate) fn add(&self, glob: &str, mode: CacheMode) {
+        let mut rules = self.rules.write();
+        rules.retain(|(old, _)| old != glob.as_bytes());
+        rules.push((glob.as_bytes().to_vec(), mode));
+        self.any.store(true, Relaxed);
+    }
+
+    /// Whether a file is opened direct. `path` is asked for only if there are rules.
+    pub(crate) fn direct(&self, path: impl FnOnce() -> Vec<u8>, flags: i32, size: u64) -> bool {
+        let mode = if self.any.load(Relaxed) {
+            let path = path();
+            let rules = self.rules.read();
+            let rule = rules.iter().rev().find(|(glob, _)| glob::matches(glob, &path));
+            rule.map_or(self.default, |(_, mode)| *mode)
+        } else {
+            self.default
+        };
+        match mode {
+            CacheMode::Kernel => false,
+            CacheMode::Direct => true,
+            CacheMode::Auto => flags & libc::O_ACCMODE == libc::O_RDONLY && size > self.large,
+        }
+    }
+}
+
+/// Bytes of memory that the machine has.
+fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(info.mem_unit.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_rule_wins() {
+        let modes = Modes::new(CacheMode::Auto);
+        let direct = |path: &str, size| modes.direct(|| path.as_bytes().to_vec(), 0, size);
+        assert!(!direct("/a", 0));
+        assert!(direct("/a", u64::MAX));
+        assert!(!modes.direct(|| b"/a".to_vec(), libc::O_RDWR, u64::MAX));
+        modes.add("/logs/*", CacheMode::Direct);
+        modes.add("/logs/keep*", CacheMode::Kernel);
+        assert!(direct("/logs/x", 0));
+        assert!(!direct("/logs/keep/x", u64::MAX));
+        assert!(!direct("/other", 0));
+        modes.add("/logs/*", CacheMode::Auto);
+        assert!(!direct("/logs/x", 0));
+        assert!(!direct("/logs/keep/x", 0));
+    }
+}

@@ -1,0 +1,361 @@
+//! Mounting a directory and unmounting it.
+
+use crate::aside::{Jobs, aside};
+use crate::check::{self, Checked};
+use crate::data::Memory;
+use crate::error::{MountError, UnmountError};
+use crate::flusher::Queue;
+use crate::fuse::Fuse;
+use crate::host::HostFile;
+use crate::journal::{Journal, MountStats, RequestEvent};
+use crate::modes::{CacheMode, Modes};
+use crate::pressure::Pressure;
+use crate::server::Server;
+use crate::table::Table;
+use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use refit_memory::FramePool;
+use rustix::fs::StatVfsMountFlags;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Resource, Rlimit};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// What to mount, where and how.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The directory to serve.
+    pub source: PathBuf,
+    /// The directory where it appears. Must be there, outside of the source.
+    pub mountpoint: PathBuf,
+    /// Bytes of page frames for all files of the mount; at least 64 pages.
+    pub frames_bytes: u64,
+    /// Whether the kernel caches files too.
+    pub cache: CacheMode,
+    /// Threads that serve requests; as many as there are processors if not given.
+    pub workers: Option<usize>,
+    /// The implementation that file caches begin with: `shared` or `partitioned`.
+    pub implementation: String,
+    /// Users other than the one who mounts may use it. Always so when root mounts.
+    pub allow_other: bool,
+    /// Nothing can be changed through the mount.
+    pub read_only: bool,
+}
+
+/// A directory that is being served. Unmounts when dropped, but [`Mount::unmount`] says what went wrong.
+#[derive(Debug)]
+pub struct Mount {
+    source: PathBuf,
+    mountpoint: PathBuf,
+    server: Arc<Server>,
+    notifier: Notifier,
+    session: Option<BackgroundSession>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// Serves a directory. Returns when the mount answers.
+///
+/// # Errors
+/// See [`MountError`]; nothing is left behind then.
+pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
+    let Checked { source, mountpoint, root, stat } = check::check(&options)?;
+    let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
+    let frames = FramePool::new(options.frames_bytes)
+        .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
+    let name = mountpoint.to_string_lossy().into_owned();
+    let physical = refit_memory::create_physical_memory(name, frames.clone());
+    let (aside, jobs) = aside();
+    let server = Arc::new(Server {
+        table: Arc::new(Table::new(root, &stat)),
+        memory: Memory { physical, part: part(options.frames_bytes) },
+        frames,
+        implementation: options.implementation.clone(),
+        queue: Queue::default(),
+        journal: Journal::default(),
+        modes: Modes::new(options.cache),
+        pressure: Pressure::new(raise_open_files()),
+        files: AtomicU64::new(0),
+        aside,
+        notifier: OnceLock::new(),
+        write_back: options.cache != CacheMode::Direct && !options.read_only,
+        own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+    });
+    let config = config(&options, &source, server.own.0 == 0, inherited);
+    let started = try_implementation(&server)
+        .and_then(|()| start(server.clone(), source, mountpoint, &config, jobs));
+    if started.is_err() {
+        // No file was served: there is nothing to write, and the objects go.
+        let _ = server.finish();
+    }
+    started
+}
+
+/// Makes a cache and ends it: the first file must not be the one that finds out.
+fn try_implementation(server: &Server) -> Result<(), MountError> {
+    let root = server.table.root();
+    let data = server
+        .new_data(|| "/".into(), HostFile::new(root.fd.clone()), 0)
+        .map_err(|unknown| MountError::UnknownImplementation(unknown.asked))?;
+    server.end(&data);
+    Ok(())
+}
+
+fn start(
+    server: Arc<Server>,
+    source: PathBuf,
+    mountpoint: PathBuf,
+    config: &Config,
+    jobs: Jobs,
+) -> Result<Mount, MountError> {
+    let fuse = Fuse { server: server.clone() };
+    let session = Session::new(fuse, &mountpoint, config)
+        .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?;
+    let notifier = session.notifier();
+    let _ = server.notifier.set(notifier.clone());
+    let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
+    let session = session.spawn().map_err(failed)?;
+    let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
+        let server = server.clone();
+        std::thread::Builder::new().name(name.into()).spawn(move || body(&server))
+    };
+    let letting_go = notifier.clone();
+    let helpers = vec![
+        helper("write-back", Box::new(Server::write_back_loop)).map_err(failed)?,
+        helper("let-go", Box::new(move |server| server.pressure.run(server, &letting_go)))
+            .map_err(failed)?,
+        helper("aside", Box::new(|server| jobs.run(server))).map_err(failed)?,
+    ];
+    // The first answer: from here on the mount works.
+    std::fs::metadata(&mountpoint).map_err(failed)?;
+    Ok(Mount { source, mountpoint, server, notifier, session: Some(session), helpers })
+}
+
+/// Bytes that one call of a cache may need frames for: an eighth of the budget, so that several workers find
+/// frames at once, and no more than keeps a call short.
+fn part(frames_bytes: u64) -> usize {
+    let pages = frames_bytes / 4096 / 8;
+    usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
+}
+
+fn config(
+    options: &MountOptions,
+    source: &Path,
+    root: bool,
+    inherited: StatVfsMountFlags,
+) -> Config {
+    let workers = options
+        .workers
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let mut mount_options = vec![
+        MountOption::FSName(check::display_name(source)),
+        // The library passes a subtype to its helper only; the kernel takes it itself.
+        MountOption::CUSTOM("subtype=refit".into()),
+        MountOption::DefaultPermissions,
+    ];
+    if root {
+        // Programs with set-user-id and device files are as good here as on the source's own mount.
+        let or = |flag, off, on| if inherited.contains(flag) { off } else { on };
+        mount_options.extend([
+            or(StatVfsMountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
+            or(
+                StatVfsMountFlags::from_bits_retain(libc::ST_NODEV),
+                MountOption::NoDev,
+                MountOption::Dev,
+            ),
+            or(
+                StatVfsMountFlags::from_bits_retain(libc::ST_NOEXEC),
+                MountOption::NoExec,
+                MountOption::Exec,
+            ),
+        ]);
+    }
+    if options.read_only {
+        mount_options.push(MountOption::RO);
+    }
+    let mut config = Config::default();
+    config.mount_options = mount_options;
+    config.acl = if root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(workers.max(1));
+    config.clone_fd = workers > 1;
+    config
+}
+
+fn mount_failed(error: io::Error, mountpoint: &Path, root: bool) -> MountError {
+    let mountpoint = mountpoint.to_owned();
+    let denied = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+    let said = error.to_string();
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        return MountError::NoFuse;
+    }
+    if denied || !root {
+        let missing = error.kind() == io::ErrorKind::NotFound;
+        let reason =
+            if missing { "fusermount3 is not installed".into() } else { said.trim().to_owned() };
+        return MountError::NotPermitted { mountpoint, reason };
+    }
+    MountError::System { mountpoint, error }
+}
+
+/// Each inode that the kernel knows costs a descriptor; so as many as allowed, and with the
+/// privilege for it as many as there can be. How many that are.
+fn raise_open_files() -> u64 {
+    let allowed = rustix::process::getrlimit(Resource::Nofile);
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+    let most = most.and_then(|most| most.trim().parse::<u64>().ok());
+    for limit in [most, allowed.maximum] {
+        let wanted = Rlimit { current: limit, maximum: limit.max(allowed.maximum) };
+        if limit.is_some() && rustix::process::setrlimit(Resource::Nofile, wanted).is_ok() {
+            break;
+        }
+    }
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+impl Mount {
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// What is served.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// Whether it is over: somebody ran `umount`.
+    pub fn ended(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> MountStats {
+        self.server.stats()
+    }
+
+    /// From now on files whose path in the mount (beginning with `/`) matches `path_glob` are opened in `mode`; `*`
+    /// stands for any characters. What the kernel holds of such files comes here and is dropped there; files that
+    /// are open stay in the mode they were opened in. How many known files match.
+    ///
+    /// Must not be called by a thread that serves requests.
+    pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+        self.server.modes.add(path_glob, mode);
+        let mut files = 0;
+        for inode in self.server.table.all() {
+            let regular = inode.kind == rustix::fs::FileType::RegularFile;
+            let path = self.server.table.path(&inode);
+            if regular && crate::glob::matches(path_glob.as_bytes(), &path) {
+                files += 1;
+                // The kernel writes dirty pages to us before it drops them.
+                let _ = self.notifier.inval_inode(INodeNo(inode.node), 0, 0);
+            }
+        }
+        files
+    }
+
+    /// Keeps a journal of requests: `(id, event)`, up to `capacity` of them. For tests.
+    pub fn start_request_journal(&self, capacity: usize) {
+        self.server.journal.start(capacity);
+    }
+
+    /// Ends the journal of requests: the events in order, and how many did not fit.
+    pub fn stop_request_journal(&self) -> (Vec<(u64, RequestEvent)>, u64) {
+        self.server.journal.stop()
+    }
+
+    /// The next request that looks up or makes a name panics. For tests.
+    #[doc(hidden)]
+    pub fn panic_in_next_request(&self) {
+        self.server.journal.panic_next.store(true, Relaxed);
+    }
+
+    /// Writes everything to the host, as `sync` does, without waiting for the disk.
+    ///
+    /// # Errors
+    /// The first file that could not be written.
+    pub fn write_back(&self) -> io::Result<()> {
+        self.server.write_back_all().map_err(io::Error::from)
+    }
+
+    /// Unmounts; all data is on the host then.
+    ///
+    /// # Errors
+    /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
+    pub fn unmount(mut self) -> Result<(), UnmountError> {
+        if !self.ended()
+            && let Err(error) = unmount_path(&self.mountpoint, UnmountFlags::empty())
+        {
+            let mount = Box::new(self);
+            return Err(match error.raw_os_error() {
+                Some(libc::EBUSY) => UnmountError::Busy { mount },
+                _ => UnmountError::System { mount, error },
+            });
+        }
+        self.join().map_err(|error| UnmountError::NotWritten {
+            mountpoint: self.mountpoint.clone(),
+            source_directory: self.source.clone(),
+            error,
+        })
+    }
+
+    /// Waits for the end of a session that has been unmounted.
+    fn join(&mut self) -> io::Result<()> {
+        if let Some(session) = self.session.take() {
+            // What the threads report is the end of the connection, which was wanted.
+            let _ = session.join();
+        }
+        let outcome = self.server.finish();
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join();
+        }
+        outcome.map_err(io::Error::from)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.session.is_none() {
+            return;
+        }
+        let _ = self.write_back();
+        let gone = self.ended() || unmount_path(&self.mountpoint, UnmountFlags::empty()).is_ok();
+        if gone {
+            let _ = self.join();
+        } else {
+            // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
+            let _ = unmount_path(&self.mountpoint, UnmountFlags::DETACH);
+        }
+    }
+}
+
+fn unmount_path(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
+    match rustix::mount::unmount(mountpoint, flags) {
+        // Somebody else has unmounted it.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(rustix::io::Errno::PERM) => fusermount(mountpoint, flags),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What a user without privileges mounted, only the helper can unmount.
+fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z"));
+    let output = command.arg("--").arg(mountpoint).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if said.contains("busy") {
+        return Err(rustix::io::Errno::BUSY.into());
+    }
+    Err(io::Error::other(said))
+}

@@ -1,0 +1,263 @@
+//! Operations on names: look up, make, link, rename, remove.
+
+use crate::attributes;
+use crate::host::{HostFile, proc_path};
+use crate::inode::{Inode, Place};
+use crate::server::{Caller, Server};
+use crate::times;
+use fuser::FileAttr;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How often and how long a request waits for descriptors. Not for long: it keeps a worker from the very requests
+/// that let descriptors go.
+const DESCRIPTOR_TRIES: usize = 20;
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(5);
+
+/// A name must stay in its directory; the kernel never sends one that does not.
+fn checked(name: &OsStr) -> Result<&OsStr, Errno> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
+        return Err(Errno::INVAL);
+    }
+    Ok(name)
+}
+
+impl Server {
+    pub(crate) fn child(&self, parent: &Inode, name: &OsStr) -> Result<(Arc<Inode>, Stat), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd =
+            self.with_descriptors(|| rustix::fs::openat(&*parent.fd, name, flags, Mode::empty()))?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let place = Place { parent: parent.node, name: name.to_owned() };
+        let (inode, new) = self.table.looked_up(fd, &stat, place);
+        if new {
+            self.pressure.in_use(self.descriptors());
+        }
+        Ok((inode, stat))
+    }
+
+    /// Opens something; when descriptors have run out, again after some have been let go.
+    pub(crate) fn with_descriptors<T>(
+        &self,
+        open: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut outcome = open();
+        for _ in 0..DESCRIPTOR_TRIES {
+            if !matches!(outcome, Err(Errno::MFILE | Errno::NFILE)) {
+                break;
+            }
+            self.pressure.relieve();
+            std::thread::sleep(DESCRIPTOR_PAUSE);
+            outcome = open();
+        }
+        outcome
+    }
+
+    /// The attributes of a child; `None` when there is none, which the kernel may remember.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<FileAttr>, Errno> {
+        let parent = self.inode(parent)?;
+        match self.child(&parent, checked(name)?) {
+            Ok((inode, stat)) => Ok(Some(attributes::overlaid(&inode, &stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn found(&self, parent: &Inode, name: &OsStr) -> Result<FileAttr, Errno> {
+        let (inode, stat) = self.child(parent, name)?;
+        Ok(attributes::overlaid(&inode, &stat))
+    }
+
+    /// Creates and opens a file. The flag says whether it is to be read and written direct.
+    pub(crate) fn create(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        flags: i32,
+    ) -> Result<(FileAttr, bool), Errno> {
+        let parent = self.inode(parent)?;
+        let exclusive = OFlags::from_bits_retain(flags as u32) & OFlags::EXCL;
+        let open = OFlags::CREATE
+            | OFlags::RDWR
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY
+            | OFlags::NONBLOCK
+            | exclusive;
+        let fd = {
+            let _identity = self.act_as(caller)?;
+            let name = checked(name)?;
+            self.with_descriptors(|| {
+                rustix::fs::openat(&*parent.fd, name, open, Mode::from_raw_mode(mode))
+            })?
+        };
+        let stat = rustix::fs::fstat(&fd)?;
+        let place = Place { parent: parent.node, name: name.to_owned() };
+        let (inode, new) = self.table.looked_up(fd, &stat, place);
+        let made = (|| {
+            if new && inode.kind == FileType::RegularFile {
+                inode.may_have_capability.store(false, Relaxed);
+                self.make_data(&inode, HostFile::opened(inode.fd.clone()))?;
+            }
+            self.open_inode(caller, &inode, flags)
+        })();
+        match made {
+            Ok(direct) => {
+                let stat = if stat.st_size == 0 { stat } else { rustix::fs::fstat(&*inode.fd)? };
+                Ok((attributes::overlaid(&inode, &stat), direct))
+            }
+            Err(errno) => {
+                self.forget(inode.node, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    pub(crate) fn mknod(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        device: u32,
+    ) -> Result<FileAttr, Errno> {
+        let parent = self.inode(parent)?;
+        {
+            let _identity = self.act_as(caller)?;
+            rustix::fs::mknodat(
+                &*parent.fd,
+                checked(name)?,
+                FileType::from_raw_mode(mode),
+                Mode::from_raw_mode(mode),
+                host_device(device),
+            )?;
+        }
+        self.found(&parent, name)
+    }
+
+    pub(crate) fn mkdir(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+    ) -> Result<FileAttr, Errno> {
+        let parent = self.inode(parent)?;
+        {
+            let _identity = self.act_as(caller)?;
+            rustix::fs::mkdirat(&*parent.fd, checked(name)?, Mode::from_raw_mode(mode))?;
+        }
+        self.found(&parent, name)
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        target: &Path,
+    ) -> Result<FileAttr, Errno> {
+        let parent = self.inode(parent)?;
+        {
+            let _identity = self.act_as(caller)?;
+            rustix::fs::symlinkat(target, &*parent.fd, checked(name)?)?;
+        }
+        self.found(&parent, name)
+    }
+
+    pub(crate) fn readlink(&self, node: u64) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(node)?;
+        Ok(rustix::fs::readlinkat(&*inode.fd, c"", Vec::new())?.into_bytes())
+    }
+
+    pub(crate) fn link(&self, node: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        let (inode, parent) = (self.inode(node)?, self.inode(parent)?);
+        let target = checked(name)?;
+        // Through /proc, since linking by descriptor alone wants a capability.
+        rustix::fs::linkat(
+            CWD,
+            proc_path(&inode.fd),
+            &*parent.fd,
+            target,
+            AtFlags::SYMLINK_FOLLOW,
+        )?;
+        inode.gone.store(false, Relaxed);
+        inode.times.lock().metadata_changed(times::now());
+        let attr = attributes::of(&inode)?;
+        self.table.looked_up_again(&inode);
+        Ok(attr)
+    }
+
+    pub(crate) fn unlink(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
+        let parent = self.inode(parent)?;
+        let name = checked(name)?;
+        let stat = rustix::fs::statat(&*parent.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        rustix::fs::unlinkat(&*parent.fd, name, flags)?;
+        if let Some(stat) = stat {
+            self.lost_name(&stat);
+        }
+        Ok(())
+    }
+
+    /// A name of the inode that was `stat` before is no more.
+    fn lost_name(&self, stat: &Stat) {
+        if let Some(inode) = self.table.find(stat) {
+            let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            if directory || stat.st_nlink <= 1 {
+                inode.gone.store(true, Relaxed);
+            } else {
+                inode.times.lock().metadata_changed(times::now());
+            }
+        }
+    }
+
+    pub(crate) fn rename(
+        &self,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
+        let (from_name, to_name) = (checked(from.1)?, checked(to.1)?);
+        let stat =
+            |dir: &Inode, name| rustix::fs::statat(&*dir.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let (moved, target) = (stat(&from_dir, from_name), stat(&to_dir, to_name));
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        rustix::fs::renameat_with(&*from_dir.fd, from_name, &*to_dir.fd, to_name, flags)?;
+        if let Some(inode) = moved.and_then(|stat| self.table.find(&stat)) {
+            inode.moved(to_dir.node, to_name);
+            inode.times.lock().metadata_changed(times::now());
+        }
+        let Some(target) = target else { return Ok(()) };
+        if flags.contains(RenameFlags::EXCHANGE) {
+            if let Some(inode) = self.table.find(&target) {
+                inode.moved(from_dir.node, from_name);
+                inode.times.lock().metadata_changed(times::now());
+            }
+        } else if moved.is_none_or(|moved| moved.st_ino != target.st_ino) {
+            // Two names of one file: rename does nothing then, and both names stay.
+            self.lost_name(&target);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget(&self, node: u64, count: u64) {
+        if let Some(inode) = self.table.forget(node, count) {
+            self.forgotten(&inode);
+        }
+    }
+}
+
+/// The kernel sends device numbers in 32 bits: 12 for major, 20 for minor, the minor's upper bits on top.
+fn host_device(device: u32) -> u64 {
+    rustix::fs::makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00))
+}

@@ -1,0 +1,77 @@
+//! The file representative as a clustered object: one implementation, the host's file.
+
+use crate::host::HostFile;
+use refit_memory::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
+use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
+use std::sync::Arc;
+
+const HOST: &str = "host";
+
+/// The host's file as a representative; all processors share the descriptors.
+struct HostRep(Arc<HostFile>);
+
+impl FileRepresentative for HostRep {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
+        self.0.write(offset, data)
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), i32> {
+        self.0.truncate(size)
+    }
+
+    fn size(&self) -> Result<u64, i32> {
+        self.0.size()
+    }
+
+    fn sync(&self, data_only: bool) -> Result<(), i32> {
+        self.0.sync(data_only)
+    }
+}
+
+struct HostRoot(Arc<HostFile>);
+
+impl Root<FileRepresentativeInterface> for HostRoot {
+    fn implementation(&self) -> &str {
+        HOST
+    }
+
+    fn make_rep(&self, _processor: usize) -> OwnedRep<FileRepresentativeInterface> {
+        FileRepresentativeInterface::rep(HostRep(Arc::clone(&self.0)))
+    }
+
+    // The host's file is all the state there is, and both roots have it.
+    fn export(&self) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn import(&self, (): ()) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+struct Hosts(Arc<HostFile>);
+
+impl Implementations<FileRepresentativeInterface> for Hosts {
+    fn names(&self) -> Vec<&'static str> {
+        vec![HOST]
+    }
+
+    fn root(&self, name: &str) -> Option<Box<dyn Root<FileRepresentativeInterface>>> {
+        (name == HOST).then(|| Box::new(HostRoot(Arc::clone(&self.0))) as _)
+    }
+}
+
+/// Makes the representative of a host file.
+pub(crate) fn create(name: Name, host: Arc<HostFile>) -> FileRepresentativeRef {
+    let root = Box::new(HostRoot(Arc::clone(&host)));
+    refit_objects::create(name, root, Arc::new(Hosts(host)))
+}
+
+/// Ends a representative; calls that are inside end in peace.
+pub(crate) fn destroy(representative: FileRepresentativeRef) {
+    refit_objects::destroy(FileRepresentativeInterface::id(representative));
+}

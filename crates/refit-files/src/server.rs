@@ -1,0 +1,307 @@
+//! What the parts of the server share, and the life of a file's data.
+
+use crate::aside::Aside;
+use crate::data::{Data, Memory};
+use crate::flusher::Queue;
+use crate::host::{Access, HostFile};
+use crate::inode::Inode;
+use crate::journal::{Journal, MountStats};
+use crate::modes::Modes;
+use crate::pressure::Pressure;
+use crate::representative;
+use crate::table::Table;
+use crate::times;
+use fuser::Notifier;
+use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
+use refit_memory::{CacheParts, FramePool, PhysicalMemoryInterface, UnknownImplementation};
+use refit_objects::{Interface, Name, request};
+use refit_sys::credentials::{self, ActingAs};
+use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// Bytes of a file written back in one request.
+const WRITE_BACK_PART: u64 = 1 << 20;
+
+thread_local! {
+    static PREPARED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// One mount's server.
+pub(crate) struct Server {
+    pub(crate) table: Arc<Table>,
+    pub(crate) memory: Memory,
+    pub(crate) frames: Arc<FramePool>,
+    pub(crate) implementation: String,
+    pub(crate) queue: Queue,
+    pub(crate) journal: Journal,
+    pub(crate) modes: Modes,
+    pub(crate) pressure: Pressure,
+    pub(crate) aside: Aside,
+    /// Set when the mount is there.
+    pub(crate) notifier: OnceLock<Notifier>,
+    /// The kernel collects writes.
+    pub(crate) write_back: bool,
+    /// Files that have data here: each costs a descriptor more.
+    pub(crate) files: AtomicU64,
+    /// The server's own user and group.
+    pub(crate) own: (u32, u32),
+}
+
+/// Who made a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+}
+
+pub(crate) type DataGuard<'a> = MappedRwLockReadGuard<'a, Data>;
+
+impl Server {
+    /// The inode that the kernel means.
+    pub(crate) fn inode(&self, node: u64) -> Result<Arc<Inode>, Errno> {
+        self.table.get(node).ok_or(Errno::STALE)
+    }
+
+    /// What the thread makes on the host belongs to the caller while the guard lives.
+    pub(crate) fn act_as(&self, caller: Caller) -> Result<Option<ActingAs>, Errno> {
+        PREPARED.with(|prepared| {
+            if !prepared.replace(true) {
+                credentials::prepare_thread();
+            }
+        });
+        if self.own.0 != 0 {
+            // Without privileges there is nobody else to be.
+            return Ok(None);
+        }
+        ActingAs::new(self.own, caller.uid, caller.gid)
+            .map(Some)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))
+    }
+
+    /// The data of a regular file, ready for `access`. The guard keeps those out that change the host's file
+    /// underneath the cache.
+    pub(crate) fn data<'a>(
+        &self,
+        inode: &'a Arc<Inode>,
+        access: Access,
+    ) -> Result<DataGuard<'a>, Errno> {
+        loop {
+            let guard = inode.data.read();
+            if let Ok(data) = RwLockReadGuard::try_map(guard, Option::as_ref) {
+                self.open_host(&data.host, access)?;
+                return Ok(data);
+            }
+            let host = HostFile::new(inode.fd.clone());
+            self.open_host(&host, access)?;
+            self.make_data(inode, host)?;
+        }
+    }
+
+    fn open_host(&self, host: &HostFile, access: Access) -> Result<(), Errno> {
+        self.with_descriptors(|| host.ensure(access).map(|_| ()))
+    }
+
+    /// About how many descriptors the mount has in use.
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.table.len() + self.files.load(Relaxed)
+    }
+
+    /// Makes the cache and the file representative of a regular file, unless they are there.
+    pub(crate) fn make_data(&self, inode: &Arc<Inode>, host: HostFile) -> Result<(), Errno> {
+        match inode.kind {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        let mut slot = inode.data.write();
+        if slot.is_some() {
+            return Ok(());
+        }
+        let size = rustix::fs::fstat(&*inode.fd)?.st_size as u64;
+        let data = self.new_data(|| self.name(inode), host, size).map_err(|_| Errno::IO)?;
+        *slot = Some(data);
+        self.files.fetch_add(1, Relaxed);
+        self.pressure.in_use(self.descriptors());
+        Ok(())
+    }
+
+    /// The objects for a file of `size` bytes.
+    pub(crate) fn new_data(
+        &self,
+        name: impl Fn() -> Name,
+        host: HostFile,
+        size: u64,
+    ) -> Result<Data, UnknownImplementation> {
+        let host = Arc::new(host);
+        let fr = representative::create(name(), host.clone());
+        let (pm, frames) = (self.memory.physical, self.frames.clone());
+        let parts = CacheParts { pm, frames, fr };
+        match refit_memory::create_file_cache(name(), parts, &self.implementation, size) {
+            Ok(cache) => Ok(Data { cache, representative: fr, host }),
+            Err(unknown) => {
+                representative::destroy(fr);
+                Err(unknown)
+            }
+        }
+    }
+
+    /// The name of a file's objects; worked out when somebody asks, since files are renamed.
+    fn name(&self, inode: &Arc<Inode>) -> Name {
+        let (table, inode) = (Arc::downgrade(&self.table), Arc::downgrade(inode));
+        Name::lazy(move || {
+            let (Some(table), Some(inode)) = (table.upgrade(), inode.upgrade()) else {
+                return "?".to_owned();
+            };
+            let path = table.path(&inode);
+            let deleted = if inode.is_gone() { " (deleted)" } else { "" };
+            format!("{}{deleted}", String::from_utf8_lossy(&path))
+        })
+    }
+
+    /// The file was written: remembers when, and that it has to reach the host.
+    pub(crate) fn written(&self, inode: &Arc<Inode>, by_kernel_cache: bool) {
+        inode.times.lock().written(times::now(), by_kernel_cache);
+        self.queue.add(inode);
+    }
+
+    /// Writes what is dirty to the host, in parts that are a request each, and puts the times on the host.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let (mut start, mut length) = (0, WRITE_BACK_PART);
+        loop {
+            let flushed = request(|| {
+                let slot = inode.data.read();
+                let Some(data) = slot.as_ref().filter(|_| !inode.is_gone()) else {
+                    return Ok(None);
+                };
+                let end = start + length;
+                if end >= data.cache.size() || !data.cache.is_dirty() {
+                    self.memory.flush(data, start, u64::MAX)?;
+                    return self.settle(inode, data).map(|()| None);
+                }
+                self.memory.flush(data, start, end).map(Some)
+            })?;
+            let Some(pages) = flushed else { return Ok(()) };
+            start += length;
+            // Long stretches with nothing to write are passed in growing steps.
+            length =
+                if pages == 0 { length.saturating_mul(2).min(1 << 50) } else { WRITE_BACK_PART };
+        }
+    }
+
+    /// Puts the modification time on the host, if no data is on its way any more.
+    pub(crate) fn settle(&self, inode: &Inode, data: &Data) -> Result<(), Errno> {
+        // A write makes the cache dirty first and then takes this lock: whoever wrote before is seen in the test,
+        // whoever writes after notes a new time after this.
+        let mut times = inode.times.lock();
+        let Some((tv_sec, tv_nsec)) = times.waiting() else { return Ok(()) };
+        if data.cache.is_dirty() {
+            return Ok(());
+        }
+        let times_for_host = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec, tv_nsec },
+        };
+        rustix::fs::utimensat(&*inode.fd, c"", &times_for_host, AtFlags::EMPTY_PATH)?;
+        times.settled(&rustix::fs::fstat(&*inode.fd)?);
+        Ok(())
+    }
+
+    /// The kernel has forgotten an inode. With nothing on its way to the host it goes at once, else when that has
+    /// been written.
+    pub(crate) fn forgotten(&self, inode: &Arc<Inode>) {
+        if !inode.is_gone() && rustix::fs::fstat(&*inode.fd).is_ok_and(|stat| stat.st_nlink == 0) {
+            inode.gone.store(true, Relaxed);
+        }
+        let waits = !inode.is_gone()
+            && (inode.times.lock().waiting().is_some()
+                || inode.data.read().as_ref().is_some_and(|data| data.cache.is_dirty()));
+        if waits {
+            self.queue.add(inode);
+        } else {
+            self.retire(inode);
+        }
+    }
+
+    /// Takes an inode that nobody knows out of the table and ends its objects.
+    pub(crate) fn retire(&self, inode: &Arc<Inode>) {
+        if self.table.remove(inode) {
+            let data = inode.data.write().take();
+            if let Some(data) = data {
+                self.end(&data);
+                self.files.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
+    /// Ends the objects of a file. What can still be wanted has been written back before.
+    pub(crate) fn end(&self, data: &Data) {
+        refit_memory::destroy_file_cache(data.cache, &self.frames);
+        representative::destroy(data.representative);
+    }
+
+    /// Writes back every file; the first error there was.
+    pub(crate) fn write_back_all(&self) -> Result<(), Errno> {
+        let mut outcome = Ok(());
+        for inode in self.queue.take_all() {
+            if let Err(errno) = self.write_back(&inode) {
+                self.journal.write_back_errors.fetch_add(1, Relaxed);
+                self.queue.add(&inode);
+                outcome = outcome.and(Err(errno));
+            } else if inode.lookups.load(Relaxed) == 0 {
+                self.retire(&inode);
+            }
+        }
+        outcome
+    }
+
+    /// The loop of the background thread.
+    pub(crate) fn write_back_loop(&self) {
+        while let Some(inode) = self.queue.next() {
+            if self.write_back(&inode).is_err() {
+                // The data stays where it is; `fsync` tells, and it is tried again.
+                self.journal.write_back_errors.fetch_add(1, Relaxed);
+                self.queue.add(&inode);
+            } else if inode.lookups.load(Relaxed) == 0 {
+                request(|| self.retire(&inode));
+            }
+        }
+    }
+
+    /// The mount is over: everything to the host, every object ended.
+    pub(crate) fn finish(&self) -> Result<(), Errno> {
+        self.queue.close();
+        self.pressure.close();
+        self.aside.close();
+        let outcome = self.write_back_all();
+        for inode in self.table.all() {
+            let data = inode.data.write().take();
+            if let Some(data) = data {
+                self.end(&data);
+                self.files.fetch_sub(1, Relaxed);
+            }
+        }
+        refit_objects::destroy(PhysicalMemoryInterface::id(self.memory.physical));
+        outcome
+    }
+
+    pub(crate) fn stats(&self) -> MountStats {
+        let journal = &self.journal;
+        MountStats {
+            requests: journal.requests.load(Relaxed),
+            replies: journal.replies.load(Relaxed),
+            errors: journal.errors.load(Relaxed),
+            panics: journal.panics.load(Relaxed),
+            reads: journal.reads.load(Relaxed),
+            writes: journal.writes.load(Relaxed),
+            bytes_read: journal.bytes_read.load(Relaxed),
+            bytes_written: journal.bytes_written.load(Relaxed),
+            inodes: self.table.len(),
+            waiting_for_write_back: self.queue.len() as u64,
+            write_back_errors: journal.write_back_errors.load(Relaxed),
+        }
+    }
+}

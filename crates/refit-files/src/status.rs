@@ -1,0 +1,141 @@
+//! Operations on a file's status: attributes, extended attributes, the file system's figures.
+
+use crate::attributes;
+use crate::host::proc_path;
+use crate::server::{Caller, Server};
+use crate::times;
+use fuser::{FileAttr, TimeOrNow};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags,
+};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What to change; what is not given stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NewStatus {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<TimeOrNow>,
+    pub(crate) mtime: Option<TimeOrNow>,
+}
+
+impl Server {
+    pub(crate) fn getattr(&self, node: u64) -> Result<FileAttr, Errno> {
+        attributes::of(&*self.inode(node)?)
+    }
+
+    pub(crate) fn setattr(
+        &self,
+        caller: Caller,
+        node: u64,
+        new: NewStatus,
+    ) -> Result<FileAttr, Errno> {
+        let inode = self.inode(node)?;
+        if let Some(size) = new.size {
+            self.truncate(caller, &inode, size)?;
+        }
+        if new.uid.is_some() || new.gid.is_some() {
+            // The host clears set-user-id bits and capabilities.
+            rustix::fs::chownat(
+                &*inode.fd,
+                c"",
+                new.uid.map(Uid::from_raw),
+                new.gid.map(Gid::from_raw),
+                AtFlags::EMPTY_PATH,
+            )?;
+        }
+        if let Some(mode) = new.mode {
+            if inode.kind == FileType::Symlink {
+                return Err(Errno::OPNOTSUPP);
+            }
+            rustix::fs::chmod(proc_path(&inode.fd), Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        if new.atime.is_some() || new.mtime.is_some() {
+            let times = Timestamps {
+                last_access: timespec(new.atime),
+                last_modification: timespec(new.mtime),
+            };
+            rustix::fs::utimensat(&*inode.fd, c"", &times, AtFlags::EMPTY_PATH)?;
+        }
+        let stat = rustix::fs::fstat(&*inode.fd)?;
+        {
+            let mut times = inode.times.lock();
+            if new.mtime.is_some() {
+                times.modified_set(times::mtime(&stat));
+            }
+            times.metadata_changed(times::now());
+        }
+        Ok(attributes::overlaid(&inode, &stat))
+    }
+
+    pub(crate) fn statfs(&self, node: u64) -> Result<StatVfs, Errno> {
+        rustix::fs::fstatvfs(&*self.inode(node)?.fd)
+    }
+
+    pub(crate) fn setxattr(
+        &self,
+        node: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let inode = self.inode(node)?;
+        let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
+        rustix::fs::setxattr(proc_path(&inode.fd), name, value, flags)?;
+        if name == "security.capability" {
+            inode.may_have_capability.store(true, Relaxed);
+        }
+        inode.times.lock().metadata_changed(times::now());
+        Ok(())
+    }
+
+    /// The value, which is at most `size` bytes; with 0 only its length counts.
+    pub(crate) fn getxattr(&self, node: u64, name: &OsStr, size: u32) -> Result<Xattr, Errno> {
+        let path = proc_path(&self.inode(node)?.fd);
+        if size == 0 {
+            return rustix::fs::getxattr_query(path, name).map(|size| Xattr::Size(size as u32));
+        }
+        let mut value = Vec::with_capacity(size as usize);
+        rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value))?;
+        Ok(Xattr::Value(value))
+    }
+
+    pub(crate) fn listxattr(&self, node: u64, size: u32) -> Result<Xattr, Errno> {
+        let path = proc_path(&self.inode(node)?.fd);
+        if size == 0 {
+            return rustix::fs::listxattr_query(path).map(|size| Xattr::Size(size as u32));
+        }
+        let mut names = Vec::with_capacity(size as usize);
+        rustix::fs::listxattr(path, rustix::buffer::spare_capacity(&mut names))?;
+        Ok(Xattr::Value(names))
+    }
+
+    pub(crate) fn removexattr(&self, node: u64, name: &OsStr) -> Result<(), Errno> {
+        let inode = self.inode(node)?;
+        rustix::fs::removexattr(proc_path(&inode.fd), name)?;
+        inode.times.lock().metadata_changed(times::now());
+        Ok(())
+    }
+}
+
+/// An answer to a question for an extended attribute.
+pub(crate) enum Xattr {
+    Size(u32),
+    Value(Vec<u8>),
+}
+
+fn timespec(time: Option<TimeOrNow>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => {
+            let (tv_sec, tv_nsec) = attributes::host_time(time);
+            Timespec { tv_sec, tv_nsec }
+        }
+    }
+}
