@@ -5,6 +5,7 @@
 //! end should wait for that. A panic inside of one request becomes `EIO` for that request.
 
 use crate::attributes;
+use crate::placement;
 use crate::server::{Caller, Server};
 use crate::status::{NewStatus, Xattr};
 use fuser::{
@@ -55,6 +56,7 @@ impl Fuse {
         server.journal.began(unique);
         let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid() };
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
+        placement::follow(from.pid());
         send(server.concluded(unique, outcome));
     }
 

@@ -28,6 +28,7 @@ mod listing;
 mod modes;
 mod mount;
 mod names;
+mod placement;
 mod pressure;
 mod representative;
 mod server;

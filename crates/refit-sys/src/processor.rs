@@ -51,6 +51,26 @@ pub fn current() -> usize {
     ask_kernel()
 }
 
+/// Moves the calling thread to a processor, now, and leaves it as free as it was. Whether it came there; it can be
+/// moved away again right after.
+pub fn move_to(processor: usize) -> bool {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+    if processor >= SIZE * 8 {
+        return false;
+    }
+    // SAFETY: a zeroed cpu_set_t is an empty set; the calls read or write one of the size they are told, and 0 is the
+    // calling thread. The processor is within the set, as checked above.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        let mut only: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut only);
+        libc::sched_getaffinity(0, SIZE, &raw mut allowed) == 0
+            && libc::CPU_ISSET(processor, &allowed)
+            && libc::sched_setaffinity(0, SIZE, &raw const only) == 0
+            && libc::sched_setaffinity(0, SIZE, &raw const allowed) == 0
+    }
+}
+
 #[cold]
 fn ask_kernel() -> usize {
     // SAFETY: no arguments, no memory; -1 on failure.
