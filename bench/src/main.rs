@@ -1,33 +1,47 @@
-//! Measures refit against its peers.
+//! Measures refit against its peers and writes `bench/RESULTS.md`: one table per published result.
+//!
+//! Never part of the tests: the machine decides these numbers. Ratios count; medians with 10th and 90th percentiles.
 
 mod calls;
 mod counter;
+mod files;
+mod load;
+mod memory;
+mod report;
 mod stats;
 mod swaps;
 
-fn main() {
-    let calls = calls::measure();
-    for (n, s) in [
-        ("plain", &calls.plain),
-        ("refit", &calls.refit),
-        ("refit within request", &calls.within),
-        ("arc-swap", &calls.arc_swap),
-        ("rwlock", &calls.rwlock),
-        ("epoch", &calls.epoch),
-    ] {
-        println!("{n:22} {} over plain {:.2}", s.show(2), s.median() - calls.plain.median());
+use std::process::ExitCode;
+
+const PARTS: [&str; 5] = ["calls", "swaps", "memory", "load", "files"];
+
+fn main() -> ExitCode {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = asked.iter().find(|a| !PARTS.contains(&a.as_str())) {
+        eprintln!("bench: there is no part {unknown:?}; there are: {}", PARTS.join(", "));
+        return ExitCode::from(2);
     }
-    let c = counter::object();
-    let idle = swaps::idle(c.id(), "plain", 10000);
-    println!("idle {} max {:.1}", idle.total.show(2), idle.total.max());
-    let busy = swaps::busy(c.id(), "plain", 10000, &|_| {
-        c.next(1);
-    });
-    println!(
-        "busy {} max {:.1}; beyond {} max {:.1}",
-        busy.total.show(2),
-        busy.total.max(),
-        busy.beyond.show(2),
-        busy.beyond.max()
-    );
+    let mut report = report::Report::new(&asked);
+    for part in PARTS {
+        if !asked.is_empty() && !asked.iter().any(|a| a == part) {
+            continue;
+        }
+        eprintln!("measuring: {part}");
+        match part {
+            "calls" => report.calls(&calls::measure()),
+            "swaps" => report.swaps(),
+            "memory" => report.memory(&memory::measure()),
+            "load" => report.load(&load::measure(10)),
+            _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
+        }
+    }
+    print!("{}", report.text());
+    // A run of some parts is for looking; only a whole run is a result.
+    if asked.is_empty()
+        && let Err(error) = std::fs::write("bench/RESULTS.md", report.text())
+    {
+        eprintln!("bench: cannot write bench/RESULTS.md: {error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }

@@ -1,0 +1,179 @@
+//! Programs on a mount: refit against libfuse's `passthrough_hp`, with the kernel's cache off on both and on for both.
+//!
+//! Both serve the same directory of the same file system, in turn, round after round; each round mounts afresh. The
+//! peer runs with its default options, which are its best here (`--single`, `--clone-fd` and `--nosplice` are slower
+//! or the same).
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::stats::Sample;
+
+/// Which server, and whether the kernel caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    Refit,
+    Peer,
+}
+
+/// What is measured on a mount.
+pub(crate) const WORK: [&str; 5] = ["postmark", "randread", "read", "randwrite", "write"];
+
+/// A scratch place with a source and a mountpoint.
+pub(crate) struct Place {
+    top: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let top = std::env::temp_dir().join(format!("refit-bench-{}", std::process::id()));
+        std::fs::create_dir_all(top.join("mnt"))?;
+        Ok(Place { top })
+    }
+
+    pub(crate) fn source(&self) -> PathBuf {
+        self.top.join("src")
+    }
+
+    pub(crate) fn mountpoint(&self) -> PathBuf {
+        self.top.join("mnt")
+    }
+
+    fn clear(&self) {
+        let _ = std::fs::remove_dir_all(self.source());
+        std::fs::create_dir_all(self.source()).expect("the scratch directory can be written");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.top);
+    }
+}
+
+/// A server that runs; unmounted and waited for when dropped.
+struct Serving {
+    child: Child,
+    mountpoint: PathBuf,
+}
+
+impl Serving {
+    fn start(server: Server, cached: bool, place: &Place) -> Self {
+        place.clear();
+        let mut command = match server {
+            Server::Refit => {
+                let mut command = Command::new(variable("REFIT"));
+                let cache = if cached { "kernel" } else { "direct" };
+                command.args(["mount", "--frames", "1G", "--cache", cache]);
+                command
+            }
+            Server::Peer => {
+                let mut command = Command::new(variable("PASSTHROUGH_HP"));
+                command.args((!cached).then_some("--nocache"));
+                command
+            }
+        };
+        command.arg(place.source()).arg(place.mountpoint());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|e| panic!("{server:?} does not start: {e}"));
+        let serving = Serving { child, mountpoint: place.mountpoint() };
+        let began = Instant::now();
+        while !is_mounted(&serving.mountpoint) {
+            assert!(began.elapsed() < Duration::from_secs(10), "{server:?} does not mount");
+            std::thread::yield_now();
+        }
+        serving
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.mountpoint).status();
+        let _ = self.child.wait();
+    }
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run bench/run"))
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let mut mounts = String::new();
+    let read =
+        std::fs::File::open("/proc/self/mounts").and_then(|mut f| f.read_to_string(&mut mounts));
+    let path = path.to_string_lossy();
+    read.is_ok() && mounts.lines().any(|l| l.split(' ').nth(1) == Some(&*path))
+}
+
+/// Transactions a second of postmark with 5000 files of 500 to 10 000 bytes and 20 000 transactions, by wall time.
+fn postmark(place: &Place) -> f64 {
+    const TRANSACTIONS: f64 = 20_000.0;
+    let script = format!(
+        "set size 500 10000\nset number 5000\nset transactions 20000\nset location {}\nrun\nquit\n",
+        place.mountpoint().display()
+    );
+    let began = Instant::now();
+    let mut child = Command::new("postmark")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("postmark is installed");
+    child.stdin.take().expect("it is piped").write_all(script.as_bytes()).expect("it reads");
+    assert!(child.wait().expect("it ends").success(), "postmark failed");
+    TRANSACTIONS / began.elapsed().as_secs_f64()
+}
+
+/// I/O operations a second of 4 KiB each, `jobs` programs on files of 128 MiB for `seconds`.
+pub(crate) fn fio(mountpoint: &Path, how: &str, jobs: u32, seconds: u32) -> f64 {
+    let output = Command::new("fio")
+        .args(["--name=bench", "--size=128M", "--bs=4k", "--ioengine=psync", "--time_based"])
+        .args(["--group_reporting", "--output-format=terse", "--terse-version=3"])
+        .arg(format!("--directory={}", mountpoint.display()))
+        .arg(format!("--rw={how}"))
+        .arg(format!("--numjobs={jobs}"))
+        .arg(format!("--runtime={seconds}"))
+        .output()
+        .expect("fio is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|l| l.starts_with("3;")).unwrap_or_default();
+    let field =
+        |n: usize| line.split(';').nth(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    field(7) + field(48) // IOPS of reads and of writes
+}
+
+/// Operations a second: `[server][work]`.
+pub(crate) struct Files {
+    pub(crate) refit: [Sample; 5],
+    pub(crate) peer: [Sample; 5],
+}
+
+pub(crate) fn measure(cached: bool, rounds: usize) -> Files {
+    let place = Place::new().expect("a scratch directory can be made");
+    let mut files = Files { refit: Default::default(), peer: Default::default() };
+    for round in 0..rounds {
+        // Who goes first changes, so that a slow drift of the machine hits both.
+        let order = if round % 2 == 0 {
+            [Server::Refit, Server::Peer]
+        } else {
+            [Server::Peer, Server::Refit]
+        };
+        for server in order {
+            let _serving = Serving::start(server, cached, &place);
+            let samples = if server == Server::Refit { &mut files.refit } else { &mut files.peer };
+            for (sample, work) in samples.iter_mut().zip(WORK) {
+                sample.push(match work {
+                    "postmark" => postmark(&place),
+                    how => fio(&place.mountpoint(), how, 1, 2),
+                });
+            }
+        }
+        eprintln!("files, kernel cache {}: round {} of {rounds}", on_off(cached), round + 1);
+    }
+    files
+}
+
+pub(crate) fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}

@@ -1,0 +1,55 @@
+//! What a cached page costs beyond the page itself: the server's heap before and after 128 MiB of files are cached.
+
+use std::fs::File;
+use std::io::Write;
+
+use crate::files::Place;
+use crate::load::serve;
+use crate::stats::Sample;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 32 * 1024;
+
+/// Heap bytes in use, by glibc's own account.
+fn heap() -> usize {
+    // SAFETY: no arguments, no memory.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// Bytes per cached page, of one large file and of many small ones (a file of 16 pages).
+pub(crate) fn measure() -> [(&'static str, Sample); 2] {
+    [("one file of 128 MiB", 1), ("2048 files of 64 KiB", 2048)]
+        .map(|(name, files)| (name, (0..3).map(|_| once(files)).collect()))
+}
+
+fn once(files: usize) -> f64 {
+    let place = Place::new().expect("a scratch directory can be made");
+    let mount = serve(&place);
+    let mut open = Vec::new();
+    for n in 0..files {
+        let path = place.mountpoint().join(format!("{n}"));
+        open.push(File::create(path).expect("the mount can be written"));
+    }
+    for file in &mut open {
+        // Inodes, objects and their first page are there; what follows is pages only.
+        file.write_all(&[1; PAGE]).expect("the mount can be written");
+    }
+    mount.write_back().expect("the source can be written");
+    let before = heap();
+    let each = PAGES / files - 1;
+    for file in &mut open {
+        for _ in 0..each {
+            file.write_all(&[1; PAGE]).expect("the mount can be written");
+        }
+    }
+    mount.write_back().expect("the source can be written");
+    let grown = heap().saturating_sub(before) as f64 / (each * files) as f64;
+    drop(open);
+    mount.unmount().expect("nobody uses it any more");
+    // The descriptors of the pool are made with it, one for each frame.
+    grown + DESCRIPTOR
+}
+
+/// Bytes of a frame's descriptor (`refit-memory/src/frames.rs`).
+const DESCRIPTOR: f64 = 24.0;

@@ -1,0 +1,181 @@
+//! The tables of `bench/RESULTS.md`.
+
+use std::fmt::Write;
+use std::process::Command;
+
+use refit_objects::destroy;
+
+use crate::calls::Calls;
+use crate::counter;
+use crate::files::{Files, Place, WORK, on_off};
+use crate::load::{Load, caches, serve};
+use crate::stats::Sample;
+use crate::swaps::{Swaps, busy, idle};
+
+/// Swaps of each kind.
+const SWAPS: usize = 10_000;
+
+pub(crate) struct Report(String);
+
+impl Report {
+    pub(crate) fn new(asked: &[String]) -> Self {
+        let mut text = String::from("# Results\n\nWritten by `bench/run");
+        asked.iter().for_each(|a| {
+            let _ = write!(text, " {a}");
+        });
+        let _ = writeln!(
+            text,
+            "`. Medians, with the 10th and 90th percentile in parentheses; all contenders of a table run in\n\
+             turn in one run. Absolute times are of this machine on this day; ratios travel better.\n\n\
+             - date: {}\n- machine: {}, {} processors\n- kernel: {}\n- load when it began: {}",
+            said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+            cpu(),
+            refit_sys::processor::count(),
+            said("uname", &["-sr"]),
+            std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
+        );
+        Report(text)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
+    fn section(&mut self, title: &str, command: &str, heads: &[&str]) {
+        let _ = writeln!(self.0, "\n## {title}\n\n`bench/run {command}`\n");
+        let _ = writeln!(self.0, "| {} |", heads.join(" | "));
+        let _ = writeln!(self.0, "|{}", "---|".repeat(heads.len()));
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        let _ = writeln!(self.0, "| {} |", cells.join(" | "));
+    }
+
+    pub(crate) fn calls(&mut self, calls: &Calls) {
+        let title = "A protected call (Soules 2003, §6.2: one load and a virtual call)";
+        let heads = ["call", "ns", "over plain, ns", "times refit's overhead", "must reach"];
+        self.section(title, "calls", &heads);
+        let base = calls.plain.median();
+        let own = calls.refit.median() - base;
+        let rows: [(&str, &Sample, &str); 6] = [
+            ("plain `dyn`", &calls.plain, ""),
+            ("refit: look-up, request, dispatch", &calls.refit, "≤ +1.0 ns"),
+            ("refit, within a request", &calls.within, ""),
+            ("arc-swap `load`", &calls.arc_swap, "≥ 5×"),
+            ("`RwLock` read", &calls.rwlock, "≥ 5×"),
+            ("crossbeam-epoch `pin`", &calls.epoch, "≥ 3×"),
+        ];
+        for (name, sample, bar) in rows {
+            let over = sample.median() - base;
+            let (over, times) = match name {
+                "plain `dyn`" => (String::new(), String::new()),
+                _ => (format!("{over:.2}"), format!("{:.1}×", over / own)),
+            };
+            self.row(&[name.into(), sample.show(2), over, times, bar.into()]);
+        }
+    }
+
+    pub(crate) fn swaps(&mut self) {
+        let title = "Null swaps (Soules 2003, §6.2, fig. 4: 10.8 µs at random points; contended 27.6 µs, at most 132.6)";
+        let heads = [
+            "swap",
+            "median, µs",
+            "max, µs",
+            "beyond the longest call in flight: median, max, µs",
+            "must reach",
+        ];
+        self.section(title, "swaps", &heads);
+        let counter = counter::object();
+        let of_counter = idle(counter.id(), "plain", SWAPS);
+        self.swap_row("counter, idle", &of_counter, "");
+        let call = |_: usize| {
+            counter.next(1);
+        };
+        let of_counter = busy(counter.id(), "plain", SWAPS, &call);
+        self.swap_row("counter, two threads call it without pause", &of_counter, "");
+        destroy(counter.id());
+
+        let place = Place::new().expect("a scratch directory can be made");
+        let mount = serve(&place);
+        let file = place.mountpoint().join("file");
+        std::fs::write(&file, vec![7; 64 * 1024]).expect("the mount can be written");
+        let cache = caches().pop().expect("the file has a cache");
+        let of_cache = idle(cache, "shared", SWAPS);
+        self.swap_row("FCM of a file of 64 KiB, idle", &of_cache, "median ≤ 10 µs");
+        let open = std::fs::File::open(&file).expect("it was written");
+        let call = |thread: usize| {
+            use std::os::unix::fs::FileExt;
+            let mut page = [0; 4096];
+            open.read_exact_at(&mut page, thread as u64 * 4096).expect("it can be read");
+        };
+        let of_cache = busy(cache, "shared", SWAPS, &call);
+        self.swap_row(
+            "the same, two programs' threads read it",
+            &of_cache,
+            "median ≤ 30 µs, max ≤ 250 µs beyond",
+        );
+        drop(open);
+        mount.unmount().expect("nobody uses it any more");
+    }
+
+    fn swap_row(&mut self, name: &str, swaps: &Swaps, bar: &str) {
+        self.row(&[
+            format!("{name} ({} swaps)", swaps.total.len()),
+            swaps.total.show(1),
+            format!("{:.0}", swaps.total.max()),
+            format!("{:.1}, {:.0}", swaps.beyond.median(), swaps.beyond.max()),
+            bar.into(),
+        ]);
+    }
+
+    pub(crate) fn memory(&mut self, measured: &[(&'static str, Sample)]) {
+        let heads = ["what is cached", "bytes per 4 KiB page beyond the page", "must reach"];
+        self.section("Memory", "memory", &heads);
+        for (name, sample) in measured {
+            self.row(&[(*name).into(), sample.show(1), "≤ 64".into()]);
+        }
+    }
+
+    pub(crate) fn load(&mut self, load: &Load) {
+        let title = "Throughput while caches are swapped a hundred times a second";
+        let heads = ["fio randrw 4k, 2 jobs, kernel cache off", "IOPS", "lost", "must reach"];
+        self.section(title, "load", &heads);
+        self.row(&["without swaps".into(), load.without.show(0), String::new(), String::new()]);
+        let lost = (1.0 - load.ratio.median()) * 100.0;
+        let (low, high) = (1.0 - load.ratio.quantile(0.9), 1.0 - load.ratio.quantile(0.1));
+        self.row(&[
+            format!("with {} swaps in all", load.swaps),
+            load.with.show(0),
+            format!("{lost:.1} % ({:.1} – {:.1})", low * 100.0, high * 100.0),
+            "≤ 2 %".into(),
+        ]);
+    }
+
+    pub(crate) fn files(&mut self, cached: bool, measured: &Files) {
+        let title =
+            format!("Files, against libfuse's passthrough_hp; kernel cache {}", on_off(cached));
+        let heads = ["work", "refit, a second", "passthrough_hp, a second", "ratio", "must reach"];
+        self.section(&title, "files", &heads);
+        for (n, work) in WORK.into_iter().enumerate() {
+            let (refit, peer) = (&measured.refit[n], &measured.peer[n]);
+            let what = if work == "postmark" {
+                "postmark, 5000 files, 20 000 transactions".to_owned()
+            } else {
+                format!("fio {work} 4k, 128 MiB")
+            };
+            let ratio = format!("{:.2}×", refit.median() / peer.median());
+            self.row(&[what, refit.show(0), peer.show(0), ratio, "≥ 1.0×".into()]);
+        }
+    }
+}
+
+fn said(command: &str, arguments: &[&str]) -> String {
+    let output = Command::new(command).args(arguments).output();
+    output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+fn cpu() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|l| l.strip_prefix("model name"));
+    model.map_or_else(String::new, |m| m.trim_start_matches([' ', '\t', ':']).to_owned())
+}
