@@ -63,10 +63,10 @@ pub(crate) fn run(out: &mut Output) -> Result<(), Failure> {
             (false, true) => "MISSING",
             (false, false) => "missing",
         };
-        out.line(&format!("{word:<8} {:<18} {}", finding.name, finding.found))?;
+        out.line(&format!("{word:<8} {:<20} {}", finding.name, finding.found))?;
         if !finding.ok {
-            out.line(&format!("{:27} costs: {}", "", finding.cost))?;
-            out.line(&format!("{:27} to get it: {}", "", finding.remedy))?;
+            out.line(&format!("{:29} costs: {}", "", finding.cost))?;
+            out.line(&format!("{:29} to get it: {}", "", finding.remedy))?;
         }
     }
     let missing: Vec<&str> =
