@@ -1,12 +1,11 @@
-//! The real [`System`]: a stand-in until the object system and the file server are there.
+//! The real [`System`]: the objects of this process and the file servers in it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
-use refit_change::{Change, End, Phase, Report, Timeline};
+use refit_change::Report;
+use refit_objects::{ObjectId, SwapOptions};
 
 use crate::refusal::Refusal;
 use crate::system::{Served, SwapRequest, System};
@@ -14,60 +13,49 @@ use crate::wire::{CacheMode, MountRequest, ObjectInfo};
 
 /// The objects and file servers of this process.
 pub fn host() -> Arc<dyn System> {
-    Arc::new(Host { objects: Mutex::default() })
+    Arc::new(Host)
 }
 
-struct Host {
-    objects: Mutex<Vec<ObjectInfo>>,
-}
+struct Host;
 
 impl System for Host {
     fn objects(&self) -> Vec<ObjectInfo> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        refit_objects::objects().into_iter().map(ObjectInfo::from).collect()
+    }
+
+    fn object(&self, id: u64) -> Option<ObjectInfo> {
+        refit_objects::object(ObjectId::from_bits(id)).map(ObjectInfo::from)
     }
 
     fn swap(&self, request: &SwapRequest) -> Report {
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        let object = &mut objects[usize::try_from(request.object).unwrap_or(0) - 1];
-        let change = Change::new(
-            request.change,
-            "swap",
-            &object.name,
-            &object.implementation,
-            &request.implementation,
-            &request.owner,
-        );
-        object.implementation.clone_from(&request.implementation);
-        let mut timeline = Timeline::begin();
-        for phase in [Phase::Install, Phase::Quiesce, Phase::Transfer, Phase::Commit] {
-            timeline.enter(phase);
-        }
-        Report {
-            change,
-            phases: timeline.end(),
-            end: End::Committed,
-            forwarded: 3,
-            blocked: 1,
-            longest_block_ns: 900,
-            blockers: vec![],
-        }
+        let defaults = SwapOptions::default();
+        let options = SwapOptions {
+            deadline: request.deadline.unwrap_or(defaults.deadline),
+            cancel: Some(Arc::clone(&request.cancel)),
+            owner: request.owner.clone(),
+            ..defaults
+        };
+        let object = ObjectId::from_bits(request.object);
+        refit_objects::swap_named(object, &request.implementation, request.change, &options)
     }
 
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        for i in 1..=30 {
-            objects.push(ObjectInfo {
-                id: i,
-                name: format!("fcm:/file{i}"),
-                interface: "fcm".into(),
-                implementation: request.implementation.clone(),
-                implementations: vec!["shared".into(), "partitioned".into()],
-                reps: 1,
-                misses: 2,
-                stats: BTreeMap::from([("size".into(), 123_456), ("calls".into(), 99)]),
-            });
-        }
         Ok(Box::new(Mounted(request.source.clone(), request.mountpoint.clone())))
+    }
+}
+
+impl From<refit_objects::ObjectInfo> for ObjectInfo {
+    fn from(object: refit_objects::ObjectInfo) -> Self {
+        ObjectInfo {
+            id: object.id.to_bits(),
+            name: object.name,
+            interface: object.interface.to_owned(),
+            implementation: object.implementation,
+            implementations: object.implementations.into_iter().map(str::to_owned).collect(),
+            reps: object.reps as u64,
+            misses: object.misses,
+            stats: object.stats.into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
+        }
     }
 }
 
