@@ -12,7 +12,7 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use refit_change::{Follow, Report};
+use refit_change::{End, Follow, Report};
 use tokio::sync::mpsc::Sender;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -107,11 +107,12 @@ async fn object(
 }
 
 /// Swaps objects, one after the other; sends the report of each as it ends. If the requester goes away, the
-/// change in progress is rolled back and the rest is left alone.
+/// change in progress is rolled back and the rest is left alone. Objects that end before their turn comes are left
+/// out.
 #[utoipa::path(post, path = "/swap", request_body = Swap, responses(
     (status = 200, description = "NDJSON: a report per object", body = Report,
      content_type = "application/x-ndjson",
-     headers(("refit-objects" = u64, description = "how many reports will come"))),
+     headers(("refit-objects" = u64, description = "how many reports may come"))),
     (status = 400, body = Refusal),
     (status = 404, body = Refusal),
 ))]
@@ -184,6 +185,11 @@ fn swap_each(core: &Core, targets: &[u64], mut work: SwapRequest, sender: &Sende
         work.object = *id;
         work.change = core.journal.next_id();
         let report = core.system.swap(&work);
+        // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
+        let gone = matches!(report.end, End::Refused(_)) && core.system.object(*id).is_none();
+        if gone {
+            continue;
+        }
         core.journal.write(report.clone());
         if sender.blocking_send(report).is_err() {
             return;

@@ -6,6 +6,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -24,6 +25,10 @@ use crate::wire::{
     CacheAnswer, CacheMode, CacheRequest, ChangesQuery, Health, JournalLine, Mount, MountRequest,
     OBJECTS_HEADER, ObjectInfo, ObjectQuery, Swap,
 };
+
+/// How long an instance may take to answer what it need only look up. An instance that lives but does not
+/// accept any more (it may be out of descriptors) must not hang whoever asks.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls one instance.
 #[derive(Debug)]
@@ -129,8 +134,14 @@ impl Client {
         Ok(answer.files)
     }
 
+    /// Asks what can be answered at once.
     fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
-        self.json(asked, request(asked, "GET", path, Bytes::new())?)
+        let request = request(asked, "GET", path, Bytes::new())?;
+        let answer = self.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, self.exchange(asked, request)).await
+        });
+        let body = answer.unwrap_or_else(|_| Err(silent(&self.socket, asked)))?;
+        serde_json::from_slice(&body).map_err(|e| not_understood(asked, &e))
     }
 
     fn json<T: DeserializeOwned>(
@@ -143,10 +154,12 @@ impl Client {
     }
 
     fn body(&self, asked: &str, request: Request<Full<Bytes>>) -> Result<Bytes, Refusal> {
-        self.runtime.block_on(async {
-            let response = send(&self.socket, asked, request).await?;
-            collect(asked, response.into_body()).await
-        })
+        self.runtime.block_on(self.exchange(asked, request))
+    }
+
+    async fn exchange(&self, asked: &str, request: Request<Full<Bytes>>) -> Result<Bytes, Refusal> {
+        let response = send(&self.socket, asked, request).await?;
+        collect(asked, response.into_body()).await
     }
 }
 
@@ -170,7 +183,7 @@ impl<T> Lines<T> {
         })
     }
 
-    /// How many lines will come, if that is known.
+    /// How many lines will come at most, if that is known.
     pub fn expected(&self) -> Option<u64> {
         self.expected
     }
@@ -210,7 +223,7 @@ impl<T: DeserializeOwned> Iterator for Lines<T> {
 }
 
 fn runtime() -> Result<Runtime, Refusal> {
-    Builder::new_current_thread().enable_io().build().map_err(|e| {
+    Builder::new_current_thread().enable_all().build().map_err(|e| {
         Refusal::new(
             Kind::Failed,
             "call an instance",
@@ -274,8 +287,21 @@ async fn collect(asked: &str, body: Incoming) -> Result<Bytes, Refusal> {
     Ok(body.collect().await.map_err(|e| broken_off(asked, &e))?.to_bytes())
 }
 
+fn silent(socket: &Path, asked: &str) -> Refusal {
+    Refusal::new(
+        Kind::Unreachable,
+        asked,
+        format!("instance {} does not answer", pid_of(socket)),
+        "see whether it has run out of open files (`refit doctor`), or end it",
+    )
+}
+
+fn pid_of(socket: &Path) -> String {
+    socket.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 fn unreachable(socket: &Path, asked: &str, e: &io::Error) -> Refusal {
-    let pid = socket.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let pid = pid_of(socket);
     let (obstacle, remedy) = match e.kind() {
         io::ErrorKind::ConnectionRefused => {
             (format!("instance {pid} is dead"), "start one with `refit mount`")

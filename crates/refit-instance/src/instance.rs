@@ -220,7 +220,8 @@ impl Core {
         };
         let result = act(&*served);
         let mut slots = self.slots();
-        if result.is_ok() {
+        // It may be gone although something went wrong, e.g. not all could be written back.
+        if result.is_ok() || served.ended() {
             slots.mounts.remove(&id);
         } else if let Some(slot) = slots.mounts.get_mut(&id) {
             slot.leaving = false;

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
-#[error("{asked}: {obstacle}; {remedy}")]
+#[error("{asked}: {obstacle}{}{remedy}", if remedy.is_empty() { "" } else { "; " })]
 pub struct Refusal {
     /// What sort of obstacle.
     pub kind: Kind,
@@ -15,7 +15,7 @@ pub struct Refusal {
     pub asked: String,
     /// What stood in the way, e.g. `no such implementation`.
     pub obstacle: String,
-    /// What to do, e.g. `it knows: shared, partitioned`.
+    /// What to do, e.g. `there are: shared, partitioned`; empty if that goes without saying.
     pub remedy: String,
 }
 
@@ -57,5 +57,7 @@ mod tests {
     fn reads_as_one_line() {
         let refusal = Refusal::new(Kind::Unknown, "show fcm:/x", "no such object", "see refit ls");
         assert_eq!(refusal.to_string(), "show fcm:/x: no such object; see refit ls");
+        let refusal = Refusal::new(Kind::Unknown, "serve /x", "it is not a directory", "");
+        assert_eq!(refusal.to_string(), "serve /x: it is not a directory");
     }
 }

@@ -7,7 +7,7 @@ use refit_change::Report;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// Header of the answer to a swap: how many objects it goes over.
+/// Header of the answer to a swap: how many objects it goes over; fewer reports come if some end meanwhile.
 pub const OBJECTS_HEADER: &str = "refit-objects";
 
 /// An object as it stands now.

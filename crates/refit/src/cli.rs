@@ -141,6 +141,11 @@ pub(crate) struct MountArgs {
     /// Let other users in (their own permissions still apply)
     #[arg(long)]
     pub(crate) allow_other: bool,
+
+    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and
+    /// must not leave it behind
+    #[arg(long)]
+    pub(crate) until_eof: bool,
 }
 
 /// Arguments of `refit swap`.
@@ -181,8 +186,8 @@ pub(crate) struct ChangesArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  refit tour")]
 pub(crate) struct TourArgs {
-    /// How long the programs work while caches are swapped under them
-    #[arg(long, default_value = "30s", value_parser = format::parse_duration, value_name = "TIME")]
+    /// How long the programs work, a third of it while caches are swapped under them
+    #[arg(long, default_value = "45s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) time: Duration,
 
     /// Where to put the scratch directory

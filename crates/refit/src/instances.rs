@@ -23,7 +23,12 @@ pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure>
     let mut all = Vec::new();
     for (pid, socket) in found.live {
         if only.is_none_or(|only| only == pid) {
-            all.push(Live { pid, client: Client::new(&socket)? });
+            let client = Client::new(&socket)?;
+            // One that does not answer must not keep us from the others.
+            match client.health() {
+                Ok(_) => all.push(Live { pid, client }),
+                Err(refusal) => eprintln!("refit: {refusal}"),
+            }
         }
     }
     match only {

@@ -147,18 +147,17 @@ fn memfd() -> Finding {
 }
 
 fn rseq() -> Finding {
-    let release = read("/proc/sys/kernel/osrelease");
-    let ok = version(&release).is_some_and(|v| v >= (4, 18));
-    Finding::new("rseq", ok, if ok { "the kernel has it" } else { "the kernel does not have it" })
-        .or(
-            "some nanoseconds per call to find the processor",
-            "a kernel with CONFIG_RSEQ, glibc 2.35",
-        )
+    let source = refit_sys::processor::source();
+    let ok = source == refit_sys::processor::Source::Rseq;
+    let found = if ok { "tells the processor" } else { "the C library does not register it" };
+    Finding::new("rseq", ok, found).or(
+        "some nanoseconds per call to find the processor",
+        "a kernel with CONFIG_RSEQ, and glibc 2.35 or later",
+    )
 }
 
 fn membarrier() -> Finding {
-    let query = rustix::thread::membarrier_query();
-    let ok = query.contains_command(rustix::thread::MembarrierCommand::PrivateExpedited);
+    let ok = refit_sys::barrier::prepare() == refit_sys::barrier::Kind::Membarrier;
     Finding::new("membarrier", ok, if ok { "private expedited" } else { "not offered" }).or(
         "a fence in every call to an object, some nanoseconds each",
         "a kernel with CONFIG_MEMBARRIER; allow membarrier in the sandbox that forbids it",

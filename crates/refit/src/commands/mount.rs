@@ -2,8 +2,10 @@
 //!
 //! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: what is dirty is written back, and the mount goes. If a program
 //! still uses it, that is said, and it goes on being served; a second Ctrl-C takes it out of sight whoever
-//! uses it. When somebody else has unmounted everything, the instance ends by itself.
+//! uses it. When somebody else has unmounted everything, the instance ends by itself. With `--until-eof` it
+//! lives no longer than the program at the other end of its standard input.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -36,7 +38,7 @@ struct Serving<'a> {
 pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     let requests = requests(args)?;
     // Before anything is mounted: a Ctrl-C during a slow start must not leave a mount behind.
-    let signals = signals()?;
+    let events = events(args.until_eof)?;
     let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
     for request in &requests {
         if let Err(refusal) = instance.mount(request) {
@@ -65,19 +67,30 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
     }
     // Whoever reads this may go away; the mounts stay.
     let _ = out.flush();
-    serve(&instance, &signals)
+    serve(&instance, &events)
 }
 
-fn serve(instance: &Instance, signals: &Receiver<i32>) -> Result<(), Failure> {
+/// What ends an instance.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Ctrl-C, or what means the same.
+    Signal,
+    /// Standard input has ended.
+    Eof,
+}
+
+fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
     let mut insisted = false;
     while !instance.idle() {
-        match signals.recv_timeout(LOOK) {
+        match events.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Timeout) => {
                 instance.reap();
             }
             Err(RecvTimeoutError::Disconnected) => break,
-            Ok(_) if insisted => return instance.detach_all().map_err(Failure::Several),
-            Ok(_) => {
+            Ok(Event::Signal) if insisted => {
+                return instance.detach_all().map_err(Failure::Several);
+            }
+            Ok(Event::Signal) => {
                 if let Err(refusals) = instance.unmount_all() {
                     for refusal in refusals {
                         eprintln!("refit: {refusal}");
@@ -88,17 +101,36 @@ fn serve(instance: &Instance, signals: &Receiver<i32>) -> Result<(), Failure> {
                     insisted = true;
                 }
             }
+            Ok(Event::Eof) => return end_with_its_owner(instance),
         }
     }
     Ok(())
 }
 
-fn signals() -> Result<Receiver<i32>, Failure> {
+/// Programs that end together with the owner get a moment to let go of the mount; then it is taken away.
+fn end_with_its_owner(instance: &Instance) -> Result<(), Failure> {
+    for _ in 0..10 {
+        if instance.unmount_all().is_ok() {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    instance.detach_all().map_err(Failure::Several)
+}
+
+fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| {
         Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
     })?;
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || signals.forever().try_for_each(|signal| sender.send(signal)));
+    if until_eof {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            sender.send(Event::Eof)
+        });
+    }
+    thread::spawn(move || signals.forever().try_for_each(|_| sender.send(Event::Signal)));
     Ok(receiver)
 }
 

@@ -32,6 +32,7 @@ struct Line<'a> {
 /// What became of all of them.
 struct Tally {
     few: bool,
+    expected: u64,
     times: Times,
     committed: u64,
     failed: u64,
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Resul
     let expected: u64 = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
     let mut tally = Tally {
         few: expected <= FEW,
+        expected,
         times: Times::new(),
         committed: 0,
         failed: 0,
@@ -70,9 +72,8 @@ pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Resul
         tally.print(out)?;
     }
     let done = tally.committed + tally.failed;
-    if done < expected {
-        let missing = format!("{} of {expected} were not reported", expected - done);
-        return Err(Failure::new(asked, missing, "see `refit changes` for what was done"));
+    if done == 0 && expected > 0 {
+        return Err(Failure::new(asked, "it ended before its turn came", "see `refit ls`"));
     }
     if tally.failed > 0 {
         let failed = format!("{} of {done} did not commit", tally.failed);
@@ -132,9 +133,13 @@ impl Tally {
 
     fn print(&self, out: &mut Output) -> Result<(), Failure> {
         out.line(&format!(
-            "{} swapped, {} not; {}",
+            "{} swapped, {} not{}; {}",
             format::counted(self.committed, "object"),
             format::count(self.failed),
+            match self.expected - self.committed - self.failed {
+                0 => String::new(),
+                gone => format!(", {} ended before their turn came", format::count(gone)),
+            },
             self.times.summary()
         ))?;
         out.line(&format!(
