@@ -431,7 +431,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mount)
-            opts="-h --frames --cache --workers --implementation --read-only --allow-other --json --instance --help"
+            opts="-h --frames --cache --workers --implementation --read-only --allow-other --until-eof --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

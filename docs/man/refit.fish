@@ -50,6 +50,7 @@ complete -c refit -n "__fish_refit_using_subcommand mount" -l implementation -d 
 complete -c refit -n "__fish_refit_using_subcommand mount" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Refuse to write'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users in (their own permissions still apply)'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and must not leave it behind'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand ls" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
@@ -79,7 +80,7 @@ complete -c refit -n "__fish_refit_using_subcommand umount" -s h -l help -d 'Pri
 complete -c refit -n "__fish_refit_using_subcommand doctor" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand doctor" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c refit -n "__fish_refit_using_subcommand tour" -l time -d 'How long the programs work while caches are swapped under them' -r
+complete -c refit -n "__fish_refit_using_subcommand tour" -l time -d 'How long the programs work, a third of it while caches are swapped under them' -r
 complete -c refit -n "__fish_refit_using_subcommand tour" -l scratch -d 'Where to put the scratch directory' -r -f -a "(__fish_complete_directories)"
 complete -c refit -n "__fish_refit_using_subcommand tour" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand tour" -l json -d 'Print one JSON object per line'

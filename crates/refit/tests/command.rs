@@ -72,6 +72,7 @@ impl Stage {
             .refit(&["--json", "mount"])
             .args([&source, &mountpoint])
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
         let mut line = String::new();
@@ -271,8 +272,145 @@ fn unknown_objects_and_implementations_are_refused() {
     stage.refuses(&["show", "fcm:/nothing"], "show fcm:/nothing: no such object; see `refit ls`");
     stage.refuses(&["ls", "nothing:*"], "no such object");
     stage.refuses(&["swap", "fcm:/nothing", "shared"], "no such object");
+    fs::write(stage.path("mnt").join("a"), "text").expect("written");
+    stage.refuses(&["swap", "fcm:/a", "paged"], "no implementation is called paged; there are: ");
+    stage.refuses(&["swap", "pm:*", "shared"], "no implementation is called shared");
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), 0);
+}
+
+#[test]
+fn swaps_a_cache_and_keeps_what_is_in_it() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let file = stage.path("mnt").join("some file");
+    let text = "dirty ".repeat(10_000);
+    fs::write(&file, &text).expect("written");
+    let name = "fcm:/some file";
+    for (from, to) in [("shared", "partitioned"), ("partitioned", "shared"), ("shared", "shared")] {
+        let (code, stdout, stderr) = stage.run(&["swap", name, to, "--json"]);
+        assert_eq!((code, &*stderr), (0, ""));
+        let report: serde_json::Value = serde_json::from_str(&stdout).expect("one JSON object");
+        assert_eq!(report["end"], "committed");
+        assert_eq!(
+            (&report["change"]["from"], &report["change"]["to"]),
+            (&from.into(), &to.into())
+        );
+        let (_, stdout, _) = stage.run(&["show", name]);
+        assert!(stdout.contains(&format!("implementation  {to}")), "{stdout}");
+        assert_eq!(fs::read_to_string(&file).expect("read"), text);
+    }
+    let (code, stdout, _) = stage.run(&["swap", "fcm:*", "partitioned"]);
+    assert_eq!(code, 0);
+    for word in ["committed", "prepare", "forward", "block", "transfer", "commit"] {
+        assert!(stdout.contains(word), "{word}: {stdout}");
+    }
+    let (_, journal, _) = stage.run(&["changes", "--json"]);
+    assert_eq!(journal.lines().count(), 4, "{journal}");
+    let (_, journal, _) = stage.run(&["changes", "-n", "1"]);
+    assert!(journal.ends_with("shared → partitioned  fcm:/some file\n"), "{journal}");
+    let (code, stdout, _) = stage.run(&["cache", "fcm:/some*", "direct"]);
+    assert_eq!((code, stdout.starts_with("1 file ")), (0, true), "{stdout}");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    let source = stage.path("source").join("some file");
+    assert_eq!(fs::read_to_string(source).expect("it is there"), text);
+}
+
+#[test]
+fn many_objects_are_summed_up() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    for i in 0..50 {
+        fs::write(stage.path("mnt").join(format!("{i}")), "text").expect("written");
+    }
+    let (code, stdout, stderr) = stage.run(&["swap", "fcm:*", "partitioned"]);
+    assert_eq!((code, &*stderr), (0, ""), "no progress bar where nobody watches");
+    assert!(stdout.starts_with("50 objects swapped, 0 not; median "), "{stdout}");
+    assert!(stdout.contains('█'), "{stdout}");
+    let (_, stdout, _) = stage.run(&["ls", "fcm:*", "--json"]);
+    assert_eq!(stdout.lines().count(), 50);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_told_in_one_line_and_leaves_nothing() {
+    let stage = Stage::new();
+    let (source, mnt) = (stage.path("source"), stage.path("mnt"));
+    let (source, mnt) = (source.to_str().expect("UTF-8"), mnt.to_str().expect("UTF-8"));
+    let missing = stage.path("missing");
+    let missing = missing.to_str().expect("UTF-8");
+    stage.refuses(&["mount", missing, mnt], "there is no such directory");
+    stage.refuses(&["mount", source, missing], "there is no such directory");
+    if can_mount() {
+        stage.refuses(&["mount", source, mnt, "--implementation", "paged"], "paged");
+        stage.refuses(&["mount", source, mnt, "--frames", "4K"], "page frames");
+        // The first of two is taken back when the second cannot be mounted.
+        stage.refuses(&["mount", source, mnt, missing, mnt], "there is no such directory");
+    } else {
+        println!("skipped: no /dev/fuse, or no permission to mount");
+    }
+    assert!(!mounted(&stage.path("mnt")));
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn a_mount_over_a_mount_is_refused() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let (source, mnt) = (stage.path("source"), stage.path("mnt"));
+    let args = ["mount", source.to_str().expect("UTF-8"), mnt.to_str().expect("UTF-8")];
+    stage.refuses(&args, "unmount it first");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
+fn a_mount_in_use_is_kept_until_somebody_insists() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let path = stage.path("mnt").join("open");
+    fs::write(&path, "text").expect("written");
+    let open = fs::File::open(&path).expect("opened");
+    stage.refuses(&["umount", stage.path("mnt").to_str().expect("UTF-8")], "it is in use");
+    assert!(mounted(&stage.path("mnt")), "it goes on");
+    serving.signal(Signal::TERM);
+    let stderr = BufReader::new(serving.child.stderr.take().expect("it is piped"));
+    let said: Vec<String> = stderr.lines().map_while(Result::ok).take(2).collect();
+    assert!(said[0].contains("it is in use") && said[1].contains("still serving"), "{said:?}");
+    assert!(mounted(&stage.path("mnt")), "it goes on");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    drop(open);
+    assert!(!mounted(&stage.path("mnt")));
+    assert_eq!(fs::read_to_string(stage.path("source").join("open")).expect("there"), "text");
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn ends_with_the_program_that_started_it() {
+    let stage = Stage::new();
+    if !can_mount() {
+        println!("skipped: no /dev/fuse, or no permission to mount");
+        return;
+    }
+    let mut child = stage
+        .refit(&["mount", "--until-eof"])
+        .args([stage.path("source"), stage.path("mnt")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("it is piped");
+    BufReader::new(stdout).read_line(&mut line).expect("it can be read");
+    assert!(line.contains("Ctrl-C unmounts"), "{line}");
+    drop(child.stdin.take());
+    let mut serving = Serving { child, mountpoint: stage.path("mnt") };
+    assert_eq!(serving.wait(), 0);
+    assert!(!mounted(&stage.path("mnt")));
+    assert_eq!(stage.sockets(), [""; 0]);
 }
 
 #[test]

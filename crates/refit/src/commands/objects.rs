@@ -12,6 +12,9 @@ use crate::table::{Align, Table};
 /// Statistics that are counted in bytes rather than in things.
 const BYTES: [&str; 1] = ["size"];
 
+/// What `refit ls` shows of what implementations count; the rest comes after it in `refit show`.
+const COLUMNS: [&str; 5] = ["size", "resident", "dirty", "calls", "faults"];
+
 #[derive(Serialize)]
 struct Line<'a> {
     instance: u32,
@@ -30,14 +33,12 @@ pub(crate) fn list(glob: &str, only: Option<u32>, out: &mut Output) -> Result<()
     if out.json() {
         return print_json(&found, out);
     }
-    // What the implementations count differs; columns are those that any of them has.
-    let mut counted: Vec<&str> = Vec::new();
-    for key in found.iter().flat_map(|(_, o)| o.stats.keys()) {
-        if !counted.contains(&key.as_str()) {
-            counted.push(key);
-        }
-    }
-    counted.sort_by_key(|key| rank(key));
+    // What implementations count differs: a column for what is asked for most and any of them has; the rest is
+    // for `refit show`.
+    let counted: Vec<&str> = COLUMNS
+        .into_iter()
+        .filter(|key| found.iter().any(|(_, o)| o.stats.contains_key(*key)))
+        .collect();
     let titles: Vec<String> = counted.iter().map(|key| key.to_uppercase()).collect();
     let mut columns = vec![("IMPLEMENTATION", Align::Left), ("REPS", Align::Right)];
     columns.extend(titles.iter().map(|title| (title.as_str(), Align::Right)));
@@ -102,8 +103,7 @@ fn print_json(found: &[(u32, ObjectInfo)], out: &mut Output) -> Result<(), Failu
 
 /// What people look for first comes first.
 fn rank(key: &str) -> (usize, String) {
-    const FIRST: [&str; 5] = ["size", "resident", "dirty", "calls", "faults"];
-    (FIRST.iter().position(|k| *k == key).unwrap_or(FIRST.len()), key.to_owned())
+    (COLUMNS.iter().position(|k| *k == key).unwrap_or(COLUMNS.len()), key.to_owned())
 }
 
 fn stat(key: &str, n: u64) -> String {
