@@ -95,3 +95,86 @@ impl Journal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+    use crate::report::{Change, End};
+
+    const AT_ONCE: Duration = Duration::ZERO;
+    /// Never reached: the entry waited for comes, or the test is wrong.
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn report(id: ChangeId) -> Report {
+        Report {
+            change: Change::new(id, "swap", "fcm:/a", "shared", "shared", "test"),
+            phases: vec![],
+            end: End::Committed,
+            forwarded: 0,
+            blocked: 0,
+            longest_block_ns: 0,
+            blockers: vec![],
+        }
+    }
+
+    fn written(journal: &Journal, n: u64) {
+        for _ in 0..n {
+            let id = journal.next_id();
+            journal.write(report(id));
+        }
+    }
+
+    #[test]
+    fn numbers_start_at_one_and_are_never_used_twice() {
+        let journal = Journal::new(4);
+        assert_eq!([journal.next_id(), journal.next_id(), journal.next_id()], [1, 2, 3]);
+    }
+
+    #[test]
+    fn keeps_the_last_ones_in_order() {
+        let journal = Journal::new(3);
+        written(&journal, 5);
+        let kept: Vec<_> = journal.entries().iter().map(|e| (e.seq, e.report.change.id)).collect();
+        assert_eq!(kept, [(2, 3), (3, 4), (4, 5)]);
+    }
+
+    #[test]
+    fn a_reader_that_is_too_late_learns_how_much_it_lost() {
+        let journal = Journal::new(3);
+        written(&journal, 5);
+        assert!(matches!(journal.follow(0, AT_ONCE), Follow::Lost(2)));
+        assert!(matches!(journal.follow(2, AT_ONCE), Follow::Next(e) if e.seq == 2));
+        assert!(matches!(journal.follow(4, AT_ONCE), Follow::Next(e) if e.seq == 4));
+        assert!(matches!(journal.follow(5, AT_ONCE), Follow::Quiet));
+    }
+
+    #[test]
+    fn a_waiting_reader_is_woken_by_the_entry_it_waits_for() {
+        let journal = Arc::new(Journal::new(3));
+        let reader = thread::spawn({
+            let journal = Arc::clone(&journal);
+            move || journal.follow(1, LONG)
+        });
+        written(&journal, 2);
+        assert!(matches!(reader.join(), Ok(Follow::Next(e)) if e.seq == 1));
+    }
+
+    #[test]
+    fn a_follower_sees_every_entry_once_and_in_order() {
+        let journal = Arc::new(Journal::new(10_000));
+        let writer = thread::spawn({
+            let journal = Arc::clone(&journal);
+            move || written(&journal, 5_000)
+        });
+        for seq in 0..5_000 {
+            match journal.follow(seq, LONG) {
+                Follow::Next(entry) => assert_eq!(entry.seq, seq),
+                other => panic!("entry {seq}: {other:?}"),
+            }
+        }
+        assert!(writer.join().is_ok());
+    }
+}

@@ -3,6 +3,34 @@
 //!
 //! Does: name the phases, time them, keep the journal. Does not: any I/O, any thread, any clock of its own
 //! beyond `Instant` and `SystemTime`.
+//!
+//! ```
+//! use refit_change::{Change, End, Follow, Journal, Phase, Report, Timeline};
+//! use std::time::Duration;
+//!
+//! let journal = Journal::new(100);
+//! let change = Change::new(journal.next_id(), "swap", "fcm:/a", "shared", "partitioned", "me");
+//!
+//! let mut timeline = Timeline::begin(); // the new part is being built
+//! timeline.enter(Phase::Install);
+//! timeline.enter(Phase::Quiesce);
+//! timeline.enter(Phase::Transfer);
+//! timeline.enter(Phase::Commit);
+//!
+//! journal.write(Report {
+//!     change,
+//!     phases: timeline.end(),
+//!     end: End::Committed,
+//!     forwarded: 12,
+//!     blocked: 3,
+//!     longest_block_ns: 8_000,
+//!     blockers: vec![],
+//! });
+//!
+//! let Follow::Next(entry) = journal.follow(0, Duration::ZERO) else { panic!("it was written") };
+//! assert!(entry.report.committed());
+//! assert_eq!(entry.report.phases.len(), 5);
+//! ```
 
 #![forbid(unsafe_code)]
 

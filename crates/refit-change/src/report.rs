@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "openapi")]
+use utoipa::ToSchema;
 
 /// Number of a change within its instance, in the order of their beginning; starts at 1.
 pub type ChangeId = u64;
@@ -10,6 +12,7 @@ pub type ChangeId = u64;
 /// Where in its life a change is. The words are those of the design; a swap forwards calls while it is in
 /// `Install` and blocks them while it is in `Quiesce` (Soules 2003, §4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// The new part is built; nothing has been touched.
@@ -28,6 +31,7 @@ pub enum Phase {
 
 /// How a change ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", tag = "end", content = "why")]
 pub enum End {
     /// The new part serves.
@@ -40,6 +44,7 @@ pub enum End {
 
 /// Who stood in the way of a change at its deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Blocker {
     /// Linux thread id.
     pub tid: u32,
@@ -55,6 +60,7 @@ pub struct Blocker {
 
 /// A change as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Change {
     /// Its number.
     pub id: ChangeId,
@@ -74,6 +80,7 @@ pub struct Change {
 
 /// One phase and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct PhaseTime {
     /// Which.
     pub phase: Phase,
@@ -83,6 +90,7 @@ pub struct PhaseTime {
 
 /// What a change says about itself when it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Report {
     /// What was asked for.
     pub change: Change,
@@ -102,6 +110,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether the change was begun and taken back.
+    pub fn rolled_back(&self) -> bool {
+        matches!(self.end, End::RolledBack(_))
+    }
+
     /// Time from the beginning of the first phase to the end of the last, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.phases.iter().map(|p| p.ns).sum()
@@ -181,4 +194,75 @@ impl Timeline {
 
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(end: End) -> Report {
+        Report {
+            change: Change::new(7, "swap", "fcm:/a", "shared", "partitioned", "uid 0, pid 1"),
+            phases: vec![
+                PhaseTime { phase: Phase::Prepare, ns: 100 },
+                PhaseTime { phase: Phase::Commit, ns: 23 },
+            ],
+            end,
+            forwarded: 2,
+            blocked: 1,
+            longest_block_ns: 50,
+            blockers: vec![],
+        }
+    }
+
+    #[test]
+    fn timeline_gives_the_phases_in_the_order_they_were_entered() {
+        let mut timeline = Timeline::begin();
+        assert_eq!(timeline.phase(), Phase::Prepare);
+        timeline.enter(Phase::Install);
+        timeline.enter(Phase::Quiesce);
+        timeline.enter(Phase::RollBack);
+        let phases: Vec<Phase> = timeline.end().into_iter().map(|p| p.phase).collect();
+        assert_eq!(phases, [Phase::Prepare, Phase::Install, Phase::Quiesce, Phase::RollBack]);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "Install does not follow Transfer")]
+    fn timeline_does_not_go_back() {
+        let mut timeline = Timeline::begin();
+        timeline.enter(Phase::Transfer);
+        timeline.enter(Phase::Install);
+    }
+
+    #[test]
+    fn total_is_the_sum_of_the_phases() {
+        assert_eq!(report(End::Committed).total_ns(), 123);
+    }
+
+    #[test]
+    fn ends_tell_each_other_apart() {
+        assert!(report(End::Committed).committed());
+        assert!(!report(End::Committed).rolled_back());
+        assert!(report(End::RolledBack("why".into())).rolled_back());
+        assert!(!report(End::Refused("why".into())).rolled_back());
+    }
+
+    #[test]
+    fn reports_survive_json_with_the_names_that_readers_rely_on() {
+        for end in [
+            End::Committed,
+            End::RolledBack("deadline of 10 ms".into()),
+            End::Refused("no such implementation".into()),
+        ] {
+            let before = report(end);
+            let text = serde_json::to_string(&before).expect("plain data serialises");
+            let after: Report = serde_json::from_str(&text).expect("and comes back");
+            assert_eq!(before, after, "{text}");
+        }
+        let text = serde_json::to_value(report(End::RolledBack("why".into()))).expect("serialises");
+        assert_eq!(text["end"], "rolled-back");
+        assert_eq!(text["why"], "why");
+        assert_eq!(text["phases"][0]["phase"], "prepare");
+    }
 }

@@ -1,1 +1,34 @@
-//! To be written.
+//! A kernel instance: what is served, what is changed, and the control API over both.
+//!
+//! ```text
+//!   refit ls, swap, … ── Client ──► Unix socket ──► control API ──► Instance ──► System
+//!                                   (PID.sock)      (HTTP + JSON)   mounts       objects, swaps,
+//!                                                                   journal      file servers
+//! ```
+//!
+//! Does: own mounts (several at once) and the journal; serve the control API on a socket that only its user
+//! and root may use; find the other instances of the user and clear away the sockets of dead ones.
+//! Does not: serve files or swap objects itself. That is done behind [`System`], of which there is one
+//! implementation for the world ([`host`]) and as many for tests as they like.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod client;
+mod directory;
+mod glob;
+mod host;
+mod instance;
+mod refusal;
+mod server;
+mod streams;
+mod system;
+pub mod wire;
+
+pub use client::{Client, Lines};
+pub use directory::{Found, SocketDirectory, find};
+pub use glob::Glob;
+pub use host::host;
+pub use instance::{Instance, InstanceOptions};
+pub use refusal::{Kind, Refusal};
+pub use system::{Served, SwapRequest, System};

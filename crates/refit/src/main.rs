@@ -1,2 +1,51 @@
-//! The refit command.
-fn main() {}
+//! The refit command: a thin layer over the control API of the instances of this user.
+//!
+//! `refit mount` *is* an instance and runs until it is told to stop; every other command finds the live
+//! instances, asks each of them, and prints what they say. Exit codes: 0 done, 1 refused or failed, 2 usage.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod failure;
+mod format;
+mod histogram;
+mod instances;
+mod output;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Failure;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = Output::new(cli.json);
+    let result = run(&cli, &mut out).and_then(|()| out.flush());
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.exit(),
+    }
+}
+
+fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
+    let only = cli.instance;
+    match &cli.command {
+        Command::Mount(args) => commands::mount::run(args, out),
+        Command::Ls { glob } => commands::objects::list(glob, only, out),
+        Command::Show { object } => commands::objects::show(object, only, out),
+        Command::Swap(args) => commands::swap::run(args, only, out),
+        Command::Changes(args) => commands::changes::run(args, only, out),
+        Command::Cache { glob, mode } => commands::mounts::cache(glob, *mode, only, out),
+        Command::Mounts => commands::mounts::list(only, out),
+        Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
+        Command::Doctor => commands::doctor::run(out),
+        Command::Tour(args) => commands::tour::run(args, out),
+        Command::Completions { shell } => commands::documents::completions(*shell, out),
+        Command::Man { directory } => commands::documents::man(directory, out),
+    }
+}

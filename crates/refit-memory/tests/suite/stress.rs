@@ -74,7 +74,7 @@ fn grow(file: &Subject, done: &AtomicBool, size: &AtomicU64) {
         size.store(next, Relaxed);
         let got = file.read(END, (next - END).min(20_000) as usize).unwrap();
         assert!(got.iter().all(|&byte| byte == 0), "bytes appeared where nobody writes");
-        assert_eq!(file.read(next, 1).unwrap(), []);
+        assert_eq!(file.read(next, 1).unwrap(), [0u8; 0]);
         if next > END + 40 * PAGE {
             // A cut and growth anew, where nobody else works.
             next = END;

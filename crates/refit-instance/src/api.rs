@@ -1,0 +1,349 @@
+//! The control API: routes, what they check, and the document that describes them.
+//!
+//! Every refusal is a [`Refusal`] as JSON with the status of its kind. Bodies are small; anything longer than
+//! [`BODY_BYTES`] is refused unread.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use refit_change::{End, Follow, Report};
+use tokio::sync::mpsc::Sender;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::glob::Glob;
+use crate::instance::{Core, no_such_mount};
+use crate::refusal::{Kind, Refusal};
+use crate::server::{Peer, Shared};
+use crate::streams;
+use crate::system::SwapRequest;
+use crate::wire::{
+    CacheAnswer, CacheRequest, ChangesQuery, Health, JournalLine, Mount, MountRequest,
+    OBJECTS_HEADER, ObjectInfo, ObjectQuery, Swap,
+};
+
+/// The longest body that is read.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// How often a follower of the journal looks whether anybody still reads.
+const FOLLOW_PATIENCE: Duration = Duration::from_millis(200);
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "refit control API",
+    description = "Objects, swaps, mounts and the journal of one refit instance. \
+                   HTTP over a Unix socket; streams are NDJSON, one JSON object per line."
+))]
+struct Document;
+
+type Asked<T> = Result<Json<T>, JsonRejection>;
+type Filter<T> = Result<Query<T>, QueryRejection>;
+
+/// All routes.
+pub(crate) fn router(shared: Shared) -> Router {
+    let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(health))
+        .routes(routes!(objects))
+        .routes(routes!(object))
+        .routes(routes!(swap))
+        .routes(routes!(changes))
+        .routes(routes!(mounts, mount))
+        .routes(routes!(unmount))
+        .routes(routes!(cache))
+        .split_for_parts();
+    router
+        .route("/openapi.json", axum::routing::get(move || async move { Json(document) }))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(unknown_route)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .with_state(shared)
+}
+
+/// That the instance lives.
+#[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
+async fn health(State(shared): State<Shared>) -> Json<Health> {
+    Json(shared.core.health())
+}
+
+/// Objects, by name.
+#[utoipa::path(get, path = "/objects", params(ObjectQuery), responses(
+    (status = 200, body = [ObjectInfo]),
+    (status = 400, body = Refusal),
+))]
+async fn objects(
+    State(shared): State<Shared>,
+    query: Filter<ObjectQuery>,
+) -> Result<Json<Vec<ObjectInfo>>, Refusal> {
+    let Query(query) = query.map_err(|e| malformed("list objects", &e.body_text()))?;
+    let glob = Glob::new(query.glob.as_deref().unwrap_or("*"));
+    blocking("list objects", move || Ok(Json(shared.core.objects(&glob)))).await
+}
+
+/// One object.
+#[utoipa::path(get, path = "/objects/{id}", params(("id" = u64, Path,)), responses(
+    (status = 200, body = ObjectInfo),
+    (status = 404, body = Refusal),
+))]
+async fn object(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<ObjectInfo>, Refusal> {
+    let found = id.parse().ok().and_then(|id| shared.core.system.object(id));
+    found.map(Json).ok_or_else(|| {
+        Refusal::new(
+            Kind::Unknown,
+            format!("show object {id}"),
+            "no such object",
+            "see `refit ls` for what there is",
+        )
+    })
+}
+
+/// Swaps objects, one after the other; sends the report of each as it ends. If the requester goes away, the
+/// change in progress is rolled back and the rest is left alone. Objects that end before their turn comes are left
+/// out.
+#[utoipa::path(post, path = "/swap", request_body = Swap, responses(
+    (status = 200, description = "NDJSON: a report per object", body = Report,
+     content_type = "application/x-ndjson",
+     headers(("refit-objects" = u64, description = "how many reports may come"))),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+))]
+async fn swap(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    asked: Asked<Swap>,
+) -> Result<Response, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("swap", &e.body_text()))?;
+    let core = Arc::clone(&shared.core);
+    let (asked, targets) = blocking("swap", move || {
+        let targets = swap_targets(&core, &asked)?;
+        Ok((asked, targets))
+    })
+    .await?;
+    let count = targets.len();
+    let (sender, gone, mut response) = streams::lines::<Report>();
+    response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(count));
+    let work = SwapRequest {
+        object: 0,
+        implementation: asked.implementation,
+        change: 0,
+        deadline: asked.deadline_ms.map(Duration::from_millis),
+        cancel: gone,
+        owner: peer.owner(),
+    };
+    tokio::task::spawn_blocking(move || swap_each(&shared.core, &targets, work, &sender));
+    Ok(response)
+}
+
+fn swap_targets(core: &Core, asked: &Swap) -> Result<Vec<u64>, Refusal> {
+    let what = || format!("swap {} to {}", asked.glob, asked.implementation);
+    let objects = core.objects(&Glob::new(&asked.glob));
+    if objects.is_empty() {
+        return Err(Refusal::new(
+            Kind::Unknown,
+            what(),
+            "no such object",
+            "see `refit ls` for what there is",
+        ));
+    }
+    if !objects.iter().any(|o| o.implementations.contains(&asked.implementation)) {
+        let mut known: Vec<&str> =
+            objects.iter().flat_map(|o| &o.implementations).map(String::as_str).collect();
+        known.sort_unstable();
+        known.dedup();
+        return Err(Refusal::new(
+            Kind::Unknown,
+            what(),
+            format!("no implementation is called {}", asked.implementation),
+            match known[..] {
+                [] => "what was named cannot be swapped".to_owned(),
+                _ => format!("there are: {}", known.join(", ")),
+            },
+        ));
+    }
+    // A pattern may well take in objects of other interfaces; a name is meant as it stands.
+    Ok(objects
+        .iter()
+        .filter(|o| o.implementations.contains(&asked.implementation))
+        .map(|o| o.id)
+        .collect())
+}
+
+fn swap_each(core: &Core, targets: &[u64], mut work: SwapRequest, sender: &Sender<Report>) {
+    for id in targets {
+        if work.cancel.load(Ordering::Relaxed) {
+            return;
+        }
+        work.object = *id;
+        work.change = core.journal.next_id();
+        let report = core.system.swap(&work);
+        // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
+        let gone = matches!(report.end, End::Refused(_)) && core.system.object(*id).is_none();
+        if gone {
+            continue;
+        }
+        core.journal.write(report.clone());
+        if sender.blocking_send(report).is_err() {
+            return;
+        }
+    }
+}
+
+/// The journal: changes that have ended, oldest first.
+#[utoipa::path(get, path = "/changes", params(ChangesQuery), responses(
+    (status = 200, description = "NDJSON: a line per change", body = JournalLine,
+     content_type = "application/x-ndjson"),
+    (status = 400, body = Refusal),
+))]
+async fn changes(
+    State(shared): State<Shared>,
+    query: Filter<ChangesQuery>,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|e| malformed("read the journal", &e.body_text()))?;
+    let (sender, _gone, response) = streams::lines::<JournalLine>();
+    tokio::task::spawn_blocking(move || send_changes(&shared, &query, &sender));
+    Ok(response)
+}
+
+fn send_changes(shared: &Shared, query: &ChangesQuery, sender: &Sender<JournalLine>) {
+    let from = query.from.unwrap_or(0);
+    let mut entries = shared.core.journal.entries();
+    let mut next = entries.last().map_or(0, |e| e.seq + 1).max(from);
+    entries.retain(|e| e.seq >= from);
+    let skip = query.last.map_or(0, |last| entries.len().saturating_sub(last));
+    for entry in entries.drain(skip..) {
+        let line = JournalLine::Entry { seq: entry.seq, report: Box::new((*entry.report).clone()) };
+        if sender.blocking_send(line).is_err() {
+            return;
+        }
+    }
+    while query.follow && !sender.is_closed() && !*shared.ending.borrow() {
+        let line = match shared.core.journal.follow(next, FOLLOW_PATIENCE) {
+            Follow::Quiet => continue,
+            Follow::Lost(lost) => {
+                next += lost;
+                JournalLine::Lost { lost }
+            }
+            Follow::Next(entry) => {
+                next = entry.seq + 1;
+                JournalLine::Entry { seq: entry.seq, report: Box::new((*entry.report).clone()) }
+            }
+        };
+        if sender.blocking_send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// What is mounted.
+#[utoipa::path(get, path = "/mounts", responses((status = 200, body = [Mount])))]
+async fn mounts(State(shared): State<Shared>) -> Result<Json<Vec<Mount>>, Refusal> {
+    blocking("list mounts", move || Ok(Json(shared.core.mounts()))).await
+}
+
+/// Mounts; the answer comes when the mount serves.
+#[utoipa::path(post, path = "/mounts", request_body = MountRequest, responses(
+    (status = 201, body = Mount),
+    (status = 400, body = Refusal),
+    (status = 409, body = Refusal),
+    (status = 500, body = Refusal),
+))]
+async fn mount(
+    State(shared): State<Shared>,
+    asked: Asked<MountRequest>,
+) -> Result<(StatusCode, Json<Mount>), Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("mount", &e.body_text()))?;
+    blocking("mount", move || {
+        let id = shared.core.mount(&asked)?;
+        let mount = shared.core.mounted(id).ok_or_else(|| no_such_mount(id))?;
+        Ok((StatusCode::CREATED, Json(mount)))
+    })
+    .await
+}
+
+/// Writes everything back and unmounts.
+#[utoipa::path(delete, path = "/mounts/{id}", params(("id" = u32, Path,)), responses(
+    (status = 204),
+    (status = 404, body = Refusal),
+    (status = 409, body = Refusal),
+))]
+async fn unmount(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let id = id.parse().map_err(|_| malformed("unmount", &format!("{id} is not a number")))?;
+    blocking("unmount", move || shared.core.unmount(id).map(|()| StatusCode::NO_CONTENT)).await
+}
+
+/// Changes who caches files: the kernel too, refit alone, or whatever suits each file.
+#[utoipa::path(post, path = "/cache", request_body = CacheRequest, responses(
+    (status = 200, body = CacheAnswer),
+    (status = 400, body = Refusal),
+))]
+async fn cache(
+    State(shared): State<Shared>,
+    asked: Asked<CacheRequest>,
+) -> Result<Json<CacheAnswer>, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("change the cache mode", &e.body_text()))?;
+    blocking("change the cache mode", move || {
+        let path = asked.glob.strip_prefix("fcm:").unwrap_or(&asked.glob);
+        let files = shared.core.set_cache_mode(path, asked.mode);
+        Ok(Json(CacheAnswer { files: files as u64 }))
+    })
+    .await
+}
+
+async fn unknown_route(method: Method, uri: Uri) -> Refusal {
+    Refusal::new(
+        Kind::Unknown,
+        format!("{method} {}", uri.path()),
+        "there is no such thing here",
+        "see /openapi.json for what there is",
+    )
+}
+
+/// Runs what may take long or take locks away from the thread that serves everybody.
+async fn blocking<T: Send + 'static>(
+    asked: &str,
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        Err(Refusal::new(
+            Kind::Failed,
+            asked,
+            "refit made a mistake (a panic, see its standard error)",
+            "report it; the instance goes on",
+        ))
+    })
+}
+
+fn malformed(asked: &str, what: &str) -> Refusal {
+    Refusal::new(
+        Kind::Malformed,
+        asked,
+        what.to_owned(),
+        "see /openapi.json for what is understood",
+    )
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = match self.kind {
+            Kind::Malformed => StatusCode::BAD_REQUEST,
+            Kind::Forbidden => StatusCode::FORBIDDEN,
+            Kind::Unknown => StatusCode::NOT_FOUND,
+            Kind::Busy => StatusCode::CONFLICT,
+            Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Kind::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, Json(self)).into_response()
+    }
+}

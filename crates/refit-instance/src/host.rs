@@ -1,0 +1,179 @@
+//! The real [`System`]: the objects of this process and the file servers in it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use refit_change::Report;
+use refit_files::{MountError, MountOptions, MountStats, UnmountError};
+use refit_objects::{ObjectId, SwapOptions};
+
+use crate::refusal::{Kind, Refusal};
+use crate::system::{Served, SwapRequest, System};
+use crate::wire::{CacheMode, MountRequest, ObjectInfo};
+
+/// The objects and file servers of this process.
+pub fn host() -> Arc<dyn System> {
+    Arc::new(Host)
+}
+
+struct Host;
+
+impl System for Host {
+    fn objects(&self) -> Vec<ObjectInfo> {
+        refit_objects::objects().into_iter().map(ObjectInfo::from).collect()
+    }
+
+    fn object(&self, id: u64) -> Option<ObjectInfo> {
+        refit_objects::object(ObjectId::from_bits(id)).map(ObjectInfo::from)
+    }
+
+    fn swap(&self, request: &SwapRequest) -> Report {
+        let defaults = SwapOptions::default();
+        let options = SwapOptions {
+            deadline: request.deadline.unwrap_or(defaults.deadline),
+            cancel: Some(Arc::clone(&request.cancel)),
+            owner: request.owner.clone(),
+            ..defaults
+        };
+        let object = ObjectId::from_bits(request.object);
+        refit_objects::swap_named(object, &request.implementation, request.change, &options)
+    }
+
+    fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
+        let options = MountOptions {
+            source: request.source.clone(),
+            mountpoint: request.mountpoint.clone(),
+            frames_bytes: request.frames_bytes,
+            cache: request.cache.into(),
+            workers: request.workers,
+            implementation: request.implementation.clone(),
+            allow_other: request.allow_other,
+            read_only: request.read_only,
+        };
+        let mount = refit_files::mount(options).map_err(|e| not_mounted(&e))?;
+        Ok(Box::new(FileServer {
+            source: mount.source().to_owned(),
+            mountpoint: mount.mountpoint().to_owned(),
+            mount: RwLock::new(Some(mount)),
+        }))
+    }
+}
+
+/// A mount of the file server. Unmounting takes the mount by value and gives it back if it is in use, so it
+/// stands in an option that is empty only when the mount is over.
+struct FileServer {
+    source: PathBuf,
+    mountpoint: PathBuf,
+    mount: RwLock<Option<refit_files::Mount>>,
+}
+
+impl FileServer {
+    fn ask<T>(&self, otherwise: T, question: impl FnOnce(&refit_files::Mount) -> T) -> T {
+        let mount = self.mount.read().unwrap_or_else(PoisonError::into_inner);
+        mount.as_ref().map_or(otherwise, question)
+    }
+}
+
+impl Served for FileServer {
+    fn source(&self) -> &Path {
+        &self.source
+    }
+
+    fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    fn ended(&self) -> bool {
+        self.ask(true, refit_files::Mount::ended)
+    }
+
+    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
+        self.ask(0, |mount| mount.set_cache_mode(path_glob, mode.into()))
+    }
+
+    fn stats(&self) -> BTreeMap<String, u64> {
+        let stats = self.ask(MountStats::default(), refit_files::Mount::stats);
+        [
+            ("requests", stats.requests),
+            ("replies", stats.replies),
+            ("errors", stats.errors),
+            ("panics", stats.panics),
+            ("reads", stats.reads),
+            ("writes", stats.writes),
+            ("read_bytes", stats.bytes_read),
+            ("written_bytes", stats.bytes_written),
+            ("inodes", stats.inodes),
+            ("waiting_for_write_back", stats.waiting_for_write_back),
+            ("write_back_errors", stats.write_back_errors),
+        ]
+        .into_iter()
+        .map(|(key, n)| (key.to_owned(), n))
+        .collect()
+    }
+
+    fn unmount(&self) -> Result<(), Refusal> {
+        let mut slot = self.mount.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(mount) = slot.take() else { return Ok(()) };
+        let error = match mount.unmount() {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let kind =
+            if matches!(error, UnmountError::Busy { .. }) { Kind::Busy } else { Kind::Failed };
+        let refusal = refusal(kind, &error.to_string());
+        if let UnmountError::Busy { mount } | UnmountError::System { mount, .. } = error {
+            *slot = Some(*mount);
+        }
+        Err(refusal)
+    }
+
+    fn detach(&self) -> Result<(), Refusal> {
+        let mut slot = self.mount.write().unwrap_or_else(PoisonError::into_inner);
+        // Writes everything back first, then takes the mount out of sight if it is in use.
+        drop(slot.take());
+        Ok(())
+    }
+}
+
+fn not_mounted(error: &MountError) -> Refusal {
+    let kind = match error {
+        MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
+        MountError::UnknownImplementation(_) => Kind::Unknown,
+        MountError::AlreadyMounted(_) | MountError::DeadMount(_) => Kind::Busy,
+        _ => Kind::Failed,
+    };
+    refusal(kind, &error.to_string())
+}
+
+/// The file server's errors are sentences: `what was asked: what stood in the way; what to do`.
+fn refusal(kind: Kind, text: &str) -> Refusal {
+    let (asked, rest) = text.split_once(": ").unwrap_or(("serve a directory", text));
+    let (obstacle, remedy) = rest.split_once("; ").unwrap_or((rest, ""));
+    Refusal::new(kind, asked, obstacle, remedy)
+}
+
+impl From<CacheMode> for refit_files::CacheMode {
+    fn from(mode: CacheMode) -> Self {
+        match mode {
+            CacheMode::Kernel => Self::Kernel,
+            CacheMode::Direct => Self::Direct,
+            CacheMode::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<refit_objects::ObjectInfo> for ObjectInfo {
+    fn from(object: refit_objects::ObjectInfo) -> Self {
+        ObjectInfo {
+            id: object.id.to_bits(),
+            name: object.name,
+            interface: object.interface.to_owned(),
+            implementation: object.implementation,
+            implementations: object.implementations.into_iter().map(str::to_owned).collect(),
+            reps: object.reps as u64,
+            misses: object.misses,
+            stats: object.stats.into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The control API's own thread: a socket, a current-thread runtime, and who may speak.
+//!
+//! The socket's mode and directory keep others out; the credentials of the peer are checked as well, since a
+//! descriptor can be handed on and a mode can be changed. Whoever is refused is told so.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::serve::IncomingStream;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+
+use crate::api;
+use crate::instance::Core;
+use crate::refusal::{Kind, Refusal};
+
+/// Threads for swaps, mounts and followers of the journal; more of them at once have to wait.
+const BLOCKING_THREADS: usize = 96;
+
+/// How long answers may take to be written after the instance has been told to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a handler works with.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) core: Arc<Core>,
+    /// Becomes true when the instance ends; streams that would never end watch it.
+    pub(crate) ending: watch::Receiver<bool>,
+}
+
+/// The thread that serves the control API.
+pub(crate) struct Server {
+    socket: PathBuf,
+    end: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    uid: Option<u32>,
+    pid: Option<i32>,
+}
+
+impl Peer {
+    /// For reports: who asked.
+    pub(crate) fn owner(self) -> String {
+        let uid = self.uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
+        match self.pid {
+            Some(pid) => format!("uid {uid}, pid {pid}"),
+            None => format!("uid {uid}"),
+        }
+    }
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        let credentials = stream.io().peer_cred().ok();
+        Peer { uid: credentials.map(|c| c.uid()), pid: credentials.and_then(|c| c.pid()) }
+    }
+}
+
+impl Server {
+    pub(crate) fn start(
+        core: Arc<Core>,
+        listener: StdListener,
+        socket: PathBuf,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("refit-change")
+            .build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::from_std(listener)?
+        };
+        let (end, ending) = watch::channel(false);
+        let thread = thread::Builder::new().name("refit-control".into()).spawn(move || {
+            runtime.block_on(serve(Shared { core, ending }, listener));
+            // Changes in flight have been cancelled; each ends by itself within its deadline.
+            runtime.shutdown_background();
+        })?;
+        Ok(Server { socket, end, thread: Some(thread) })
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // First the name, so that nobody new comes.
+        let _ = fs::remove_file(&self.socket);
+        let _ = self.end.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(shared: Shared, listener: UnixListener) {
+    let mut ending = shared.ending.clone();
+    let mut last_call = shared.ending.clone();
+    let app: Router = api::router(shared.clone())
+        .layer(middleware::from_fn_with_state(shared, only_owner_and_root));
+    let service = app.into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(listener, service).with_graceful_shutdown(async move {
+        let _ = ending.wait_for(|end| *end).await;
+    });
+    let too_long = async move {
+        let _ = last_call.wait_for(|end| *end).await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        _ = async { served.await } => {}
+        () = too_long => {}
+    }
+}
+
+async fn only_owner_and_root(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if peer.uid == Some(0) || peer.uid == Some(shared.core.uid) {
+        return next.run(request).await;
+    }
+    Refusal::new(
+        Kind::Forbidden,
+        format!("{} {}", request.method(), request.uri().path()),
+        format!("this instance belongs to uid {}; you are {}", shared.core.uid, peer.owner()),
+        "ask as that user or as root",
+    )
+    .into_response()
+}

@@ -1,0 +1,85 @@
+//! Answers that grow while they are read: reports as changes end, the journal as it is written.
+//!
+//! The work is done on a blocking thread that hands lines to the connection through a channel. When the
+//! requester goes away the connection drops its end of the channel, and with it the guard that cancels the
+//! change in progress. Lines that are ready together leave together: a swap of ten thousand objects is some
+//! hundred writes, not ten thousand.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio_stream::Stream;
+
+/// Lines that may be ready before the one who makes them has to wait for the one who reads them.
+const READY: usize = 1024;
+
+/// Tells the one who makes lines that nobody wants them any more.
+#[derive(Debug)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        // Pairs with the load in whoever does the work; nothing else is published with it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The two ends of an answer of lines of type `T`; the flag becomes true when the requester has gone.
+pub(crate) fn lines<T: Serialize + Send + 'static>() -> (Sender<T>, Arc<AtomicBool>, Response) {
+    let (sender, receiver) = mpsc::channel(READY);
+    let gone = Arc::new(AtomicBool::new(false));
+    let body = Body::from_stream(chunks(receiver, Cancel(Arc::clone(&gone))));
+    let mut response = body.into_response();
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    (sender, gone, response)
+}
+
+fn chunks<T: Serialize + Send + 'static>(
+    receiver: Receiver<T>,
+    cancel: Cancel,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    Chunks { receiver, waiting: Vec::new(), _cancel: cancel }
+}
+
+struct Chunks<T> {
+    receiver: Receiver<T>,
+    waiting: Vec<T>,
+    _cancel: Cancel,
+}
+
+// Nothing in it is pinned: the items are moved in and out as plain values.
+impl<T> Unpin for Chunks<T> {}
+
+impl<T: Serialize> Stream for Chunks<T> {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        let Chunks { receiver, waiting, .. } = self.get_mut();
+        receiver.poll_recv_many(cx, waiting, READY).map(|n| {
+            if n == 0 {
+                return None;
+            }
+            let mut text = Vec::with_capacity(n * 512);
+            for item in waiting.drain(..) {
+                // Plain data always serialises; a line that did not would be left out whole.
+                let start = text.len();
+                match serde_json::to_writer(&mut text, &item) {
+                    Ok(()) => text.push(b'\n'),
+                    Err(_) => text.truncate(start),
+                }
+            }
+            Some(Ok(Bytes::from(text)))
+        })
+    }
+}

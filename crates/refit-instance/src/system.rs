@@ -1,0 +1,82 @@
+//! What an instance stands on: objects that can be swapped and file servers that can be mounted.
+//!
+//! The instance knows the object system and the file server only through these two traits, so that the API
+//! can be tested over a real socket with changes that take exactly as long as a test wants.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use refit_change::{ChangeId, Report};
+
+use crate::refusal::Refusal;
+use crate::wire::{CacheMode, MountRequest, ObjectInfo};
+
+/// One object is to be swapped.
+#[derive(Clone, Debug)]
+pub struct SwapRequest {
+    /// Which.
+    pub object: u64,
+    /// To what.
+    pub implementation: String,
+    /// Number of the change.
+    pub change: ChangeId,
+    /// Time it may take; `None`: the default of the object system.
+    pub deadline: Option<Duration>,
+    /// Becomes true when the requester has gone: roll back.
+    pub cancel: Arc<AtomicBool>,
+    /// Who asks.
+    pub owner: String,
+}
+
+/// Objects, swaps and file servers of this process.
+pub trait System: Send + Sync + 'static {
+    /// All objects.
+    fn objects(&self) -> Vec<ObjectInfo>;
+
+    /// One object.
+    fn object(&self, id: u64) -> Option<ObjectInfo> {
+        self.objects().into_iter().find(|o| o.id == id)
+    }
+
+    /// Swaps one object and reports; takes as long as it takes.
+    fn swap(&self, request: &SwapRequest) -> Report;
+
+    /// Mounts; returns when the mount answers.
+    ///
+    /// # Errors
+    /// What stood in the way; nothing is left mounted.
+    fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal>;
+}
+
+/// A directory that is being served.
+pub trait Served: Send + Sync + 'static {
+    /// The directory.
+    fn source(&self) -> &Path;
+
+    /// Where it appears.
+    fn mountpoint(&self) -> &Path;
+
+    /// Whether somebody else has unmounted it.
+    fn ended(&self) -> bool;
+
+    /// Changes who caches the files whose path matches; how many of them are known now.
+    fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize;
+
+    /// What the file server counts.
+    fn stats(&self) -> BTreeMap<String, u64>;
+
+    /// Writes everything back and unmounts.
+    ///
+    /// # Errors
+    /// What stood in the way, most often that the mount is in use; it goes on being served.
+    fn unmount(&self) -> Result<(), Refusal>;
+
+    /// Writes everything back and takes the mount out of sight at once, whoever uses it.
+    ///
+    /// # Errors
+    /// What stood in the way.
+    fn detach(&self) -> Result<(), Refusal>;
+}

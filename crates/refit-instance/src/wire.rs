@@ -1,0 +1,172 @@
+//! What the control API says and hears. Plain data; sizes are in bytes, times in the unit of their name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use refit_change::Report;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// Header of the answer to a swap: how many objects it goes over; fewer reports come if some end meanwhile.
+pub const OBJECTS_HEADER: &str = "refit-objects";
+
+/// An object as it stands now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ObjectInfo {
+    /// Its number within the instance.
+    pub id: u64,
+    /// `interface:instance`, e.g. `fcm:/logs/a`.
+    pub name: String,
+    /// e.g. `fcm`.
+    pub interface: String,
+    /// What serves now, e.g. `shared`.
+    pub implementation: String,
+    /// What it can be swapped to.
+    pub implementations: Vec<String>,
+    /// Representatives made so far.
+    pub reps: u64,
+    /// Misses of the translation table.
+    pub misses: u64,
+    /// What the implementation counts: size, resident, dirty, calls, faults …
+    pub stats: BTreeMap<String, u64>,
+}
+
+/// Which objects.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ObjectQuery {
+    /// Pattern over names; `*` matches any characters, `/` too, `?` one. Without it: all.
+    pub glob: Option<String>,
+}
+
+/// Asks for a swap.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Swap {
+    /// Pattern over names.
+    pub glob: String,
+    /// What is to serve.
+    pub implementation: String,
+    /// For how long each object may take before it is rolled back, in milliseconds. Without it: the default
+    /// of the object system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+}
+
+/// Which part of the journal.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ChangesQuery {
+    /// Whether to stay and send what comes.
+    #[serde(default)]
+    pub follow: bool,
+    /// First place in the journal that is wanted. Without it: the oldest that is kept.
+    pub from: Option<u64>,
+    /// At most this many of the latest of what is there already.
+    pub last: Option<usize>,
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum JournalLine {
+    /// A change.
+    Entry {
+        /// Its place in the journal.
+        seq: u64,
+        /// What became of it.
+        #[serde(flatten)]
+        report: Box<Report>,
+    },
+    /// Changes that were overwritten before they could be read.
+    Lost {
+        /// How many.
+        lost: u64,
+    },
+}
+
+/// Who decides what is cached: the kernel too, refit alone, or per file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheMode {
+    /// The kernel caches; refit is asked on a miss.
+    Kernel,
+    /// Every read and write comes to refit.
+    Direct,
+    /// Decided per file.
+    Auto,
+}
+
+/// Asks for a mount.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MountRequest {
+    /// The directory that is served.
+    #[schema(value_type = String)]
+    pub source: PathBuf,
+    /// Where it appears.
+    #[schema(value_type = String)]
+    pub mountpoint: PathBuf,
+    /// Budget of page frames, in bytes.
+    pub frames_bytes: u64,
+    /// Who caches.
+    pub cache: CacheMode,
+    /// Workers; without it: one per processor.
+    #[serde(default)]
+    pub workers: Option<usize>,
+    /// What the file caches begin with.
+    pub implementation: String,
+    /// Whether users other than the one who mounts may use it.
+    #[serde(default)]
+    pub allow_other: bool,
+    /// Whether writing is refused.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// A mount as it stands now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Mount {
+    /// Its number within the instance.
+    pub id: u32,
+    /// The directory that is served.
+    #[schema(value_type = String)]
+    pub source: PathBuf,
+    /// Where it appears.
+    #[schema(value_type = String)]
+    pub mountpoint: PathBuf,
+    /// Whether it is being unmounted.
+    pub leaving: bool,
+    /// What the file server counts.
+    pub stats: BTreeMap<String, u64>,
+}
+
+/// Asks for another cache mode.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheRequest {
+    /// Pattern over the names of files, as in `fcm:` names with or without the `fcm:`.
+    pub glob: String,
+    /// Who caches from now on.
+    pub mode: CacheMode,
+}
+
+/// What became of a request for another cache mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CacheAnswer {
+    /// Files that match and are known now.
+    pub files: u64,
+}
+
+/// That the instance lives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// Its process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// For how long it has lived, in milliseconds.
+    pub uptime_ms: u64,
+}

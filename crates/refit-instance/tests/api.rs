@@ -1,0 +1,388 @@
+//! The control API over a real socket, with objects that behave exactly as a test wants.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use refit_change::{Change, End, Report};
+use refit_instance::wire::{CacheMode, ChangesQuery, JournalLine, MountRequest, ObjectInfo, Swap};
+use refit_instance::{
+    Client, Instance, InstanceOptions, Kind, Refusal, Served, SocketDirectory, SwapRequest, System,
+};
+use tempfile::TempDir;
+
+/// Objects that are swapped at once, except `fcm:/stuck`, which goes on until it is cancelled.
+#[derive(Default)]
+struct Toy {
+    ended: Arc<AtomicBool>,
+    busy: Arc<AtomicBool>,
+}
+
+fn object(id: u64, name: &str, implementations: &[&str]) -> ObjectInfo {
+    ObjectInfo {
+        id,
+        name: name.into(),
+        interface: name.split(':').next().unwrap_or_default().into(),
+        implementation: implementations[0].into(),
+        implementations: implementations.iter().map(|s| (*s).to_owned()).collect(),
+        reps: 1,
+        misses: 0,
+        stats: BTreeMap::from([("calls".to_owned(), 5)]),
+    }
+}
+
+impl System for Toy {
+    fn objects(&self) -> Vec<ObjectInfo> {
+        let both = ["shared", "partitioned"];
+        vec![
+            object(3, "pm:/", &["clock"]),
+            object(2, "fcm:/logs/b", &both),
+            object(1, "fcm:/logs/a", &both),
+            object(4, "fcm:/stuck", &both),
+        ]
+    }
+
+    fn swap(&self, request: &SwapRequest) -> Report {
+        let object = self.object(request.object).expect("only known objects are swapped");
+        let mut end = End::Committed;
+        if object.name == "fcm:/stuck" {
+            while !request.cancel.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            end = End::RolledBack("requester gone".into());
+        }
+        Report {
+            change: Change::new(
+                request.change,
+                "swap",
+                &object.name,
+                &object.implementation,
+                &request.implementation,
+                &request.owner,
+            ),
+            phases: vec![],
+            end,
+            forwarded: 0,
+            blocked: 0,
+            longest_block_ns: 0,
+            blockers: vec![],
+        }
+    }
+
+    fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
+        if request.source == Path::new("/missing") {
+            return Err(Refusal::new(Kind::Failed, "mount /m", "no such directory", "make it"));
+        }
+        Ok(Box::new(ToyMount {
+            source: request.source.clone(),
+            mountpoint: request.mountpoint.clone(),
+            ended: Arc::clone(&self.ended),
+            busy: Arc::clone(&self.busy),
+        }))
+    }
+}
+
+struct ToyMount {
+    source: PathBuf,
+    mountpoint: PathBuf,
+    ended: Arc<AtomicBool>,
+    busy: Arc<AtomicBool>,
+}
+
+impl Served for ToyMount {
+    fn source(&self) -> &Path {
+        &self.source
+    }
+    fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+    fn set_cache_mode(&self, path_glob: &str, _mode: CacheMode) -> usize {
+        assert_eq!(path_glob, "/logs/*", "the interface is not part of a path");
+        2
+    }
+    fn stats(&self) -> BTreeMap<String, u64> {
+        BTreeMap::from([("requests".to_owned(), 9)])
+    }
+    fn unmount(&self) -> Result<(), Refusal> {
+        if self.busy.load(Ordering::Relaxed) {
+            return Err(Refusal::new(Kind::Busy, "unmount /m", "it is in use", "end its users"));
+        }
+        Ok(())
+    }
+    fn detach(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+struct Stage {
+    instance: Instance,
+    client: Client,
+    top: TempDir,
+    ended: Arc<AtomicBool>,
+    busy: Arc<AtomicBool>,
+}
+
+fn stage() -> Stage {
+    let top = tempfile::tempdir().expect("a temporary directory");
+    let directory = SocketDirectory::at(&top.path().join("refit")).expect("made");
+    let toy = Toy::default();
+    let (ended, busy) = (Arc::clone(&toy.ended), Arc::clone(&toy.busy));
+    let instance =
+        Instance::start(Arc::new(toy), InstanceOptions::at(directory)).expect("it starts");
+    let client = Client::new(&instance.socket()).expect("a client");
+    Stage { instance, client, top, ended, busy }
+}
+
+fn swap(glob: &str, implementation: &str) -> Swap {
+    Swap { glob: glob.into(), implementation: implementation.into(), deadline_ms: None }
+}
+
+fn mount_request(source: &str) -> MountRequest {
+    MountRequest {
+        source: source.into(),
+        mountpoint: "/m".into(),
+        frames_bytes: 1 << 20,
+        cache: CacheMode::Auto,
+        workers: None,
+        implementation: "shared".into(),
+        allow_other: false,
+        read_only: false,
+    }
+}
+
+/// Speaks HTTP by hand, for what no client would say; returns status and body.
+fn raw(socket: &Path, request: &[u8]) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    // It may answer and close before it has read everything.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+    (status, answer.split_once("\r\n\r\n").map(|(_, b)| b.to_owned()).unwrap_or_default())
+}
+
+fn post(path: &str, body: &str) -> Vec<u8> {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: refit\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: refit\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
+#[test]
+fn says_that_it_lives() {
+    let stage = stage();
+    let health = stage.client.health().expect("it answers");
+    assert_eq!(health.pid, std::process::id());
+    assert_eq!(health.version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn lists_objects_by_name() {
+    let stage = stage();
+    let names = |glob: &str| -> Vec<String> {
+        let objects = stage.client.objects(glob).expect("it answers");
+        objects.into_iter().map(|o| o.name).collect()
+    };
+    assert_eq!(names("*"), ["fcm:/logs/a", "fcm:/logs/b", "fcm:/stuck", "pm:/"]);
+    assert_eq!(names("fcm:/logs/*"), ["fcm:/logs/a", "fcm:/logs/b"]);
+    assert_eq!(names("nothing & %?#+ é"), [""; 0], "any text is a glob");
+    let (status, body) = raw(&stage.instance.socket(), &get("/objects/2"));
+    assert_eq!(status, 200);
+    assert!(body.contains("fcm:/logs/b"), "{body}");
+    let (status, body) = raw(&stage.instance.socket(), &get("/objects/77"));
+    assert_eq!((status, body.contains("no such object")), (404, true), "{body}");
+}
+
+#[test]
+fn swaps_what_matches_and_can_and_writes_it_down() {
+    let stage = stage();
+    let lines = stage.client.swap(&swap("*logs*", "partitioned")).expect("it begins");
+    assert_eq!(lines.expected(), Some(2));
+    let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
+    let targets: Vec<_> = reports.iter().map(|r| (r.change.id, &*r.change.target)).collect();
+    assert_eq!(targets, [(1, "fcm:/logs/a"), (2, "fcm:/logs/b")]);
+    let owner = format!("pid {}", std::process::id());
+    assert!(reports[0].change.owner.ends_with(&owner), "{}", reports[0].change.owner);
+
+    let lines = stage.client.changes(&ChangesQuery::default()).expect("it answers");
+    let journal: Vec<JournalLine> = lines.collect::<Result<_, _>>().expect("it ends");
+    let JournalLine::Entry { seq: 1, report } = &journal[1] else { panic!("{journal:?}") };
+    assert_eq!(**report, reports[1]);
+
+    let last = ChangesQuery { last: Some(1), ..Default::default() };
+    assert_eq!(stage.client.changes(&last).expect("it answers").count(), 1);
+}
+
+#[test]
+fn refuses_unknown_objects_and_implementations() {
+    let stage = stage();
+    let why = stage.client.swap(&swap("fcm:/nothing", "shared")).expect_err("refused");
+    assert_eq!((why.kind, &*why.obstacle), (Kind::Unknown, "no such object"));
+    let why = stage.client.swap(&swap("fcm:*", "paged")).expect_err("refused");
+    assert_eq!(why.kind, Kind::Unknown);
+    assert_eq!(why.remedy, "there are: partitioned, shared");
+    assert!(stage.instance.journal().entries().is_empty(), "nothing was begun");
+}
+
+#[test]
+fn rolls_back_when_the_requester_goes_away() {
+    let stage = stage();
+    let lines = stage.client.swap(&swap("*", "partitioned")).expect("it begins");
+    let mut lines = lines;
+    for _ in 0..2 {
+        assert!(lines.next().expect("a line").expect("a report").committed());
+    }
+    drop(lines);
+    let follow = ChangesQuery { follow: true, from: Some(2), last: None };
+    let line = stage.client.changes(&follow).expect("it answers").next();
+    let Some(Ok(JournalLine::Entry { seq: 2, report })) = line else { panic!("{line:?}") };
+    assert_eq!(report.change.target, "fcm:/stuck");
+    assert_eq!(report.end, End::RolledBack("requester gone".into()));
+}
+
+#[test]
+fn followers_see_what_comes_and_end_with_the_instance() {
+    let stage = stage();
+    let follow = ChangesQuery { follow: true, ..Default::default() };
+    let mut follower = stage.client.changes(&follow).expect("it answers");
+    for id in 1..=3 {
+        let mut lines = stage.client.swap(&swap("fcm:/logs/a", "shared")).expect("it begins");
+        assert!(lines.next().expect("a line").expect("a report").committed());
+        let line = follower.next().expect("a line").expect("an entry");
+        let JournalLine::Entry { report, .. } = line else { panic!("{line:?}") };
+        assert_eq!(report.change.id, id);
+    }
+    let socket = stage.instance.socket();
+    drop(stage.instance);
+    assert!(follower.next().is_none());
+    assert!(!socket.exists(), "the socket goes with the instance");
+    let why = stage.client.health().expect_err("nobody is there");
+    assert_eq!(why.kind, Kind::Unreachable);
+}
+
+#[test]
+fn mounts_and_unmounts() {
+    let stage = stage();
+    let why = stage.client.mount(&mount_request("/missing")).expect_err("refused");
+    assert_eq!(why.to_string(), "mount /m: no such directory; make it");
+    assert!(stage.instance.idle());
+
+    let mount = stage.client.mount(&mount_request("/data")).expect("mounted");
+    assert_eq!((mount.id, mount.stats["requests"]), (1, 9));
+    assert_eq!(stage.client.set_cache_mode("fcm:/logs/*", CacheMode::Direct), Ok(2));
+
+    stage.busy.store(true, Ordering::Relaxed);
+    let why = stage.client.unmount(1).expect_err("in use");
+    assert_eq!(why.kind, Kind::Busy);
+    assert_eq!(stage.client.mounts().expect("it answers").len(), 1, "it goes on");
+    stage.busy.store(false, Ordering::Relaxed);
+    stage.client.unmount(1).expect("nobody is in the way");
+    assert!(stage.instance.idle());
+    let why = stage.client.unmount(1).expect_err("it is gone");
+    assert_eq!(why.kind, Kind::Unknown);
+
+    stage.client.mount(&mount_request("/data")).expect("mounted again");
+    stage.ended.store(true, Ordering::Relaxed);
+    assert_eq!(stage.instance.reap(), 1, "somebody else unmounted it");
+    assert!(stage.instance.idle());
+}
+
+#[test]
+fn says_what_is_wrong_with_a_request() {
+    let stage = stage();
+    let socket = stage.instance.socket();
+    let long = format!("{{\"glob\":\"{}\"", "x".repeat(10 << 20));
+    for (request, status, word) in [
+        (post("/swap", "{not json"), 400, "JSON"),
+        (post("/swap", "{\"glob\":\"*\"}"), 400, "implementation"),
+        (post("/swap", "{\"glob\":\"*\",\"implementation\":\"a\",\"n\":1}"), 400, "unknown field"),
+        (post("/swap", &long), 400, "limit"),
+        (post("/mounts", "[]"), 400, "mount"),
+        (get("/changes?from=-1"), 400, "journal"),
+        (get("/changes?form=1"), 400, "unknown field"),
+        (get("/nothing"), 404, "GET /nothing"),
+        (get("/swap"), 404, "GET /swap"),
+        (get("/objects/x"), 404, "no such object"),
+        (
+            b"DELETE /mounts/x HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n".to_vec(),
+            400,
+            "x is",
+        ),
+    ] {
+        let (got, body) = raw(&socket, &request);
+        let head = String::from_utf8_lossy(&request[..request.len().min(80)]).into_owned();
+        assert_eq!(got, status, "{head}: {body}");
+        assert!(body.contains(word), "{head}: {body}");
+        serde_json::from_str::<Refusal>(&body).expect("a refusal can be read by programs");
+    }
+    assert_eq!(raw(&socket, b"\x00\x01 nonsense\r\n\r\n").0, 400);
+    stage.client.health().expect("it is none the worse for it");
+}
+
+#[test]
+fn refuses_other_users() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let stage = stage();
+    let socket = stage.instance.socket();
+    // What keeps others out before their credentials are looked at is taken away first.
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
+    };
+    open(stage.top.path(), 0o755);
+    open(socket.parent().expect("it has one"), 0o755);
+    open(&socket, 0o666);
+    let (status, body) = thread::spawn(move || {
+        // Of this thread alone: credentials belong to threads in Linux.
+        let nobody = rustix::process::Uid::from_raw(65534);
+        rustix::thread::set_thread_uid(nobody).expect("root may");
+        raw(&socket, &get("/objects"))
+    })
+    .join()
+    .expect("no panic");
+    assert_eq!(status, 403, "{body}");
+    assert!(body.contains("you are uid 65534"), "{body}");
+    stage.client.health().expect("root may still ask");
+}
+
+#[test]
+fn describes_itself() {
+    let stage = stage();
+    let (status, body) = raw(&stage.instance.socket(), &get("/openapi.json"));
+    assert_eq!(status, 200);
+    let document: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    for (path, method) in [
+        ("/health", "get"),
+        ("/objects", "get"),
+        ("/objects/{id}", "get"),
+        ("/swap", "post"),
+        ("/changes", "get"),
+        ("/mounts", "get"),
+        ("/mounts", "post"),
+        ("/mounts/{id}", "delete"),
+        ("/cache", "post"),
+    ] {
+        assert!(document["paths"][path][method].is_object(), "{method} {path}");
+    }
+    for name in ["ObjectInfo", "Report", "Refusal", "Mount"] {
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The command line: one definition for parsing, help, man pages and completions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::ValueHint;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::format;
+
+/// An operating-system layer that can be changed while programs use it
+#[derive(Debug, Parser)]
+#[command(name = "refit", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "\
+Objects are named interface:instance, e.g. fcm:/logs/a. In patterns `*` matches any characters, `/` too, \
+and `?` matches one; everything else is literal.
+
+Example:
+  refit mount ~/data /mnt/data &
+  refit ls 'fcm:*'
+  refit swap 'fcm:/logs/*' partitioned
+
+Exit code: 0 done, 1 refused or failed, 2 wrong usage.")]
+pub(crate) struct Cli {
+    /// Print one JSON object per line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Ask only the instance with this process id; otherwise every instance of this user
+    #[arg(long, global = true, value_name = "PID")]
+    pub(crate) instance: Option<u32>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve directories; runs until Ctrl-C, then writes everything back and unmounts
+    Mount(MountArgs),
+
+    /// List objects
+    #[command(after_help = "Example:\n  refit ls 'fcm:/logs/*'")]
+    Ls {
+        /// Pattern over names
+        #[arg(default_value = "*", hide_default_value = true)]
+        glob: String,
+    },
+
+    /// Show everything that is known about an object
+    #[command(after_help = "Example:\n  refit show fcm:/logs/a")]
+    Show {
+        /// Its name, or a pattern
+        object: String,
+    },
+
+    /// Swap objects for another implementation while they are used
+    Swap(SwapArgs),
+
+    /// Show the journal: every change that has ended
+    Changes(ChangesArgs),
+
+    /// Change who caches files: the kernel too, refit alone, or whatever suits each file
+    #[command(after_help = "Example:\n  refit cache '/logs/*' direct")]
+    Cache {
+        /// Pattern over file names, with or without `fcm:`
+        glob: String,
+        /// Who caches
+        mode: CacheArg,
+    },
+
+    /// List what is mounted
+    #[command(after_help = "Example:\n  refit mounts --json")]
+    Mounts,
+
+    /// Write everything back and unmount
+    #[command(after_help = "Example:\n  refit umount /mnt/data")]
+    Umount {
+        /// Where it is mounted
+        #[arg(value_hint = ValueHint::DirPath)]
+        mountpoint: PathBuf,
+    },
+
+    /// Check what this host offers, what is missing, what that costs and how to get it
+    #[command(after_help = "Example:\n  refit doctor")]
+    Doctor,
+
+    /// Watch caches being swapped under running programs, for about a minute
+    Tour(TourArgs),
+
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  refit completions bash > /etc/bash_completion.d/refit")]
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Write man pages
+    #[command(after_help = "Example:\n  refit man /usr/local/share/man/man1")]
+    Man {
+        /// Where to
+        #[arg(value_hint = ValueHint::DirPath)]
+        directory: PathBuf,
+    },
+}
+
+/// Arguments of `refit mount`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit mount ~/data /mnt/data --frames 256M
+
+Ctrl-C unmounts; if the mount is in use, a second Ctrl-C takes it out of sight whoever uses it.")]
+pub(crate) struct MountArgs {
+    /// Directories to serve and where: SOURCE MOUNTPOINT, as many pairs as are wanted
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "MOUNTPOINT"])]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) pairs: Vec<PathBuf>,
+
+    /// Memory for cached pages, per mount
+    #[arg(long, default_value = "256M", value_parser = format::parse_size, value_name = "SIZE")]
+    pub(crate) frames: u64,
+
+    /// Who caches
+    #[arg(long, default_value = "auto", value_enum, value_name = "MODE")]
+    pub(crate) cache: CacheArg,
+
+    /// Threads that serve; one per processor unless said otherwise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+
+    /// What file caches begin with: shared or partitioned
+    #[arg(long, default_value = "shared", value_name = "NAME")]
+    pub(crate) implementation: String,
+
+    /// Refuse to write
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// Let other users in (their own permissions still apply)
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+
+    /// Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and
+    /// must not leave it behind
+    #[arg(long)]
+    pub(crate) until_eof: bool,
+}
+
+/// Arguments of `refit swap`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit swap 'fcm:/logs/*' partitioned --deadline 50ms
+
+Phases: prepare (the new object is built), forward (calls go to the old one and are tracked), block (new \
+calls wait, tracked ones drain), transfer (state moves), commit, or roll back at any point before that.")]
+pub(crate) struct SwapArgs {
+    /// Name of an object, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    pub(crate) glob: String,
+
+    /// What is to serve
+    pub(crate) implementation: String,
+
+    /// How long each object may take before it is rolled back
+    #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
+    pub(crate) deadline: Duration,
+}
+
+/// Arguments of `refit changes`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit changes -f --json")]
+pub(crate) struct ChangesArgs {
+    /// Stay and print what comes
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// At most this many of the latest of what is there already
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+}
+
+/// Arguments of `refit tour`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit tour")]
+pub(crate) struct TourArgs {
+    /// How long the programs work, a third of it while caches are swapped under them
+    #[arg(long, default_value = "45s", value_parser = format::parse_duration, value_name = "TIME")]
+    pub(crate) time: Duration,
+
+    /// Where to put the scratch directory
+    #[arg(long, value_hint = ValueHint::DirPath, value_name = "DIRECTORY")]
+    pub(crate) scratch: Option<PathBuf>,
+}
+
+/// Who caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheArg {
+    /// The kernel caches too; refit is asked on a miss
+    Kernel,
+    /// Every read and write comes to refit
+    Direct,
+    /// Whatever suits each file
+    Auto,
+}
+
+impl From<CacheArg> for refit_instance::wire::CacheMode {
+    fn from(arg: CacheArg) -> Self {
+        match arg {
+            CacheArg::Kernel => Self::Kernel,
+            CacheArg::Direct => Self::Direct,
+            CacheArg::Auto => Self::Auto,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example:"), "{}", command.get_name());
+        }
+    }
+}

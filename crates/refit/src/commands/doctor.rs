@@ -1,0 +1,287 @@
+//! `refit doctor`: what this host offers.
+//!
+//! Each check says what it found; if something is missing, what that costs and how to get it. Only what the
+//! file server cannot do without makes the command fail.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, geteuid, getrlimit};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What a check has found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    /// What was looked for.
+    name: &'static str,
+    /// Whether it is there.
+    ok: bool,
+    /// Whether nothing can be mounted without it.
+    required: bool,
+    /// What is there.
+    found: String,
+    /// What its absence costs; empty if it is there.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cost: &'static str,
+    /// How to get it; empty if it is there.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    remedy: &'static str,
+}
+
+impl Finding {
+    fn new(name: &'static str, ok: bool, found: impl Into<String>) -> Self {
+        Finding { name, ok, required: false, found: found.into(), cost: "", remedy: "" }
+    }
+
+    fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    /// What is to be said if it is missing.
+    fn or(mut self, cost: &'static str, remedy: &'static str) -> Self {
+        if !self.ok {
+            (self.cost, self.remedy) = (cost, remedy);
+        }
+        self
+    }
+}
+
+/// Prints every check.
+pub(crate) fn run(out: &mut Output) -> Result<(), Failure> {
+    let findings = findings();
+    for finding in &findings {
+        if out.json() {
+            out.object(finding)?;
+            continue;
+        }
+        let word = match (finding.ok, finding.required) {
+            (true, _) => "ok",
+            (false, true) => "MISSING",
+            (false, false) => "missing",
+        };
+        out.line(&format!("{word:<8} {:<20} {}", finding.name, finding.found))?;
+        if !finding.ok {
+            out.line(&format!("{:29} costs: {}", "", finding.cost))?;
+            out.line(&format!("{:29} to get it: {}", "", finding.remedy))?;
+        }
+    }
+    let missing: Vec<&str> =
+        findings.iter().filter(|f| f.required && !f.ok).map(|f| f.name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "check this host",
+        format!("a mount cannot work without {}", missing.join(", ")),
+        "see above for how to get it",
+    ))
+}
+
+fn findings() -> Vec<Finding> {
+    vec![
+        kernel(),
+        fuse(),
+        mounting(),
+        memfd(),
+        rseq(),
+        membarrier(),
+        processors(),
+        open_files(),
+        userfaultfd(),
+        ptrace(),
+        perf_events(),
+        network_namespaces(),
+    ]
+}
+
+fn kernel() -> Finding {
+    let release = read("/proc/sys/kernel/osrelease");
+    let ok = version(&release).is_some_and(|v| v >= (5, 4));
+    Finding::new("kernel", ok, format!("Linux {release}"))
+        .required()
+        .or("nothing is tested before Linux 5.4", "boot a newer kernel")
+}
+
+fn fuse() -> Finding {
+    let path = "/dev/fuse";
+    let there = Path::new(path).exists();
+    let usable = fs::OpenOptions::new().read(true).write(true).open(path);
+    let found = match (&usable, there) {
+        (Ok(_), _) => format!("{path} can be opened"),
+        (Err(e), true) => format!("{path}: {}", words(&e.to_string())),
+        (Err(_), false) => format!("there is no {path}"),
+    };
+    Finding::new("fuse", usable.is_ok(), found).required().or(
+        "no directory can be served",
+        "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN",
+    )
+}
+
+fn mounting() -> Finding {
+    let helper = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"]
+        .into_iter()
+        .find(|path| Path::new(path).exists());
+    let (ok, found) = match (capable(CAP_SYS_ADMIN), helper) {
+        (true, _) => (true, "this user may mount by itself".to_owned()),
+        (false, Some(helper)) => (true, format!("{helper} mounts for this user")),
+        (false, None) => (false, "this user may not, and there is no fusermount3".to_owned()),
+    };
+    Finding::new("permission to mount", ok, found)
+        .required()
+        .or("no directory can be served", "apt-get install fuse3, or run refit as root")
+}
+
+fn memfd() -> Finding {
+    let made = rustix::fs::memfd_create("refit-doctor", rustix::fs::MemfdFlags::CLOEXEC);
+    let found = match &made {
+        Ok(_) => "page frames can be made".to_owned(),
+        Err(e) => words(&e.to_string()),
+    };
+    Finding::new("memfd", made.is_ok(), found)
+        .required()
+        .or("there are no page frames", "allow memfd_create in the sandbox that forbids it")
+}
+
+fn rseq() -> Finding {
+    let source = refit_sys::processor::source();
+    let ok = source == refit_sys::processor::Source::Rseq;
+    let found = if ok { "tells the processor" } else { "the C library does not register it" };
+    Finding::new("rseq", ok, found).or(
+        "some nanoseconds per call to find the processor",
+        "a kernel with CONFIG_RSEQ, and glibc 2.35 or later",
+    )
+}
+
+fn membarrier() -> Finding {
+    let ok = refit_sys::barrier::prepare() == refit_sys::barrier::Kind::Membarrier;
+    Finding::new("membarrier", ok, if ok { "private expedited" } else { "not offered" }).or(
+        "a fence in every call to an object, some nanoseconds each",
+        "a kernel with CONFIG_MEMBARRIER; allow membarrier in the sandbox that forbids it",
+    )
+}
+
+fn processors() -> Finding {
+    let n = std::thread::available_parallelism().map_or(1, usize::from);
+    Finding::new("processors", n > 1, format!("{n} for this process")).or(
+        "partitioned caches gain nothing over shared ones",
+        "give the machine or the container more processors",
+    )
+}
+
+fn open_files() -> Finding {
+    let limit = getrlimit(Resource::Nofile);
+    let enough = 65_536;
+    let ok = limit.maximum.is_none_or(|n| n >= enough);
+    let show = |n: Option<u64>| n.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let found = format!("{} now, up to {}", show(limit.current), show(limit.maximum));
+    Finding::new("open files", ok, found).or(
+        "programs that keep very many files open will see EMFILE",
+        "ulimit -Hn 1048576 as root, or LimitNOFILE= in the unit",
+    )
+}
+
+fn userfaultfd() -> Finding {
+    let anybody = read("/proc/sys/vm/unprivileged_userfaultfd") == "1";
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").is_ok();
+    let ok = anybody || device || capable(CAP_SYS_PTRACE);
+    Finding::new("userfaultfd", ok, if ok { "may be used" } else { "not for this user" }).or(
+        "nothing yet: files do not need it, memory of programs will",
+        "sysctl vm.unprivileged_userfaultfd=1, or a group for /dev/userfaultfd",
+    )
+}
+
+fn ptrace() -> Finding {
+    let scope = read("/proc/sys/kernel/yama/ptrace_scope");
+    let ok = matches!(scope.as_str(), "" | "0") || (scope != "3" && capable(CAP_SYS_PTRACE));
+    let found = match scope.as_str() {
+        "" => "programs of the same user (no Yama)".to_owned(),
+        scope => format!("kernel.yama.ptrace_scope = {scope}"),
+    };
+    Finding::new("ptrace", ok, found).or(
+        "nothing yet: files do not need it, changing the code of programs will",
+        "sysctl kernel.yama.ptrace_scope=0",
+    )
+}
+
+fn perf_events() -> Finding {
+    let level = read("/proc/sys/kernel/perf_event_paranoid");
+    let value: i32 = level.parse().unwrap_or(4);
+    let ok = value <= 1 || capable(CAP_PERFMON) || capable(CAP_SYS_ADMIN);
+    let found = match level.as_str() {
+        "" => "the kernel has none".to_owned(),
+        level => format!("kernel.perf_event_paranoid = {level}"),
+    };
+    Finding::new("perf events", ok && !level.is_empty(), found).or(
+        "nothing yet: files do not need them, instruments will",
+        "sysctl kernel.perf_event_paranoid=1",
+    )
+}
+
+fn network_namespaces() -> Finding {
+    let there = Path::new("/proc/self/ns/net").exists();
+    let user = read("/proc/sys/user/max_user_namespaces").parse::<u64>().unwrap_or(0) > 0
+        && read("/proc/sys/kernel/unprivileged_userns_clone") != "0";
+    let ok = there && (user || capable(CAP_SYS_ADMIN));
+    Finding::new("network namespaces", ok, if ok { "can be made" } else { "cannot be made" }).or(
+        "nothing yet: files do not need them, several instances on one host will",
+        "sysctl user.max_user_namespaces=10000, or run refit as root",
+    )
+}
+
+const CAP_SYS_PTRACE: u32 = 19;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+
+/// Whether this process has a capability (numbers as in `linux/capability.h`).
+fn capable(capability: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.map_or_else(|| geteuid().is_root(), |mask| mask & (1 << capability) != 0)
+}
+
+/// Major and minor number of a kernel.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// What a file of the kernel says, without the end of the line; empty if it is not there.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+}
+
+/// An error of the system without its number.
+fn words(text: &str) -> String {
+    text.split(" (os error").next().unwrap_or(text).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_kernel_versions() {
+        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(version("5.4"), Some((5, 4)));
+        assert_eq!(version("linux"), None);
+        assert!(Some((4, 18)) < version("6.1"));
+    }
+
+    #[test]
+    fn whatever_is_missing_says_what_it_costs_and_how_to_get_it() {
+        for finding in findings() {
+            assert_eq!(finding.ok, finding.cost.is_empty(), "{finding:?}");
+            assert_eq!(finding.ok, finding.remedy.is_empty(), "{finding:?}");
+            assert!(!finding.found.is_empty(), "{finding:?}");
+        }
+        let missing = Finding::new("x", false, "y").or("z", "w");
+        assert_eq!((missing.cost, missing.remedy), ("z", "w"));
+    }
+}

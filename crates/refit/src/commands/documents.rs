@@ -1,0 +1,45 @@
+//! `refit completions` and `refit man`: what is generated from the definition of the command line.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+use serde::Serialize;
+
+use crate::cli::Cli;
+use crate::failure::Failure;
+use crate::output::Output;
+
+#[derive(Serialize)]
+struct Written<'a> {
+    written: &'a Path,
+}
+
+/// Prints the completions for a shell.
+pub(crate) fn completions(shell: clap_complete::Shell, out: &mut Output) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "refit", &mut text);
+    out.raw(&text)
+}
+
+/// Writes a man page per command.
+pub(crate) fn man(directory: &Path, out: &mut Output) -> Result<(), Failure> {
+    write_pages(directory).map_err(|e| {
+        Failure::new(
+            format!("write man pages to {}", directory.display()),
+            e.to_string(),
+            "name a directory that can be written",
+        )
+    })?;
+    if out.json() {
+        return out.object(&Written { written: directory });
+    }
+    out.line(&format!("man pages are in {}", directory.display()))
+}
+
+fn write_pages(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let command = Cli::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(command, directory)
+}

@@ -1,0 +1,159 @@
+//! `refit mount`: be an instance until told to stop.
+//!
+//! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: what is dirty is written back, and the mount goes. If a program
+//! still uses it, that is said, and it goes on being served; a second Ctrl-C takes it out of sight whoever
+//! uses it. When somebody else has unmounted everything, the instance ends by itself. With `--until-eof` it
+//! lives no longer than the program at the other end of its standard input.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+use refit_instance::wire::MountRequest;
+use refit_instance::{Instance, InstanceOptions, host};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::{Cli, MountArgs};
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+/// How often the instance looks whether its mounts have been unmounted by somebody else.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(Serialize)]
+struct Serving<'a> {
+    serving: &'a PathBuf,
+    source: &'a PathBuf,
+    instance: u32,
+}
+
+/// Mounts and serves.
+pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
+    let requests = requests(args)?;
+    // Before anything is mounted: a Ctrl-C during a slow start must not leave a mount behind.
+    let events = events(args.until_eof)?;
+    let instance = Instance::start(host(), InstanceOptions::of_this_user()?)?;
+    for request in &requests {
+        if let Err(refusal) = instance.mount(request) {
+            return match instance.unmount_all() {
+                Ok(()) => Err(refusal.into()),
+                Err(mut others) => {
+                    others.insert(0, refusal);
+                    Err(Failure::Several(others))
+                }
+            };
+        }
+    }
+    for mount in instance.mounts() {
+        let (serving, source) = (&mount.mountpoint, &mount.source);
+        if out.json() {
+            out.object(&Serving { serving, source, instance: std::process::id() })?;
+        } else {
+            out.line(&format!(
+                "refit: {} serves {} with {} of frames; Ctrl-C unmounts (instance {})",
+                serving.display(),
+                source.display(),
+                format::size(args.frames),
+                std::process::id(),
+            ))?;
+        }
+    }
+    // Whoever reads this may go away; the mounts stay.
+    let _ = out.flush();
+    serve(&instance, &events)
+}
+
+/// What ends an instance.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Ctrl-C, or what means the same.
+    Signal,
+    /// Standard input has ended.
+    Eof,
+}
+
+fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
+    let mut insisted = false;
+    while !instance.idle() {
+        match events.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => {
+                instance.reap();
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(Event::Signal) if insisted => {
+                return instance.detach_all().map_err(Failure::Several);
+            }
+            Ok(Event::Signal) => {
+                if let Err(refusals) = instance.unmount_all() {
+                    for refusal in refusals {
+                        eprintln!("refit: {refusal}");
+                    }
+                    eprintln!(
+                        "refit: still serving; Ctrl-C again takes the mount away all the same"
+                    );
+                    insisted = true;
+                }
+            }
+            Ok(Event::Eof) => return end_with_its_owner(instance),
+        }
+    }
+    Ok(())
+}
+
+/// Programs that end together with the owner get a moment to let go of the mount; then it is taken away.
+fn end_with_its_owner(instance: &Instance) -> Result<(), Failure> {
+    for _ in 0..10 {
+        if instance.unmount_all().is_ok() {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    instance.detach_all().map_err(Failure::Several)
+}
+
+fn events(until_eof: bool) -> Result<Receiver<Event>, Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| {
+        Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
+    })?;
+    let (sender, receiver) = mpsc::channel();
+    if until_eof {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            sender.send(Event::Eof)
+        });
+    }
+    thread::spawn(move || signals.forever().try_for_each(|_| sender.send(Event::Signal)));
+    Ok(receiver)
+}
+
+fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
+    let (pairs, rest) = args.pairs.as_chunks::<2>();
+    if let [alone] = rest {
+        let mut command = Cli::command();
+        return Err(Failure::Usage(command.error(
+            ErrorKind::WrongNumberOfValues,
+            format!("{} has no mountpoint: directories come in pairs", alone.display()),
+        )));
+    }
+    Ok(pairs
+        .iter()
+        .map(|[source, mountpoint]| MountRequest {
+            source: source.clone(),
+            mountpoint: mountpoint.clone(),
+            frames_bytes: args.frames,
+            cache: args.cache.into(),
+            workers: args.workers.map(usize::from),
+            implementation: args.implementation.clone(),
+            allow_other: args.allow_other,
+            read_only: args.read_only,
+        })
+        .collect())
+}

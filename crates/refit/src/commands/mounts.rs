@@ -1,0 +1,112 @@
+//! `refit mounts`, `refit umount`, `refit cache`.
+
+use std::path::{Path, PathBuf};
+
+use refit_instance::wire::Mount;
+use serde::Serialize;
+
+use crate::cli::CacheArg;
+use crate::failure::Failure;
+use crate::format;
+use crate::instances::{self, Live};
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+#[derive(Serialize)]
+struct Line<'a> {
+    instance: u32,
+    #[serde(flatten)]
+    mount: &'a Mount,
+}
+
+#[derive(Serialize)]
+struct Unmounted<'a> {
+    unmounted: &'a Path,
+}
+
+#[derive(Serialize)]
+struct Cached<'a> {
+    glob: &'a str,
+    files: u64,
+}
+
+/// Lists what is mounted.
+pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let mut table = Table::new(&[
+        ("INSTANCE", Align::Right),
+        ("STATE", Align::Left),
+        ("SOURCE", Align::Left),
+        ("MOUNTPOINT", Align::Left),
+    ]);
+    for Live { pid, client } in instances::live("list mounts", only)? {
+        for mount in client.mounts()? {
+            if out.json() {
+                out.object(&Line { instance: pid, mount: &mount })?;
+                continue;
+            }
+            table.row(vec![
+                pid.to_string(),
+                if mount.leaving { "unmounting" } else { "serving" }.to_owned(),
+                mount.source.display().to_string(),
+                mount.mountpoint.display().to_string(),
+            ]);
+        }
+    }
+    if out.json() {
+        return Ok(());
+    }
+    table.lines().iter().try_for_each(|line| out.line(line))
+}
+
+/// Unmounts what is mounted there.
+pub(crate) fn unmount(
+    mountpoint: &Path,
+    only: Option<u32>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let asked = format!("unmount {}", mountpoint.display());
+    let wanted = absolute(mountpoint);
+    for Live { client, .. } in instances::live(&asked, only)? {
+        let Some(mount) = client.mounts()?.into_iter().find(|m| m.mountpoint == wanted) else {
+            continue;
+        };
+        client.unmount(mount.id)?;
+        return if out.json() {
+            out.object(&Unmounted { unmounted: &mount.mountpoint })
+        } else {
+            out.line(&format!("{} is unmounted", mount.mountpoint.display()))
+        };
+    }
+    Err(Failure::new(asked, "no instance serves it", "see `refit mounts` for what there is"))
+}
+
+/// Changes who caches the files that match.
+pub(crate) fn cache(
+    glob: &str,
+    mode: CacheArg,
+    only: Option<u32>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let asked = format!("change the cache mode of {glob}");
+    let mut files = 0;
+    for Live { client, .. } in instances::live(&asked, only)? {
+        files += client.set_cache_mode(glob, mode.into())?;
+    }
+    if out.json() {
+        return out.object(&Cached { glob, files });
+    }
+    let told = format!(
+        "{} in use changed; others follow when they are opened",
+        format::counted(files, "file")
+    );
+    out.line(&told)
+}
+
+/// The path as the instance knows it. The mountpoint itself is not looked at: if its server hangs, so would
+/// whoever looks.
+fn absolute(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let named = path.parent().zip(path.file_name());
+    let resolved = named.and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)));
+    resolved.unwrap_or(path)
+}

@@ -1,0 +1,116 @@
+//! `refit ls` and `refit show`.
+
+use refit_instance::wire::ObjectInfo;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::format;
+use crate::instances::{self, Live};
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+/// Statistics that are counted in bytes rather than in things.
+const BYTES: [&str; 1] = ["size"];
+
+/// What `refit ls` shows of what implementations count; the rest comes after it in `refit show`.
+const COLUMNS: [&str; 5] = ["size", "resident", "dirty", "calls", "faults"];
+
+#[derive(Serialize)]
+struct Line<'a> {
+    instance: u32,
+    #[serde(flatten)]
+    object: &'a ObjectInfo,
+}
+
+/// Lists the objects that match.
+pub(crate) fn list(glob: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let asked = format!("list {glob}");
+    let found = matching(&asked, glob, only)?;
+    // A pattern may match nothing; that there is nothing at all is no failure either.
+    if found.is_empty() && glob != "*" {
+        return Err(nothing(&asked));
+    }
+    if out.json() {
+        return print_json(&found, out);
+    }
+    // What implementations count differs: a column for what is asked for most and any of them has; the rest is
+    // for `refit show`.
+    let counted: Vec<&str> = COLUMNS
+        .into_iter()
+        .filter(|key| found.iter().any(|(_, o)| o.stats.contains_key(*key)))
+        .collect();
+    let titles: Vec<String> = counted.iter().map(|key| key.to_uppercase()).collect();
+    let mut columns = vec![("IMPLEMENTATION", Align::Left), ("REPS", Align::Right)];
+    columns.extend(titles.iter().map(|title| (title.as_str(), Align::Right)));
+    columns.push(("NAME", Align::Left));
+    let mut table = Table::new(&columns);
+    for (_, object) in &found {
+        let mut row = vec![object.implementation.clone(), object.reps.to_string()];
+        row.extend(
+            counted.iter().map(|key| object.stats.get(*key).map_or("-".into(), |n| stat(key, *n))),
+        );
+        row.push(object.name.clone());
+        table.row(row);
+    }
+    table.lines().iter().try_for_each(|line| out.line(line))
+}
+
+/// Shows everything about the objects that match.
+pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let asked = format!("show {name}");
+    let found = matching(&asked, name, only)?;
+    if found.is_empty() {
+        return Err(nothing(&asked));
+    }
+    if out.json() {
+        return print_json(&found, out);
+    }
+    for (i, (pid, object)) in found.iter().enumerate() {
+        if i > 0 {
+            out.line("")?;
+        }
+        out.line(&object.name)?;
+        let mut fact = |what: &str, value: &str| out.line(&format!("  {what:<16}{value}"));
+        fact("instance", &pid.to_string())?;
+        fact("object", &object.id.to_string())?;
+        fact("interface", &object.interface)?;
+        fact("implementation", &object.implementation)?;
+        fact("can become", &object.implementations.join(", "))?;
+        fact("reps", &format::count(object.reps))?;
+        fact("misses", &format::count(object.misses))?;
+        let mut stats: Vec<_> = object.stats.iter().collect();
+        stats.sort_by_key(|(key, _)| rank(key));
+        for (key, n) in stats {
+            fact(key, &stat(key, *n))?;
+        }
+    }
+    Ok(())
+}
+
+fn matching(asked: &str, glob: &str, only: Option<u32>) -> Result<Vec<(u32, ObjectInfo)>, Failure> {
+    let mut found = Vec::new();
+    for Live { pid, client } in instances::live(asked, only)? {
+        found.extend(client.objects(glob)?.into_iter().map(|object| (pid, object)));
+    }
+    Ok(found)
+}
+
+fn print_json(found: &[(u32, ObjectInfo)], out: &mut Output) -> Result<(), Failure> {
+    found
+        .iter()
+        .try_for_each(|(instance, object)| out.object(&Line { instance: *instance, object }))
+}
+
+/// What people look for first comes first.
+fn rank(key: &str) -> (usize, String) {
+    (COLUMNS.iter().position(|k| *k == key).unwrap_or(COLUMNS.len()), key.to_owned())
+}
+
+fn stat(key: &str, n: u64) -> String {
+    let bytes = BYTES.contains(&key) || key.ends_with("_bytes");
+    if bytes { format::size(n) } else { format::count(n) }
+}
+
+fn nothing(asked: &str) -> Failure {
+    Failure::new(asked, "no such object", "see `refit ls` for what there is")
+}

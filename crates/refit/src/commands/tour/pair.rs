@@ -1,0 +1,318 @@
+//! A writer and a reader that check every byte.
+//!
+//! Files are written in blocks that are not as long as pages, so that most of them lie across two or three. Each
+//! time a block is written, its *version* rises by one, and every word of it is computed from file, block, place
+//! and version; nothing that is read can be right by accident. The writer publishes the version that it begins to
+//! write and, when `pwrite` has returned, the version that is done. A reader takes the version done before it
+//! reads and the version begun after it has read: every word must be of one of the versions between these.
+//! An older one is a lost update, a newer one cannot be, anything else is corruption.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Bytes of a block: a thousand words, not a multiple of the page size.
+const BLOCK: usize = 8000;
+const WORD: usize = size_of::<u64>();
+/// Blocks of a file.
+const BLOCKS: usize = 512;
+/// Files; each is a cache of its own.
+const FILES: usize = 4;
+/// Between two accesses of each of the two: they are to check, not to be the load.
+const PACE: Duration = Duration::from_micros(500);
+/// So many writes, and the file is synchronised once.
+const SYNC_EVERY: u64 = 256;
+
+/// What has been checked so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Bytes that were read and compared.
+    pub(super) checked: u64,
+    /// Bytes that were written.
+    pub(super) written: u64,
+    /// Bytes that were not what they had to be.
+    pub(super) wrong: u64,
+    /// Operations that failed.
+    pub(super) failed: u64,
+    /// The first of either, in words.
+    pub(super) first: Option<String>,
+}
+
+impl Tally {
+    fn complain(&mut self, what: impl FnOnce() -> String) {
+        if self.first.is_none() {
+            self.first = Some(what());
+        }
+    }
+}
+
+/// Version of a block.
+#[derive(Debug, Default)]
+struct Version {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+/// By file and block.
+type Versions = Vec<Vec<Version>>;
+
+struct Shared {
+    files: Vec<File>,
+    versions: Arc<Versions>,
+    tally: Mutex<Tally>,
+    stop: AtomicBool,
+}
+
+/// The two at work.
+pub(super) struct Pair {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the two have left behind; it holds no file open, so that the mount can go.
+pub(super) struct Written {
+    versions: Arc<Versions>,
+    tally: Tally,
+}
+
+impl Pair {
+    /// Writes every block once, then sets the two to work.
+    pub(super) fn start(directory: &Path) -> io::Result<Self> {
+        let open = |i| {
+            let path = directory.join(name(i));
+            OpenOptions::new().read(true).write(true).create_new(true).open(path)
+        };
+        let shared = Arc::new(Shared {
+            files: (0..FILES).map(open).collect::<io::Result<_>>()?,
+            versions: Arc::new(
+                (0..FILES).map(|_| (0..BLOCKS).map(|_| Version::default()).collect()).collect(),
+            ),
+            tally: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        for file in 0..FILES {
+            for block in 0..BLOCKS {
+                shared.write(file, block)?;
+            }
+        }
+        let write = Arc::clone(&shared);
+        let read = Arc::clone(&shared);
+        let threads = vec![
+            thread::spawn(move || write.work(1, Shared::write_and_sometimes_sync)),
+            thread::spawn(move || read.work(2, Shared::read_and_check)),
+        ];
+        Ok(Pair { shared, threads })
+    }
+
+    /// What has been checked so far.
+    pub(super) fn tally(&self) -> Tally {
+        self.shared.tally().clone()
+    }
+
+    /// Ends the two and closes the files.
+    pub(super) fn stop(mut self) -> Written {
+        self.end();
+        Written { versions: Arc::clone(&self.shared.versions), tally: self.tally() }
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Written {
+    /// What was checked while it was served.
+    pub(super) fn tally(&self) -> Tally {
+        self.tally.clone()
+    }
+
+    /// Reads everything where it rests now and compares it with what was written last.
+    pub(super) fn check_at_rest(&self, directory: &Path) -> Tally {
+        let mut tally = Tally::default();
+        let mut bytes = vec![0; BLOCK];
+        for (i, versions) in self.versions.iter().enumerate() {
+            let path = directory.join(name(i));
+            let file = match File::open(&path) {
+                Ok(file) => file,
+                Err(e) => {
+                    tally.failed += 1;
+                    tally.complain(|| format!("open {}: {e}", path.display()));
+                    continue;
+                }
+            };
+            for (block, version) in versions.iter().enumerate() {
+                match file.read_exact_at(&mut bytes, offset(block)) {
+                    Ok(()) => {
+                        let done = version.done.load(Ordering::SeqCst);
+                        compare(&mut tally, &bytes, (i, block), (done, done));
+                    }
+                    Err(e) => {
+                        tally.failed += 1;
+                        tally.complain(|| format!("read {}: {e}", path.display()));
+                    }
+                }
+            }
+        }
+        tally
+    }
+}
+
+impl Shared {
+    fn tally(&self) -> std::sync::MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, seed: u64, act: fn(&Self, usize, usize, u64) -> io::Result<()>) {
+        let mut random = seed;
+        let mut n = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            random = mix(random);
+            let file = (random >> 8) as usize % FILES;
+            let block = (random >> 32) as usize % BLOCKS;
+            n += 1;
+            if let Err(e) = act(self, file, block, n) {
+                let mut tally = self.tally();
+                tally.failed += 1;
+                tally.complain(|| format!("{} block {block}: {e}", name(file)));
+            }
+            thread::sleep(PACE);
+        }
+    }
+
+    /// Only one thread writes.
+    fn write(&self, file: usize, block: usize) -> io::Result<()> {
+        let version = &self.versions[file][block];
+        let next = version.begun.load(Ordering::SeqCst) + 1;
+        version.begun.store(next, Ordering::SeqCst);
+        self.files[file].write_all_at(&content(file, block, next), offset(block))?;
+        version.done.store(next, Ordering::SeqCst);
+        self.tally().written += BLOCK as u64;
+        Ok(())
+    }
+
+    fn write_and_sometimes_sync(&self, file: usize, block: usize, n: u64) -> io::Result<()> {
+        self.write(file, block)?;
+        if n.is_multiple_of(SYNC_EVERY) { self.files[file].sync_data() } else { Ok(()) }
+    }
+
+    fn read_and_check(&self, file: usize, block: usize, _: u64) -> io::Result<()> {
+        let version = &self.versions[file][block];
+        let mut bytes = vec![0; BLOCK];
+        let from = version.done.load(Ordering::SeqCst);
+        self.files[file].read_exact_at(&mut bytes, offset(block))?;
+        let to = version.begun.load(Ordering::SeqCst);
+        compare(&mut self.tally(), &bytes, (file, block), (from, to));
+        Ok(())
+    }
+}
+
+fn compare(tally: &mut Tally, bytes: &[u8], place: (usize, usize), versions: (u64, u64)) {
+    let (file, block) = place;
+    let seeds: Vec<u64> = (versions.0..=versions.1).map(|v| seed(file, block, v)).collect();
+    tally.checked += bytes.len() as u64;
+    let (words, _) = bytes.as_chunks::<WORD>();
+    for (i, word) in words.iter().enumerate() {
+        let found = u64::from_le_bytes(*word);
+        if seeds.iter().any(|seed| word_at(*seed, i) == found) {
+            continue;
+        }
+        tally.wrong += WORD as u64;
+        tally.complain(|| {
+            let at = offset(block) + (i * WORD) as u64;
+            let old = (0..versions.0).rev().find(|v| word_at(seed(file, block, *v), i) == found);
+            let what = match old {
+                Some(old) => format!("is of version {old}"),
+                None => format!("holds {found:#018x}"),
+            };
+            let (a, b) = versions;
+            format!("{} byte {at} {what}; it must be of a version from {a} to {b}", name(file))
+        });
+    }
+}
+
+fn name(file: usize) -> String {
+    format!("checked-{file}")
+}
+
+fn offset(block: usize) -> u64 {
+    (block * BLOCK) as u64
+}
+
+fn content(file: usize, block: usize, version: u64) -> Vec<u8> {
+    let seed = seed(file, block, version);
+    (0..BLOCK / WORD).flat_map(|i| word_at(seed, i).to_le_bytes()).collect()
+}
+
+fn seed(file: usize, block: usize, version: u64) -> u64 {
+    mix(version ^ (file as u64) << 60 ^ (block as u64) << 44)
+}
+
+fn word_at(seed: u64, i: usize) -> u64 {
+    mix(seed.wrapping_add(i as u64))
+}
+
+/// The finaliser of SplitMix64: a bijection without a pattern.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_file_system_passes() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let pair = Pair::start(directory.path()).expect("it starts");
+        while pair.tally().checked < 50 * BLOCK as u64 {
+            thread::yield_now();
+        }
+        let written = pair.stop();
+        let tally = written.tally();
+        assert_eq!((tally.wrong, tally.failed, tally.first), (0, 0, None));
+        assert!(tally.written >= (FILES * BLOCKS * BLOCK) as u64);
+        let at_rest = written.check_at_rest(directory.path());
+        assert_eq!((at_rest.wrong, at_rest.failed), (0, 0));
+        assert_eq!(at_rest.checked, (FILES * BLOCKS * BLOCK) as u64);
+
+        let path = directory.path().join(name(2));
+        let file = OpenOptions::new().write(true).open(path).expect("it is there");
+        file.write_all_at(b"!", 12_345).expect("written");
+        let at_rest = written.check_at_rest(directory.path());
+        assert_eq!((at_rest.wrong, at_rest.failed), (WORD as u64, 0), "one flipped byte is found");
+    }
+
+    #[test]
+    fn lost_updates_and_torn_words_are_told() {
+        let check = |bytes: &[u8], versions| {
+            let mut tally = Tally::default();
+            compare(&mut tally, bytes, (1, 7), versions);
+            tally
+        };
+        let (old, new) = (content(1, 7, 4), content(1, 7, 5));
+        let mixed = [&new[..4000], &old[4000..]].concat();
+        assert_eq!(check(&mixed, (4, 5)).wrong, 0, "while it is being written both are right");
+        let tally = check(&mixed, (5, 5));
+        assert_eq!(tally.wrong, 4000);
+        assert!(tally.first.is_some_and(|f| f.contains("is of version 4")));
+        assert_eq!(check(&content(1, 8, 5), (5, 5)).wrong, 8000, "another block's content");
+        assert_eq!(check(&[0; BLOCK], (5, 5)).wrong, 8000);
+    }
+}

@@ -1,0 +1,45 @@
+//! Standard output: lines for people, or one JSON object per line for programs.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where a command prints what it found.
+pub(crate) struct Output {
+    json: bool,
+    to: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Output { json, to: BufWriter::new(io::stdout().lock()) }
+    }
+
+    /// Whether programs read this.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// A line for people.
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.to, "{text}")?)
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.to.write_all(bytes)?)
+    }
+
+    /// A line for programs.
+    pub(crate) fn object<T: Serialize>(&mut self, object: &T) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.to, object).map_err(io::Error::from)?;
+        Ok(self.to.write_all(b"\n")?)
+    }
+
+    /// Lets everything out that was printed so far.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.to.flush()?)
+    }
+}

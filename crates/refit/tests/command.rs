@@ -1,0 +1,427 @@
+//! The command as a user meets it: exit codes, one-line errors, and nothing left behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A world of its own: sockets and directories that no other test sees.
+struct Stage {
+    top: TempDir,
+}
+
+/// `refit mount` in the background; killed and cleared away if a test fails half-way.
+struct Serving {
+    child: Child,
+    mountpoint: PathBuf,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        for name in ["source", "mnt"] {
+            fs::create_dir(top.path().join(name)).expect("made");
+        }
+        Stage { top }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.top.path().join(name)
+    }
+
+    fn refit(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
+        command.args(args).env("REFIT_RUNTIME_DIR", self.path("sockets"));
+        command
+    }
+
+    /// Runs to the end: exit code, standard output, standard error.
+    fn run(&self, args: &[&str]) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = self.refit(args).output().expect("it starts");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (status.code().unwrap_or(-1), text(stdout), text(stderr))
+    }
+
+    /// Asserts a refusal: exit code 1, nothing on standard output, one line that says this.
+    fn refuses(&self, args: &[&str], says: &str) {
+        let (code, stdout, stderr) = self.run(args);
+        assert_eq!(code, 1, "{args:?}: {stdout}{stderr}");
+        assert_eq!(stdout, "", "{args:?}");
+        assert!(stderr.starts_with("refit: ") && stderr.contains(says), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    }
+
+    fn sockets(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path("sockets")) else { return Vec::new() };
+        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be mounted.
+    fn serve(&self) -> Option<Serving> {
+        if !can_mount() {
+            println!("skipped: no /dev/fuse, or no permission to mount");
+            return None;
+        }
+        let (source, mountpoint) = (self.path("source"), self.path("mnt"));
+        let mut child = self
+            .refit(&["--json", "mount"])
+            .args([&source, &mountpoint])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("it can be read");
+        assert!(line.contains("\"serving\""), "{line}");
+        Some(Serving { child, mountpoint })
+    }
+}
+
+impl Serving {
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it runs");
+    }
+
+    /// Waits for its end: exit code, or -1 if it was killed.
+    fn wait(&mut self) -> i32 {
+        self.child.wait().expect("it is our child").code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if mounted(&self.mountpoint) {
+            let _ = Command::new("umount").arg("-l").arg(&self.mountpoint).status();
+        }
+    }
+}
+
+fn can_mount() -> bool {
+    let fuse = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    fuse && rustix::process::geteuid().is_root()
+}
+
+fn mounted(path: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("Linux has it");
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+}
+
+#[test]
+fn without_an_instance_every_command_says_so() {
+    let stage = Stage::new();
+    for args in [
+        &["ls"][..],
+        &["show", "fcm:/a"],
+        &["swap", "fcm:/a", "shared"],
+        &["changes"],
+        &["changes", "-f"],
+        &["cache", "*", "auto"],
+        &["mounts"],
+        &["umount", "/mnt"],
+        &["ls", "--json"],
+    ] {
+        stage.refuses(args, "no instance is running; start one with `refit mount");
+    }
+    stage.refuses(&["ls", "--instance", "1"], "there is no instance 1");
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure() {
+    let stage = Stage::new();
+    for args in [
+        &[][..],
+        &["nonsense"],
+        &["mount"],
+        &["mount", "/tmp"],
+        &["mount", "/a", "/b", "/c"],
+        &["mount", "/a", "/b", "--frames", "lots"],
+        &["mount", "/a", "/b", "--cache", "never"],
+        &["mount", "/a", "/b", "--workers", "0"],
+        &["swap", "fcm:/a"],
+        &["swap", "fcm:/a", "shared", "--deadline", "soon"],
+        &["cache", "*", "never"],
+        &["ls", "--instance", "me"],
+    ] {
+        let (code, stdout, stderr) = stage.run(args);
+        assert_eq!((code, &*stdout), (2, ""), "{args:?}");
+        assert!(!stderr.is_empty(), "{args:?}");
+    }
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn help_has_examples_and_documents_can_be_made() {
+    let stage = Stage::new();
+    let (code, help, _) = stage.run(&["swap", "--help"]);
+    assert_eq!(code, 0);
+    assert!(help.contains("Example:\n  refit swap"), "{help}");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, text, _) = stage.run(&["completions", shell]);
+        assert_eq!((code, text.contains("doctor")), (0, true), "{shell}");
+    }
+    let man = stage.path("man");
+    let (code, _, stderr) = stage.run(&["man", man.to_str().expect("UTF-8")]);
+    assert_eq!((code, &*stderr), (0, ""));
+    assert!(man.join("refit-swap.1").exists());
+    let file = stage.path("file");
+    fs::write(&file, "").expect("written");
+    stage.refuses(&["man", file.to_str().expect("UTF-8")], "name a directory");
+}
+
+#[test]
+fn the_doctor_reports_every_check_to_programs() {
+    let stage = Stage::new();
+    let (code, stdout, _) = stage.run(&["doctor", "--json"]);
+    let findings: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect();
+    assert!(findings.len() >= 12, "{stdout}");
+    let missing = |f: &serde_json::Value| f["ok"] == false && f["required"] == true;
+    assert_eq!(code, i32::from(findings.iter().any(missing)), "{stdout}");
+}
+
+#[test]
+fn a_reader_that_stops_reading_is_no_failure() {
+    let stage = Stage::new();
+    let mut child = stage
+        .refit(&["completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn the_socket_of_a_dead_instance_is_reported_and_removed() {
+    let stage = Stage::new();
+    let sockets = stage.path("sockets");
+    fs::create_dir(&sockets).expect("made");
+    fs::set_permissions(&sockets, fs::Permissions::from_mode(0o700)).expect("closed");
+    // What a killed process leaves behind: a name, and nobody who listens.
+    drop(UnixListener::bind(sockets.join("77.sock")).expect("bound"));
+    let (code, _, stderr) = stage.run(&["ls"]);
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("refit: instance 77 is dead; its socket was removed\n"), "{stderr}");
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_not_trusted() {
+    let stage = Stage::new();
+    let sockets = stage.path("sockets");
+    fs::create_dir(&sockets).expect("made");
+    fs::set_permissions(&sockets, fs::Permissions::from_mode(0o777)).expect("opened");
+    stage.refuses(&["ls"], "can be written by others");
+    let (source, mnt) = (stage.path("source"), stage.path("mnt"));
+    let args = ["mount", source.to_str().expect("UTF-8"), mnt.to_str().expect("UTF-8")];
+    stage.refuses(&args, "can be written by others");
+    assert!(!mounted(&mnt));
+}
+
+#[test]
+fn serves_until_it_is_told_to_stop() {
+    let stage = Stage::new();
+    for signal in [Signal::INT, Signal::TERM] {
+        let Some(mut serving) = stage.serve() else { return };
+        let pid = serving.pid().as_raw_nonzero().to_string();
+        assert_eq!(stage.sockets(), [format!("{pid}.sock")]);
+        let (code, stdout, stderr) = stage.run(&["mounts", "--json", "--instance", &pid]);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stdout.contains(&format!("\"instance\":{pid}")), "{stdout}");
+        serving.signal(signal);
+        assert_eq!(serving.wait(), 0);
+        assert!(!mounted(&stage.path("mnt")));
+        assert_eq!(stage.sockets(), [""; 0]);
+    }
+}
+
+#[test]
+fn can_be_unmounted_by_name() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    stage.refuses(&["umount", "/nowhere"], "no instance serves it");
+    let mnt = stage.path("mnt");
+    let (code, stdout, stderr) = stage.run(&["umount", mnt.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.ends_with("is unmounted\n"), "{stdout}");
+    assert_eq!(serving.wait(), 0);
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn unknown_objects_and_implementations_are_refused() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    stage.refuses(&["show", "fcm:/nothing"], "show fcm:/nothing: no such object; see `refit ls`");
+    stage.refuses(&["ls", "nothing:*"], "no such object");
+    stage.refuses(&["swap", "fcm:/nothing", "shared"], "no such object");
+    fs::write(stage.path("mnt").join("a"), "text").expect("written");
+    stage.refuses(&["swap", "fcm:/a", "paged"], "no implementation is called paged; there are: ");
+    stage.refuses(&["swap", "pm:*", "shared"], "no implementation is called shared");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
+fn swaps_a_cache_and_keeps_what_is_in_it() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let file = stage.path("mnt").join("some file");
+    let text = "dirty ".repeat(10_000);
+    fs::write(&file, &text).expect("written");
+    let name = "fcm:/some file";
+    for (from, to) in [("shared", "partitioned"), ("partitioned", "shared"), ("shared", "shared")] {
+        let (code, stdout, stderr) = stage.run(&["swap", name, to, "--json"]);
+        assert_eq!((code, &*stderr), (0, ""));
+        let report: serde_json::Value = serde_json::from_str(&stdout).expect("one JSON object");
+        assert_eq!(report["end"], "committed");
+        assert_eq!(
+            (&report["change"]["from"], &report["change"]["to"]),
+            (&from.into(), &to.into())
+        );
+        let (_, stdout, _) = stage.run(&["show", name]);
+        assert!(stdout.contains(&format!("implementation  {to}")), "{stdout}");
+        assert_eq!(fs::read_to_string(&file).expect("read"), text);
+    }
+    let (code, stdout, _) = stage.run(&["swap", "fcm:*", "partitioned"]);
+    assert_eq!(code, 0);
+    for word in ["committed", "prepare", "forward", "block", "transfer", "commit"] {
+        assert!(stdout.contains(word), "{word}: {stdout}");
+    }
+    let (_, journal, _) = stage.run(&["changes", "--json"]);
+    assert_eq!(journal.lines().count(), 4, "{journal}");
+    let (_, journal, _) = stage.run(&["changes", "-n", "1"]);
+    assert!(journal.ends_with("shared → partitioned  fcm:/some file\n"), "{journal}");
+    let (code, stdout, _) = stage.run(&["cache", "fcm:/some*", "direct"]);
+    assert_eq!((code, stdout.starts_with("1 file ")), (0, true), "{stdout}");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    let source = stage.path("source").join("some file");
+    assert_eq!(fs::read_to_string(source).expect("it is there"), text);
+}
+
+#[test]
+fn many_objects_are_summed_up() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    for i in 0..50 {
+        fs::write(stage.path("mnt").join(format!("{i}")), "text").expect("written");
+    }
+    let (code, stdout, stderr) = stage.run(&["swap", "fcm:*", "partitioned"]);
+    assert_eq!((code, &*stderr), (0, ""), "no progress bar where nobody watches");
+    assert!(stdout.starts_with("50 objects swapped, 0 not; median "), "{stdout}");
+    assert!(stdout.contains('█'), "{stdout}");
+    let (_, stdout, _) = stage.run(&["ls", "fcm:*", "--json"]);
+    assert_eq!(stdout.lines().count(), 50);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_told_in_one_line_and_leaves_nothing() {
+    let stage = Stage::new();
+    let (source, mnt) = (stage.path("source"), stage.path("mnt"));
+    let (source, mnt) = (source.to_str().expect("UTF-8"), mnt.to_str().expect("UTF-8"));
+    let missing = stage.path("missing");
+    let missing = missing.to_str().expect("UTF-8");
+    stage.refuses(&["mount", missing, mnt], "there is no such directory");
+    stage.refuses(&["mount", source, missing], "there is no such directory");
+    if can_mount() {
+        stage.refuses(&["mount", source, mnt, "--implementation", "paged"], "paged");
+        stage.refuses(&["mount", source, mnt, "--frames", "4K"], "page frames");
+        // The first of two is taken back when the second cannot be mounted.
+        stage.refuses(&["mount", source, mnt, missing, mnt], "there is no such directory");
+    } else {
+        println!("skipped: no /dev/fuse, or no permission to mount");
+    }
+    assert!(!mounted(&stage.path("mnt")));
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn a_mount_over_a_mount_is_refused() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let (source, mnt) = (stage.path("source"), stage.path("mnt"));
+    let args = ["mount", source.to_str().expect("UTF-8"), mnt.to_str().expect("UTF-8")];
+    stage.refuses(&args, "unmount it first");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
+fn a_mount_in_use_is_kept_until_somebody_insists() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let path = stage.path("mnt").join("open");
+    fs::write(&path, "text").expect("written");
+    let open = fs::File::open(&path).expect("opened");
+    stage.refuses(&["umount", stage.path("mnt").to_str().expect("UTF-8")], "it is in use");
+    assert!(mounted(&stage.path("mnt")), "it goes on");
+    serving.signal(Signal::TERM);
+    let stderr = BufReader::new(serving.child.stderr.take().expect("it is piped"));
+    let said: Vec<String> = stderr.lines().map_while(Result::ok).take(2).collect();
+    assert!(said[0].contains("it is in use") && said[1].contains("still serving"), "{said:?}");
+    assert!(mounted(&stage.path("mnt")), "it goes on");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    drop(open);
+    assert!(!mounted(&stage.path("mnt")));
+    assert_eq!(fs::read_to_string(stage.path("source").join("open")).expect("there"), "text");
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn ends_with_the_program_that_started_it() {
+    let stage = Stage::new();
+    if !can_mount() {
+        println!("skipped: no /dev/fuse, or no permission to mount");
+        return;
+    }
+    let mut child = stage
+        .refit(&["mount", "--until-eof"])
+        .args([stage.path("source"), stage.path("mnt")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("it is piped");
+    BufReader::new(stdout).read_line(&mut line).expect("it can be read");
+    assert!(line.contains("Ctrl-C unmounts"), "{line}");
+    drop(child.stdin.take());
+    let mut serving = Serving { child, mountpoint: stage.path("mnt") };
+    assert_eq!(serving.wait(), 0);
+    assert!(!mounted(&stage.path("mnt")));
+    assert_eq!(stage.sockets(), [""; 0]);
+}
+
+#[test]
+fn a_killed_instance_is_cleared_away() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    serving.signal(Signal::KILL);
+    assert_eq!(serving.wait(), -1);
+    let (code, _, stderr) = stage.run(&["mounts"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains(&format!("instance {pid} is dead")), "{stderr}");
+    assert_eq!(stage.sockets(), [""; 0]);
+}

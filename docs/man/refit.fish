@@ -1,0 +1,106 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_refit_global_optspecs
+    string join \n json instance= h/help V/version
+end
+
+function __fish_refit_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_refit_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_refit_using_subcommand
+    set -l cmd (__fish_refit_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c refit -n "__fish_refit_needs_command" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_needs_command" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_needs_command" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_needs_command" -s V -l version -d 'Print version'
+complete -c refit -n "__fish_refit_needs_command" -f -a "mount" -d 'Serve directories; runs until Ctrl-C, then writes everything back and unmounts'
+complete -c refit -n "__fish_refit_needs_command" -f -a "ls" -d 'List objects'
+complete -c refit -n "__fish_refit_needs_command" -f -a "show" -d 'Show everything that is known about an object'
+complete -c refit -n "__fish_refit_needs_command" -f -a "swap" -d 'Swap objects for another implementation while they are used'
+complete -c refit -n "__fish_refit_needs_command" -f -a "changes" -d 'Show the journal: every change that has ended'
+complete -c refit -n "__fish_refit_needs_command" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
+complete -c refit -n "__fish_refit_needs_command" -f -a "mounts" -d 'List what is mounted'
+complete -c refit -n "__fish_refit_needs_command" -f -a "umount" -d 'Write everything back and unmount'
+complete -c refit -n "__fish_refit_needs_command" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
+complete -c refit -n "__fish_refit_needs_command" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
+complete -c refit -n "__fish_refit_needs_command" -f -a "completions" -d 'Print completions for a shell'
+complete -c refit -n "__fish_refit_needs_command" -f -a "man" -d 'Write man pages'
+complete -c refit -n "__fish_refit_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l frames -d 'Memory for cached pages, per mount' -r
+complete -c refit -n "__fish_refit_using_subcommand mount" -l cache -d 'Who caches' -r -f -a "kernel\t'The kernel caches too; refit is asked on a miss'
+direct\t'Every read and write comes to refit'
+auto\t'Whatever suits each file'"
+complete -c refit -n "__fish_refit_using_subcommand mount" -l workers -d 'Threads that serve; one per processor unless said otherwise' -r
+complete -c refit -n "__fish_refit_using_subcommand mount" -l implementation -d 'What file caches begin with: shared or partitioned' -r
+complete -c refit -n "__fish_refit_using_subcommand mount" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Refuse to write'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users in (their own permissions still apply)'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and must not leave it behind'
+complete -c refit -n "__fish_refit_using_subcommand mount" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c refit -n "__fish_refit_using_subcommand ls" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand ls" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand ls" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand show" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand show" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand show" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand swap" -l deadline -d 'How long each object may take before it is rolled back' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand swap" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand changes" -s n -l last -d 'At most this many of the latest of what is there already' -r
+complete -c refit -n "__fish_refit_using_subcommand changes" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand changes" -s f -l follow -d 'Stay and print what comes'
+complete -c refit -n "__fish_refit_using_subcommand changes" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand changes" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand cache" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand cache" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand cache" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c refit -n "__fish_refit_using_subcommand mounts" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand mounts" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand mounts" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand umount" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand umount" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand umount" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand doctor" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand doctor" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand tour" -l time -d 'How long the programs work, a third of it while caches are swapped under them' -r
+complete -c refit -n "__fish_refit_using_subcommand tour" -l scratch -d 'Where to put the scratch directory' -r -f -a "(__fish_complete_directories)"
+complete -c refit -n "__fish_refit_using_subcommand tour" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand tour" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand tour" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand completions" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand completions" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand man" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand man" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand man" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "mount" -d 'Serve directories; runs until Ctrl-C, then writes everything back and unmounts'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "ls" -d 'List objects'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "show" -d 'Show everything that is known about an object'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "swap" -d 'Swap objects for another implementation while they are used'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "changes" -d 'Show the journal: every change that has ended'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "mounts" -d 'List what is mounted'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "umount" -d 'Write everything back and unmount'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "completions" -d 'Print completions for a shell'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "man" -d 'Write man pages'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap changes cache mounts umount doctor tour completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
