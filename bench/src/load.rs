@@ -79,7 +79,7 @@ fn while_swapping<R>(work: impl FnOnce() -> R) -> (R, u64) {
             let mut n = 0_u32;
             while !stop.load(Ordering::Relaxed) {
                 let ids = caches();
-                let to = if n / 2 % 2 == 0 { "partitioned" } else { "shared" };
+                let to = if (n / 2).is_multiple_of(2) { "partitioned" } else { "shared" };
                 if let Some(id) = ids.get(n as usize % ids.len().max(1)) {
                     let report = swap_named(*id, to, u64::from(n), &SwapOptions::default());
                     assert!(report.committed(), "{report:?}");
