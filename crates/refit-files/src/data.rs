@@ -5,7 +5,9 @@
 //! here, outside of any cache, so that no cache ever waits for another.
 
 use crate::host::HostFile;
-use refit_memory::{CacheError, FileCacheRef, FileRepresentativeRef, PAGE_SIZE, PhysicalMemoryRef};
+use refit_memory::{
+    CacheError, FileCacheRef, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
+};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -27,9 +29,10 @@ impl std::fmt::Debug for Data {
 }
 
 /// The frames of a mount, and how much of a file one call of a cache may ask for.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) physical: PhysicalMemoryRef,
+    pub(crate) frames: Arc<FramePool>,
     /// Bytes: small against the budget, so that a request larger than the budget gets through in parts.
     pub(crate) part: usize,
 }
@@ -49,7 +52,7 @@ impl Memory {
                 Err(CacheError::Host(errno)) => return Err(Errno::from_raw_os_error(errno)),
                 Err(CacheError::NoFrame) if fruitless == PATIENCE => return Err(Errno::NOMEM),
                 Err(CacheError::NoFrame) => {
-                    if self.physical.reclaim(wanted) == 0 {
+                    if refit_memory::reclaim(self.physical, &self.frames, wanted) == 0 {
                         // Others hold them all at the moment; they let go within microseconds.
                         fruitless += 1;
                         std::thread::yield_now();

@@ -76,8 +76,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let (aside, jobs) = aside();
     let server = Arc::new(Server {
         table: Arc::new(Table::new(root, &stat)),
-        memory: Memory { physical, part: part(options.frames_bytes) },
-        frames,
+        memory: Memory { physical, frames, part: part(options.frames_bytes) },
         implementation: options.implementation.clone(),
         queue: Queue::default(),
         journal: Journal::default(),

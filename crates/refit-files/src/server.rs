@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::times;
 use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
-use refit_memory::{CacheParts, FramePool, PhysicalMemoryInterface, UnknownImplementation};
+use refit_memory::{CacheParts, PhysicalMemoryInterface, UnknownImplementation};
 use refit_objects::{Interface, Name, request};
 use refit_sys::credentials::{self, ActingAs};
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
@@ -33,7 +33,6 @@ thread_local! {
 pub(crate) struct Server {
     pub(crate) table: Arc<Table>,
     pub(crate) memory: Memory,
-    pub(crate) frames: Arc<FramePool>,
     pub(crate) implementation: String,
     pub(crate) queue: Queue,
     pub(crate) journal: Journal,
@@ -138,7 +137,7 @@ impl Server {
     ) -> Result<Data, UnknownImplementation> {
         let host = Arc::new(host);
         let fr = representative::create(name(), host.clone());
-        let (pm, frames) = (self.memory.physical, self.frames.clone());
+        let (pm, frames) = (self.memory.physical, self.memory.frames.clone());
         let parts = CacheParts { pm, frames, fr };
         match refit_memory::create_file_cache(name(), parts, &self.implementation, size) {
             Ok(cache) => Ok(Data { cache, representative: fr, host }),
@@ -239,7 +238,7 @@ impl Server {
 
     /// Ends the objects of a file. What can still be wanted has been written back before.
     pub(crate) fn end(&self, data: &Data) {
-        refit_memory::destroy_file_cache(data.cache, &self.frames);
+        refit_memory::destroy_file_cache(data.cache, &self.memory.frames);
         representative::destroy(data.representative);
     }
 

@@ -6,14 +6,18 @@
 //! is left is in use or cannot be written, and the caller has to live with what there is.
 //!
 //! Several threads may reclaim at once: they share the hand, so each looks at other frames. The hand
-//! reads descriptors without any lock; whether a frame is really a victim the owner decides.
+//! reads descriptors without any lock; whether a frame is really a victim the owner decides when
+//! [`reclaim`](crate::reclaim) asks it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::fcm::{Evicted, FileCacheRef};
+use crate::fcm::FileCacheRef;
 use crate::frames::{BUSY, DIRTY, Frame, FramePool, REFERENCED, WRITING};
-use crate::pm::{MemoryState, MemoryStats, PhysicalMemory};
+use crate::pm::{MemoryState, MemoryStats, PhysicalMemory, Search, Victim};
+
+/// Pages with one of these marks are never victims.
+const IN_USE: u32 = REFERENCED | BUSY | WRITING;
 
 /// Physical memory with the CLOCK policy.
 #[derive(Debug)]
@@ -49,20 +53,16 @@ impl ClockMemory {
         self.write_backs.store(state.write_backs, Relaxed);
     }
 
-    /// See [`PhysicalMemory::reclaim`].
-    pub(crate) fn reclaim(&self, wanted: usize) -> usize {
-        let mut freed = 0;
-        for spare in [REFERENCED | BUSY | WRITING | DIRTY, REFERENCED | BUSY | WRITING] {
-            for _ in 0..self.frames.frames() {
-                if freed >= wanted {
-                    return freed;
-                }
-                if let Some((frame, dirty)) = self.advance(spare) {
-                    freed += usize::from(self.evict(frame, dirty));
-                }
-            }
+    /// See [`PhysicalMemory::victims`].
+    fn victims(&self, wanted: usize, search: &mut Search) -> Vec<Victim> {
+        let round = self.frames.frames();
+        let mut victims = Vec::new();
+        while victims.len() < wanted && search.looked_at < 2 * round {
+            let spare = if search.looked_at < round { IN_USE | DIRTY } else { IN_USE };
+            search.looked_at += 1;
+            victims.extend(self.advance(spare));
         }
-        freed
+        victims
     }
 
     /// See [`PhysicalMemory::stats`].
@@ -77,23 +77,15 @@ impl ClockMemory {
     }
 
     /// Moves the hand on; the frame it stood at, if its page can be a victim in this round.
-    fn advance(&self, spare: u32) -> Option<(Frame, bool)> {
+    fn advance(&self, spare: u32) -> Option<Victim> {
         let index = self.hand.fetch_add(1, Relaxed) % self.frames.frames();
         let frame = self.frames.frame(index)?;
         let flags = self.frames.flags(frame);
         if flags & REFERENCED != 0 {
             self.frames.clear(frame, REFERENCED);
         }
-        (flags & spare == 0).then_some((frame, flags & DIRTY != 0))
-    }
-
-    fn evict(&self, frame: Frame, dirty: bool) -> bool {
-        // A page that cannot be written back stays, dirty; the error reaches who flushes the file.
-        let evicted = self.frames.visit(frame, |owner, page| owner.evict(page, frame));
-        let freed = matches!(evicted, Some(Ok(Evicted::Freed)));
-        self.evictions.fetch_add(freed.into(), Relaxed);
-        self.write_backs.fetch_add((freed && dirty).into(), Relaxed);
-        freed
+        let candidate = flags & spare == 0 && self.frames.owner(frame).is_some();
+        candidate.then_some(Victim { frame, dirty: flags & DIRTY != 0 })
     }
 }
 
@@ -116,8 +108,13 @@ impl PhysicalMemory for ClockRep {
         }
     }
 
-    fn reclaim(&self, wanted: usize) -> usize {
-        self.0.reclaim(wanted)
+    fn victims(&self, wanted: usize, search: &mut Search) -> Vec<Victim> {
+        self.0.victims(wanted, search)
+    }
+
+    fn evicted(&self, pages: u64, write_backs: u64) {
+        self.0.evictions.fetch_add(pages, Relaxed);
+        self.0.write_backs.fetch_add(write_backs, Relaxed);
     }
 
     fn stats(&self) -> MemoryStats {

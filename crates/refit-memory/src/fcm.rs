@@ -11,7 +11,7 @@ pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Why a file cache could not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    /// There is no free page frame: reclaim some *outside* of the cache (see `PhysicalMemory::reclaim`), call again.
+    /// There is no free page frame: [`reclaim`](crate::reclaim) some *outside* of the cache, call again.
     #[error("no page frame is free")]
     NoFrame,
     /// The file representative failed with this `errno`.

@@ -7,12 +7,12 @@
 //! * A [`FileRepresentative`] (FR) is the file behind a cache, where pages are filled from and
 //!   written back to.
 //! * A [`PhysicalMemory`] (PM) hands out page frames from a budget that all files of a mount share,
-//!   and takes them back by CLOCK when they run short. [`create_physical_memory`] makes one.
+//!   and names, by CLOCK, those to take back when they run short. [`create_physical_memory`] makes one.
 //! * A [`FramePool`] is the memory itself: one memfd, and a descriptor for each frame.
 //!
-//! Calls go one way: FCM → { PM's free list, FR }. PM calls a cache only in
-//! [`reclaim`](PhysicalMemory::reclaim), and that runs outside of any call of a cache: who gets
-//! [`CacheError::NoFrame`] reclaims and calls again. So no two caches ever wait for each other.
+//! Calls go one way: FCM → { PM, FR }, and those two call no object. Frames are taken back by
+//! [`reclaim`], a function outside of all objects: who gets [`CacheError::NoFrame`] reclaims and calls
+//! again. So no two objects ever wait for each other, and each can be swapped at any time.
 //!
 //! It does not: read ahead, map frames into programs, or decide when to flush.
 // What `#[interface]` generates is exempt; nothing else is.
@@ -28,6 +28,7 @@ mod frames;
 mod pages;
 mod partitioned;
 mod pm;
+mod reclaim;
 mod scratch;
 mod shared;
 mod table;
@@ -45,5 +46,7 @@ pub use fcm::{
 pub use fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
 pub use frames::{Frame, FramePool};
 pub use pm::{
-    MemoryState, MemoryStats, PhysicalMemory, PhysicalMemoryInterface, PhysicalMemoryRef,
+    MemoryState, MemoryStats, PhysicalMemory, PhysicalMemoryInterface, PhysicalMemoryRef, Search,
+    Victim,
 };
+pub use reclaim::reclaim;

@@ -12,7 +12,7 @@ pub struct MemoryStats {
     pub free: u64,
     /// Frames whose page the file does not have yet as it is here.
     pub dirty: u64,
-    /// Pages taken from caches by `reclaim`.
+    /// Pages taken from caches by [`reclaim`](crate::reclaim).
     pub evictions: u64,
     /// Dirty pages among the evictions: each was written back first.
     pub write_backs: u64,
@@ -30,7 +30,28 @@ pub struct MemoryState {
     pub write_backs: u64,
 }
 
+/// A frame whose page looks as if it can be given up; its owner has the last word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// The frame.
+    pub frame: Frame,
+    /// Whether its page has to be written back first.
+    pub dirty: bool,
+}
+
+/// How far one thread's search for victims has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Frames that the search has looked at.
+    pub looked_at: usize,
+}
+
 /// The page frames that the files of one mount share, and the policy by which they get them.
+///
+/// No method calls another object or waits for anyone: caches call physical memory with their locks
+/// held, and when it is swapped, the swap waits for every call that is inside. If one of them waited for a
+/// cache, and that for a call that the swap holds up, neither would ever end. Whoever takes
+/// frames back is therefore a plain function outside: [`reclaim`](crate::reclaim).
 #[refit_objects::interface(name = "pm", state = MemoryState)]
 pub trait PhysicalMemory {
     /// Takes a frame from the free list for `page` of `owner`; `None` when there is none. The bytes of
@@ -40,12 +61,11 @@ pub trait PhysicalMemory {
     fn free(&self, frame: Frame);
     /// The page in this frame has been used. Cheap enough for every access.
     fn touch(&self, frame: Frame);
-    /// Evicts pages, of all files, until `wanted` frames have been freed or there is nothing left
-    /// that can be evicted; how many have been freed. Called outside of any call of a file cache.
-    ///
-    /// Who repeats a call that had no frame asks for as many as the call touches pages. With fewer,
-    /// the pages that its last attempt has filled can be all that is evicted, again and again.
-    fn reclaim(&self, wanted: usize) -> usize;
+    /// Goes on with a search for victims until there are `wanted`, or it has seen everything it may;
+    /// fewer than `wanted`, then, and none at last.
+    fn victims(&self, wanted: usize, search: &mut Search) -> Vec<Victim>;
+    /// So many pages have been evicted, so many of which were written back before.
+    fn evicted(&self, pages: u64, write_backs: u64);
     /// What is here, and what has been done.
     fn stats(&self) -> MemoryStats;
 }

@@ -19,7 +19,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use refit_change::{ChangeId, Report};
@@ -153,6 +153,8 @@ pub(crate) struct Slot {
     state: Mutex<State>,
     /// Who may change this object; changes of one object queue here.
     changing: SwapTicket,
+    /// Somebody waits to destroy the object: a change that is under way gives up.
+    doomed: AtomicBool,
     misses: AtomicU64,
 }
 
@@ -177,6 +179,7 @@ impl Slot {
             swapper,
             state: Mutex::new(State { root, destroyed: false }),
             changing: SwapTicket::default(),
+            doomed: AtomicBool::new(false),
             misses: AtomicU64::new(0),
         })
     }
@@ -202,6 +205,12 @@ impl Slot {
     /// The root that serves now.
     pub(crate) fn root(&self) -> Arc<dyn AnyRoot> {
         Arc::clone(&lock(&self.state).root)
+    }
+
+    /// Whether somebody waits to destroy the object.
+    pub(crate) fn doomed(&self) -> bool {
+        // Relaxed: who is late to see it looks again.
+        self.doomed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn destroyed(&self) -> bool {
@@ -295,10 +304,12 @@ pub fn create<I: Interface>(
 }
 
 /// Destroys an object. Calls that are inside end in peace, and its memory is freed after them; later calls panic.
-/// A swap that is under way ends first. Does nothing if the object is gone already.
+/// A swap that is under way is rolled back. Does nothing if the object is gone already.
 pub fn destroy(id: ObjectId) {
     let Some(slot) = registry::get(id) else { return };
-    // A swap holds the ticket while the mediator is in place.
+    // A swap holds the ticket while the mediator is in place. It must not go on waiting for requests to end: this
+    // may be one of them.
+    slot.doomed.store(true, Ordering::Relaxed);
     let ticket = slot.changing().take(Duration::MAX, &|| false);
     let Some(root) = slot.withdraw() else { return };
     drop(ticket);

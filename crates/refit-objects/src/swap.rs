@@ -9,8 +9,8 @@
 //! | transfer | the old root exports, the new root imports | the same |
 //! | commit | the new root takes the mediator's place, entries are flushed, waiting calls go on | one miss per processor |
 //!
-//! At any point before commit the swap can be given up: its deadline passes, its requester goes away, import or
-//! export fails or panics, a hook says no. Then the old root takes the mediator's place, waiting calls go on in it, and
+//! At any point before commit the swap can be given up: its deadline passes, its requester goes away, the object is to
+//! be destroyed, import or export fails or panics, a hook says no. Then the old root takes the mediator's place, waiting calls go on in it, and
 //! nothing is lost, because export leaves the old root able to carry on and nobody has called the new one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -313,6 +313,9 @@ impl Switch<'_> {
     fn in_time(&self) -> Result<(), GivenUp> {
         if self.options.cancelled() {
             return Err(GivenUp::because("its requester went away"));
+        }
+        if self.slot.doomed() {
+            return Err(GivenUp::because("the object is being destroyed"));
         }
         match self.until {
             Some(until) if Instant::now() >= until => {

@@ -53,7 +53,7 @@ fn a_page_that_cannot_be_written_back_is_not_evicted() {
             .unwrap();
         file.host.fail(false, true);
         assert_eq!(file.cache.evict(1, frame), Err(FAILED));
-        assert_eq!(file.pm.reclaim(4), 0);
+        assert_eq!(file.reclaim(4), 0);
         assert_eq!(file.cache.stats().resident, 2);
         assert_eq!(file.cache.stats().dirty, 2);
         file.host.fail(false, false);

@@ -248,7 +248,7 @@ impl Subject {
         for _ in 0..self.patience {
             match call(&self.cache) {
                 Err(CacheError::NoFrame) => {
-                    if self.pm.reclaim(len / PAGE_SIZE + 2) == 0 {
+                    if self.reclaim(len / PAGE_SIZE + 2) == 0 {
                         std::thread::yield_now();
                     }
                 }
@@ -269,6 +269,10 @@ impl Subject {
         let written = self.with_frames(data.len(), |cache| cache.write(offset, data))?;
         assert_eq!(written, data.len());
         Ok(())
+    }
+
+    pub(crate) fn reclaim(&self, wanted: usize) -> usize {
+        refit_memory::reclaim(self.pm, &self.frames, wanted)
     }
 
     pub(crate) fn flush(&self) -> u64 {

@@ -87,7 +87,7 @@ impl Model {
             Op::Invalidate(start, end) => {
                 self.passed(file.cache.invalidate(start, end));
             }
-            Op::Reclaim(wanted) => assert!(file.pm.reclaim(wanted) <= wanted.max(1)),
+            Op::Reclaim(wanted) => assert!(file.reclaim(wanted) <= wanted.max(1)),
             Op::Swap(to) => {
                 let before = file.cache.stats();
                 file.swap(IMPLEMENTATIONS[to]);

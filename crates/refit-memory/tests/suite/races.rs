@@ -63,7 +63,7 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
             file.write(2 * PAGE - 2, b"grown").unwrap();
             assert!(file.cache.is_dirty());
             // A page on its way to the host is not given up.
-            assert_eq!(file.pm.reclaim(0), 0);
+            assert_eq!(file.reclaim(0), 0);
             let frame = file.frames.frame(0).unwrap();
             let (owner, page) = file.frames.owner(frame).unwrap();
             assert_eq!(owner.evict(page, frame), Ok(refit_memory::Evicted::Busy));

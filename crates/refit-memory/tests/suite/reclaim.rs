@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use refit_memory::destroy_file_cache;
+use refit_objects::SwapOptions;
 
 use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern};
 
@@ -14,11 +16,11 @@ fn clean_pages_go_before_dirty_ones() {
     file.read(8 * PAGE, 4 * PAGE as usize).unwrap();
     file.host.calls();
     let (dirty, clean) = (4, 4);
-    assert_eq!(file.pm.reclaim(clean), clean);
+    assert_eq!(file.reclaim(clean), clean);
     assert_eq!(file.host.calls(), []);
     assert_eq!(file.cache.stats().dirty, dirty as u64);
-    assert_eq!(file.pm.reclaim(100), dirty);
-    assert_eq!(file.pm.reclaim(1), 0);
+    assert_eq!(file.reclaim(100), dirty);
+    assert_eq!(file.reclaim(1), 0);
     let stats = file.pm.stats();
     assert_eq!((stats.total, stats.free, stats.dirty), (8, 8, 0));
     assert_eq!(stats.evictions, 8);
@@ -63,6 +65,40 @@ fn files_share_a_budget_and_take_from_each_other() {
 }
 
 #[test]
+fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
+    // Caches call physical memory with their locks held, and taking frames back waits for these
+    // locks: a swap of physical memory must never wait for somebody who takes frames back.
+    const SWAPS: u64 = 3000;
+    let one = Subject::new("shared", 12, vec![]);
+    let other = Subject::on("partitioned", one.pm, Arc::clone(&one.frames), vec![]);
+    let done = AtomicBool::new(false);
+    let use_file = |file: &Subject, seed: u64| {
+        let mut file = file.clone();
+        file.patience = 100_000;
+        for round in (0..).take_while(|_| !done.load(Relaxed)) {
+            let at = round * 5 % 30 * PAGE + 100;
+            let data = pattern(seed + round, 3 * PAGE as usize);
+            file.write(at, &data).unwrap();
+            assert!(file.read(at, data.len()).unwrap() == data, "round {round}");
+        }
+    };
+    std::thread::scope(|scope| {
+        let users = [scope.spawn(|| use_file(&one, 1)), scope.spawn(|| use_file(&other, 2))];
+        let deadline = Duration::from_secs(10);
+        let options = SwapOptions { deadline, ..SwapOptions::default() };
+        let report = (0..SWAPS)
+            .map(|round| refit_objects::swap_named(one.pm.id(), "clock", round, &options))
+            .find(|report| !report.committed());
+        done.store(true, Relaxed);
+        users.into_iter().for_each(|user| user.join().unwrap());
+        assert_eq!(report, None);
+    });
+    assert!(one.pm.stats().write_backs > 0);
+    one.cache.discard();
+    other.check_all_free();
+}
+
+#[test]
 fn files_can_go_while_others_reclaim() {
     // A thread that reclaims finds caches in descriptors; to call one that is gone would be a panic.
     let keeper = Subject::new("shared", 16, pattern(6, 4 * PAGE as usize));
@@ -71,7 +107,7 @@ fn files_can_go_while_others_reclaim() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Relaxed) {
-                    keeper.pm.reclaim(2);
+                    keeper.reclaim(2);
                     keeper.frames.visit_dirty(|cache| {
                         cache.flush(0, u64::MAX).unwrap();
                     });

@@ -89,7 +89,7 @@ fn run(first: &str, swaps: bool, failures: bool) {
     let (done, size) = (AtomicBool::new(false), AtomicU64::new(END));
     let helpers: [&(dyn Fn(u64) + Sync); 4] = [
         &|_| {
-            file.pm.reclaim(3);
+            file.reclaim(3);
         },
         // Errors are part of the game if the host fails; the data must get there all the same.
         &|_| {

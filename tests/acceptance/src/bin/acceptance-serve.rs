@@ -1,0 +1,35 @@
+//! Serves a directory until its standard input ends: `acceptance-serve SOURCE MOUNTPOINT kernel|direct FRAMES_BYTES
+//! [storm]`. For tests that stop or kill it.
+
+use refit_acceptance::{Pace, Storm};
+use refit_files::{CacheMode, MountOptions, mount};
+use std::io::Read;
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [source, mountpoint, cache, frames, rest @ ..] = &arguments[..] else {
+        eprintln!("usage: acceptance-serve SOURCE MOUNTPOINT kernel|direct FRAMES_BYTES [storm]");
+        std::process::exit(2);
+    };
+    let options = MountOptions {
+        source: source.into(),
+        mountpoint: mountpoint.into(),
+        frames_bytes: frames.parse().unwrap_or(1 << 20),
+        cache: if cache == "direct" { CacheMode::Direct } else { CacheMode::Kernel },
+        workers: None,
+        implementation: "shared".into(),
+        allow_other: true,
+        read_only: false,
+    };
+    let served = mount(options).and_then(|mount| {
+        let storm = (!rest.is_empty()).then(|| Storm::start("fcm:/".into(), Pace::EachMillisecond));
+        println!("serving");
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        drop(storm);
+        Ok(drop(mount))
+    });
+    if let Err(error) = served {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,133 @@
+//! A directory that is served for one test, by this process.
+
+use crate::storm::{Pace, Storm};
+use crate::tools::skip;
+use refit_files::{CacheMode, Mount, MountOptions, mount};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Whether mounts can be tested here; if not, this has said why.
+pub fn possible() -> bool {
+    let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !possible {
+        skip("needs root and /dev/fuse");
+    }
+    possible
+}
+
+/// A directory for files that are made by a test: in `REFIT_SCRATCH`, or in `/var/tmp`, which is a real file system
+/// nearly everywhere. Its path is short: sockets are bound below it, whose paths have 107 bytes at most.
+///
+/// # Panics
+/// It cannot be made.
+pub fn scratch() -> TempDir {
+    let place = std::env::var_os("REFIT_SCRATCH").unwrap_or_else(|| "/var/tmp".into());
+    let made = tempfile::Builder::new().prefix("refit-").tempdir_in(place);
+    let made = made.expect("a scratch directory can be made");
+    // Some tests act as other users.
+    fs::set_permissions(made.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    made
+}
+
+/// A mount of an empty directory, and a directory in it where the test works.
+#[derive(Debug)]
+pub struct Served {
+    mount: Option<Mount>,
+    name: String,
+    source: PathBuf,
+    mountpoint: PathBuf,
+    scratch: TempDir,
+}
+
+impl Served {
+    /// Serves an empty directory. `name` becomes the name of the directory where the test works, and no other test of
+    /// the process has it.
+    ///
+    /// # Panics
+    /// The mount fails.
+    pub fn new(name: &str, cache: CacheMode, frames_bytes: u64) -> Self {
+        let scratch = scratch();
+        let (source, mountpoint) = (scratch.path().join("source"), scratch.path().join("mnt"));
+        for directory in [&source, &mountpoint, &source.join(name)] {
+            fs::create_dir(directory).expect("the scratch directory is ours");
+        }
+        Self::of(name, source, mountpoint, scratch, cache, frames_bytes)
+    }
+
+    /// Serves `source`, which has a directory called `name`.
+    ///
+    /// # Panics
+    /// The mount fails.
+    pub fn of(
+        name: &str,
+        source: PathBuf,
+        mountpoint: PathBuf,
+        scratch: TempDir,
+        cache: CacheMode,
+        frames_bytes: u64,
+    ) -> Self {
+        let options = MountOptions {
+            source: source.clone(),
+            mountpoint: mountpoint.clone(),
+            frames_bytes,
+            cache,
+            workers: None,
+            implementation: "shared".into(),
+            allow_other: true,
+            read_only: false,
+        };
+        let mount = mount(options).unwrap_or_else(|error| panic!("{error}"));
+        Self { mount: Some(mount), name: name.to_owned(), source, mountpoint, scratch }
+    }
+
+    /// The mount.
+    ///
+    /// # Panics
+    /// It has been unmounted.
+    pub fn mount(&self) -> &Mount {
+        self.mount.as_ref().expect("it is mounted")
+    }
+
+    /// Where the test works.
+    pub fn directory(&self) -> PathBuf {
+        self.mountpoint.join(&self.name)
+    }
+
+    /// A file in the mount.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.directory().join(file)
+    }
+
+    /// The same file on the host.
+    pub fn host(&self, file: &str) -> PathBuf {
+        self.source.join(&self.name).join(file)
+    }
+
+    /// A directory on the host besides the mount.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// How the names of the test's file caches begin.
+    pub fn prefix(&self) -> String {
+        format!("fcm:/{}/", self.name)
+    }
+
+    /// Begins to swap all file caches of this test.
+    pub fn storm(&self, pace: Pace) -> Storm {
+        Storm::start(self.prefix(), pace)
+    }
+
+    /// Unmounts; what was written is on the host then.
+    ///
+    /// # Panics
+    /// That failed, or requests made the server panic or found it unable to write.
+    pub fn unmount(&mut self) {
+        let mount = self.mount.take().expect("it is mounted");
+        let stats = mount.stats();
+        mount.unmount().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((stats.panics, stats.write_back_errors), (0, 0), "{stats:?}");
+    }
+}

@@ -1,0 +1,26 @@
+//! Finding the programs that tests run.
+
+use std::path::{Path, PathBuf};
+
+/// Finds a program: in `REFIT_TOOLS`, in `target/tools/bin` (where `ci/setup.sh` puts what comes from crates.io), or
+/// in `PATH`. Without it the test is to be skipped, and this has said so.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::var_os("REFIT_TOOLS").map(PathBuf::from);
+    let places = places.into_iter().chain([here]).chain(std::env::split_paths(&path));
+    let found = places.map(|place| place.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        skip(&format!("the program {name} is missing; `ci/setup.sh` installs it"));
+    }
+    found
+}
+
+/// Says why a test is skipped.
+///
+/// # Panics
+/// With `CI=true`: there nothing may be missing.
+pub fn skip(why: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot be skipped with CI=true: {why}");
+    eprintln!("skipped: {why}");
+}

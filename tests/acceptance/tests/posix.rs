@@ -1,0 +1,98 @@
+//! pjdfstest: some four hundred cases of what POSIX and Linux promise, for users with and without privileges.
+
+use refit_acceptance::{CacheMode, Limit, Pace, Ran, Served, possible, run, skip, tool};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The users that the cases act as.
+const USERS: [&str; 2] = ["tests", "pjdfstest"];
+
+/// `naptime` is longer than the grain of time stamps of the host's file systems (4 ms).
+const SETTINGS: &str = "\
+[features]
+posix_fallocate = {}
+utime_now = {}
+utimensat = {}
+
+[settings]
+naptime = 0.01
+allow_remount = false
+
+[dummy_auth]
+entries = [[\"tests\", \"tests\"], [\"pjdfstest\", \"pjdfstest\"]]
+";
+
+/// Whether the users are there; makes them if not.
+fn users() -> bool {
+    let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    USERS.iter().all(|user| {
+        let there = known.lines().any(|line| line.starts_with(&format!("{user}:")));
+        there || add(user)
+    })
+}
+
+fn add(user: &str) -> bool {
+    let mut useradd = Command::new("useradd");
+    useradd.args(["--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", user]);
+    let added = useradd.status().is_ok_and(|status| status.success());
+    if !added {
+        skip(&format!("there is no user {user}, and none can be made"));
+    }
+    added
+}
+
+fn pjdfstest(program: &Path, served: &Served) -> Ran {
+    let settings = served.scratch().join("pjdfstest.toml");
+    fs::write(&settings, SETTINGS).unwrap();
+    let elsewhere = served.scratch().join("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let mut command = Command::new(program);
+    command.arg("-c").arg(settings).arg("-p").arg(served.directory()).arg("-s").arg(elsewhere);
+    run(&mut command, "", Limit::seconds(300))
+}
+
+fn no_case_fails(name: &str, cache: CacheMode, pace: Option<Pace>) {
+    let Some(program) = possible().then(|| tool("pjdfstest")).flatten() else { return };
+    if !users() {
+        return;
+    }
+    let mut served = Served::new(name, cache, 4 << 20);
+    // Most files of the cases are empty and live for a moment: this one is there all the time.
+    fs::write(served.path("lasting"), "a file").unwrap();
+    let storm = pace.map(|pace| served.storm(pace));
+    let ran = pjdfstest(&program, &served);
+    storm.map(refit_acceptance::Storm::stop);
+    let summary = ran.output.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
+    eprintln!("{name}: {summary}");
+    let failed: Vec<_> = ran.output.lines().filter(|line| line.contains("FAILED")).collect();
+    assert!(
+        ran.status.success() && summary.contains("0 failed"),
+        "{summary}\n{failed:#?}\n{}",
+        ran.errors
+    );
+    let passed = summary.split("passed").next().and_then(|text| text.split_whitespace().last());
+    let passed: u32 = passed.and_then(|number| number.parse().ok()).unwrap_or(0);
+    assert!(passed > 300, "{summary}: too few cases have run");
+    served.unmount();
+}
+
+#[test]
+fn no_case_fails_kernel() {
+    no_case_fails("pk", CacheMode::Kernel, None);
+}
+
+#[test]
+fn no_case_fails_direct() {
+    no_case_fails("pd", CacheMode::Direct, None);
+}
+
+#[test]
+fn no_case_fails_while_swapping_kernel() {
+    no_case_fails("pks", CacheMode::Kernel, Some(Pace::EachMillisecond));
+}
+
+#[test]
+fn no_case_fails_while_swapping_direct() {
+    no_case_fails("pds", CacheMode::Direct, Some(Pace::EachMillisecond));
+}
