@@ -69,8 +69,9 @@ need_rust() {
 need_tool() {
 	command -v "$3" >/dev/null 2>&1 && return 0
 	say "installing $1 $2 with cargo (once)"
-	# A target directory of its own: these are not part of the workspace.
-	cargo install -q --locked --root "$tools" --target-dir "$tools/build" --version "=$2" "$1" ||
+	# A target directory of its own: these are not part of the workspace. Unoptimised, since building them takes
+	# longer than they ever run.
+	cargo install -q --locked --debug --root "$tools" --target-dir "$tools/build" --version "=$2" "$1" ||
 		die "could not install $1 $2"
 	rm -rf "$tools/build"
 }

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Tests of count.awk: what it makes of what `cargo test` prints. Prints what `cargo test` prints.
+set -eu
+cd "$(dirname "$0")"
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+printf '# comment\n\nno such kernel | nobody has it yet\n' >"$list"
+passed=0 failed=0
+# expect CI COUNTS TEXT
+expect() {
+	found=$(printf '%b' "$3" | awk -v ci="$1" -v allowed="$list" -f count.awk 2>/dev/null)
+	if [ "$found" = "$2" ]; then passed=$((passed + 1))
+	else failed=$((failed + 1)); echo "CI=$1: expected $2, found $found, in:"; printf '%b' "$3"; fi
+}
+two='test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\n'
+skip='---- a::b stdout ----\nskipped: no /dev/fuse\nskipped: again\n\n'
+expect "" "2 0 1" "$two"
+expect "" "4 0 2" "$two$two"
+expect "" "1 0 2" "$skip$two"
+expect true "1 1 1" "$skip$two"
+expect true "1 0 2" "---- c stdout ----\nskipped: no such kernel here\n$two"
+expect "" "0 2 0" 'test result: FAILED. 0 passed; 2 failed; 0 ignored\nfailed: cargo test\n'
+expect "" "0 1 0" 'error: it does not compile\nfailed: cargo test\n'
+echo "test result: $([ "$failed" = 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; 0 ignored"
+[ "$failed" = 0 ]
