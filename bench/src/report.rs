@@ -115,6 +115,15 @@ impl Report {
             "median ≤ 30 µs, max ≤ 250 µs beyond",
         );
         drop(open);
+
+        let large = place.mountpoint().join("large");
+        std::fs::write(&large, vec![7; 128 << 20]).expect("the mount can be written");
+        mount.write_back().expect("the source can be written");
+        let cache = caches().into_iter().find(|c| *c != cache).expect("the file has a cache");
+        let of_cache = idle(cache, "shared", SWAPS / 100);
+        self.swap_row("FCM of a file of 128 MiB, 32 768 pages, idle", &of_cache, "");
+        let of_cache = idle(cache, "partitioned", SWAPS / 100);
+        self.swap_row("the same, to `partitioned`", &of_cache, "");
         mount.unmount().expect("nobody uses it any more");
     }
 
