@@ -8,7 +8,7 @@
 //! | `posix.rs` | pjdfstest finds no fault, with and without swaps |
 //! | `exerciser.rs` | fsx finds no fault, with and without swaps |
 //! | `requests.rs` | every request is answered exactly once over 10^5 swaps |
-//! | `programs.rs` | git, a C build and sqlite work while caches are swapped |
+//! | `programs.rs`, `build.rs` | git, sqlite and a C build work while caches are swapped |
 //! | `postmark.rs` | postmark's counts are those of a plain directory |
 //! | `blocks.rs` | every byte is what was written last, with few frames and many swaps |
 //! | `rollback.rs` | a swap that fails, is late or is given up leaves the file as it was |

@@ -14,6 +14,7 @@ const SETTINGS: &str = "\
 posix_fallocate = {}
 utime_now = {}
 utimensat = {}
+rename_ctime = {}
 
 [settings]
 naptime = 0.01

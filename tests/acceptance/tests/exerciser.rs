@@ -1,0 +1,96 @@
+//! fsx, the file system exerciser: random reads, writes, mappings, truncations, holes, copies and so on in one file, each
+//! read compared with what was written. 10^6 operations in all, half of them while the file's cache is swapped.
+//!
+//! `REFIT_FSX_OPERATIONS` sets another number.
+
+use refit_acceptance::{CacheMode, Limit, Pace, Served, possible, run, tool};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const OPERATIONS: u64 = 1_000_000;
+/// Four tests share the operations.
+const TESTS: u64 = 4;
+const LIMIT: u64 = 900;
+
+/// What all runs have in common. Operations on the host's disk are rare: they take most of the time and always do the
+/// same.
+const WEIGHTS: &str = "
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 4
+mapwrite = 4
+invalidate = 0.5
+truncate = 4
+fsync = 0.02
+fdatasync = 0.02
+posix_fallocate = 0.5
+punch_hole = 1
+sendfile = 2
+posix_fadvise = 0.5
+copy_file_range = 1
+";
+
+/// Small operations on a small file, most of them.
+const NARROW: &str = "\
+flen = 98304
+nomsyncafterwrite = true
+[opsize]
+max = 8192
+";
+
+/// Large ones, and what is written through mappings has to be on the disk at once.
+const WIDE: &str = "\
+flen = 1048576
+nomsyncafterwrite = false
+[opsize]
+max = 131072
+";
+
+fn fsx(program: &Path, served: &Served, (what, sizes): (&str, &str), operations: u64, seed: u64) {
+    let settings = served.scratch().join(format!("{what}.toml"));
+    fs::write(&settings, format!("{sizes}{WEIGHTS}")).unwrap();
+    let (operations, seed) = (operations.to_string(), seed.to_string());
+    let mut command = Command::new(program);
+    command.args(["-N", &operations, "-S", &seed, "-f"]).arg(settings);
+    command.arg("-P").arg(served.scratch()).arg(served.path(what));
+    let ran = run(&mut command, "", Limit::seconds(LIMIT));
+    let fine = ran.status.success() && ran.output.contains("All operations completed A-OK!");
+    assert!(fine, "{command:?}: {}\n{}\n{}", ran.status, ran.output, ran.errors);
+}
+
+fn no_fault(name: &str, cache: CacheMode, pace: Option<Pace>, seed: u64) {
+    let Some(program) = possible().then(|| tool("fsx")).flatten() else { return };
+    let wanted = std::env::var("REFIT_FSX_OPERATIONS").ok().and_then(|text| text.parse().ok());
+    let operations = wanted.unwrap_or(OPERATIONS) / TESTS;
+    let wide = operations / 50;
+    // The large file does not fit into the frames.
+    let mut served = Served::new(name, cache, 512 << 10);
+    let storm = pace.map(|pace| served.storm(pace));
+    fsx(&program, &served, ("narrow", NARROW), operations - wide, seed);
+    fsx(&program, &served, ("wide", WIDE), wide, seed);
+    storm.map(refit_acceptance::Storm::stop);
+    served.unmount();
+}
+
+#[test]
+fn no_fault_kernel() {
+    no_fault("fsx-kernel", CacheMode::Kernel, None, 1);
+}
+
+#[test]
+fn no_fault_direct() {
+    no_fault("fsx-direct", CacheMode::Direct, None, 2);
+}
+
+#[test]
+fn no_fault_while_swapping_kernel() {
+    no_fault("fsx-kernel-storm", CacheMode::Kernel, Some(Pace::EachMillisecond), 3);
+}
+
+#[test]
+fn no_fault_while_swapping_direct() {
+    no_fault("fsx-direct-storm", CacheMode::Direct, Some(Pace::EachMillisecond), 4);
+}
