@@ -1,5 +1,6 @@
 //! Operations on a file's data.
 
+use crate::capability::Capability;
 use crate::data::Data;
 use crate::host::{Access, proc_path, reopen};
 use crate::inode::Inode;
@@ -177,9 +178,8 @@ impl Server {
 
     /// A write takes a program's file capabilities away, whoever writes.
     pub(crate) fn drop_capability(&self, inode: &Inode) {
-        if inode.may_have_capability.load(Relaxed) && inode.may_have_capability.swap(false, Relaxed)
-        {
-            let _ = rustix::fs::removexattr(proc_path(&inode.fd), c"security.capability");
+        if inode.capability.take() {
+            let _ = rustix::fs::removexattr(proc_path(&inode.fd), Capability::NAME);
         }
     }
 

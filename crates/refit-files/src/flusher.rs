@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// How long written data may wait.
 const AGE: Duration = Duration::from_secs(2);
+/// How much earlier than that a file is written when the thread is at it anyway: a thread that woke for each file
+/// would take the processor from the programs each time.
+const EARLY: Duration = Duration::from_millis(500);
 
 /// Files to be written back, the oldest first.
 #[derive(Debug, Default)]
@@ -57,8 +60,8 @@ impl Queue {
                     self.hurry.store(false, Relaxed);
                     self.news.wait(&mut files);
                 }
-                Some(age) if age < AGE && !self.hurry.load(Relaxed) => {
-                    self.news.wait_for(&mut files, AGE - age);
+                Some(age) if age < AGE - EARLY && !self.hurry.load(Relaxed) => {
+                    self.news.wait_for(&mut files, AGE.saturating_sub(age));
                 }
                 Some(_) => {
                     let (_, inode) = files.pop_front()?;

@@ -1,5 +1,6 @@
 //! One file, directory, link … of the host, as the kernel knows it through the mount.
 
+use crate::capability::Capability;
 use crate::data::Data;
 use crate::directory::Stream;
 use crate::times::Times;
@@ -50,8 +51,8 @@ pub(crate) struct Inode {
     pub(crate) time_stale_in_kernel: AtomicBool,
     /// No name leads to it any more: what is in its cache need not reach the host.
     pub(crate) gone: AtomicBool,
-    /// It may have a `security.capability`, which a write has to remove.
-    pub(crate) may_have_capability: AtomicBool,
+    /// A write has to remove it.
+    pub(crate) capability: Capability,
     pub(crate) place: Mutex<Place>,
     /// Reading and writing hold this shared; what changes the host's file underneath the cache holds it alone.
     pub(crate) data: RwLock<Option<Data>>,
@@ -74,7 +75,7 @@ impl Inode {
             writers: AtomicU32::new(0),
             time_stale_in_kernel: AtomicBool::new(false),
             gone: AtomicBool::new(stat.st_nlink == 0),
-            may_have_capability: AtomicBool::new(true),
+            capability: Capability::default(),
             place: Mutex::new(place),
             data: RwLock::new(None),
             times: Mutex::new(Times::default()),

@@ -13,6 +13,7 @@
 
 mod aside;
 mod attributes;
+mod capability;
 mod check;
 mod data;
 mod directory;

@@ -104,9 +104,15 @@ impl Server {
         let place = Place { parent: parent.node, name: name.to_owned() };
         let (inode, new) = self.table.looked_up(fd, &stat, place);
         let made = (|| {
+            let mut flags = flags;
             if new && inode.kind == FileType::RegularFile {
-                inode.may_have_capability.store(false, Relaxed);
-                self.make_data(&inode, HostFile::opened(inode.fd.clone()))?;
+                let size = stat.st_size as u64;
+                if size == 0 {
+                    // The kernel knew of none: it was made just now, and there is nothing to be cut off.
+                    inode.capability.is_absent();
+                    flags &= !libc::O_TRUNC;
+                }
+                self.make_data(&inode, HostFile::opened(inode.fd.clone()), size)?;
             }
             self.open_inode(caller, &inode, flags)
         })();

@@ -96,7 +96,8 @@ impl Server {
             }
             let host = HostFile::new(inode.fd.clone());
             self.open_host(&host, access)?;
-            self.make_data(inode, host)?;
+            let size = rustix::fs::fstat(&*inode.fd)?.st_size as u64;
+            self.make_data(inode, host, size)?;
         }
     }
 
@@ -109,8 +110,13 @@ impl Server {
         self.table.len() + self.files.load(Relaxed)
     }
 
-    /// Makes the cache and the file representative of a regular file, unless they are there.
-    pub(crate) fn make_data(&self, inode: &Arc<Inode>, host: HostFile) -> Result<(), Errno> {
+    /// Makes the cache and the file representative of a regular file of `size` bytes, unless they are there.
+    pub(crate) fn make_data(
+        &self,
+        inode: &Arc<Inode>,
+        host: HostFile,
+        size: u64,
+    ) -> Result<(), Errno> {
         match inode.kind {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Errno::ISDIR),
@@ -120,7 +126,6 @@ impl Server {
         if slot.is_some() {
             return Ok(());
         }
-        let size = rustix::fs::fstat(&*inode.fd)?.st_size as u64;
         let data = self.new_data(|| self.name(inode), host, size).map_err(|_| Errno::IO)?;
         *slot = Some(data);
         self.files.fetch_add(1, Relaxed);

@@ -1,7 +1,9 @@
 //! Operations on a file's status: attributes, extended attributes, the file system's figures.
 
 use crate::attributes;
+use crate::capability::Capability;
 use crate::host::proc_path;
+use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
 use fuser::{FileAttr, TimeOrNow};
@@ -11,7 +13,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What to change; what is not given stays.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +56,8 @@ impl Server {
             }
             rustix::fs::chmod(proc_path(&inode.fd), Mode::from_raw_mode(mode & 0o7777))?;
         }
-        if new.atime.is_some() || new.mtime.is_some() {
+        let with_the_data = with_the_data(&inode, &new);
+        if !with_the_data && (new.atime.is_some() || new.mtime.is_some()) {
             let times = Timestamps {
                 last_access: timespec(new.atime),
                 last_modification: timespec(new.mtime),
@@ -65,7 +67,7 @@ impl Server {
         let stat = rustix::fs::fstat(&*inode.fd)?;
         {
             let mut times = inode.times.lock();
-            if new.mtime.is_some() {
+            if new.mtime.is_some() && !with_the_data {
                 times.modified_set(times::mtime(&stat));
             }
             times.metadata_changed(times::now());
@@ -87,8 +89,8 @@ impl Server {
         let inode = self.inode(node)?;
         let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
         rustix::fs::setxattr(proc_path(&inode.fd), name, value, flags)?;
-        if name == "security.capability" {
-            inode.may_have_capability.store(true, Relaxed);
+        if name == Capability::NAME {
+            inode.capability.set();
         }
         inode.times.lock().metadata_changed(times::now());
         Ok(())
@@ -96,13 +98,19 @@ impl Server {
 
     /// The value, which is at most `size` bytes; with 0 only its length counts.
     pub(crate) fn getxattr(&self, node: u64, name: &OsStr, size: u32) -> Result<Xattr, Errno> {
-        let path = proc_path(&self.inode(node)?.fd);
-        if size == 0 {
-            return rustix::fs::getxattr_query(path, name).map(|size| Xattr::Size(size as u32));
+        let inode = self.inode(node)?;
+        if name != Capability::NAME {
+            return host_xattr(&inode, name, size);
         }
-        let mut value = Vec::with_capacity(size as usize);
-        rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value))?;
-        Ok(Xattr::Value(value))
+        if inode.capability.absent() {
+            return Err(Errno::NODATA);
+        }
+        inode.capability.asks();
+        host_xattr(&inode, name, size).inspect_err(|errno| {
+            if *errno == Errno::NODATA {
+                inode.capability.answered_absent();
+            }
+        })
     }
 
     pub(crate) fn listxattr(&self, node: u64, size: u32) -> Result<Xattr, Errno> {
@@ -127,6 +135,24 @@ impl Server {
 pub(crate) enum Xattr {
     Size(u32),
     Value(Vec<u8>),
+}
+
+/// Notes a modification time that reaches the host together with the data that is on its way there: mostly the
+/// kernel's own, which it sends after each collected write and after each removal.
+fn with_the_data(inode: &Inode, new: &NewStatus) -> bool {
+    let (Some(TimeOrNow::SpecificTime(mtime)), None) = (new.mtime, new.atime) else { return false };
+    inode.kind == FileType::RegularFile
+        && inode.times.lock().modified_later(attributes::host_time(mtime), inode.is_gone())
+}
+
+fn host_xattr(inode: &Inode, name: &OsStr, size: u32) -> Result<Xattr, Errno> {
+    let path = proc_path(&inode.fd);
+    if size == 0 {
+        return rustix::fs::getxattr_query(path, name).map(|size| Xattr::Size(size as u32));
+    }
+    let mut value = Vec::with_capacity(size as usize);
+    rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value))?;
+    Ok(Xattr::Value(value))
 }
 
 fn timespec(time: Option<TimeOrNow>) -> Timespec {

@@ -43,6 +43,16 @@ impl Times {
         }
     }
 
+    /// Sets a modification time that can wait for the data; whether there is data, or the time must reach the host
+    /// now. With `gone` it need not reach the host unless it is synced.
+    pub(crate) fn modified_later(&mut self, mtime: Time, gone: bool) -> bool {
+        let waits = gone || self.modified.is_some();
+        if waits {
+            self.modified = Some(mtime);
+        }
+        waits
+    }
+
     /// The host's times are right: the file was cut or grown there, and no data is on its way.
     pub(crate) fn as_on_host(&mut self) {
         *self = Self::default();

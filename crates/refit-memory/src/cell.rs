@@ -29,12 +29,18 @@ impl Cell {
     }
 
     /// Drops the lock until some flight has landed.
-    pub(crate) fn wait<'a>(&'a self, pages: Guard<'a>) -> Guard<'a> {
-        self.landed.wait(pages).unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn wait<'a>(&'a self, mut pages: Guard<'a>) -> Guard<'a> {
+        pages.waiting += 1;
+        let mut pages = self.landed.wait(pages).unwrap_or_else(PoisonError::into_inner);
+        pages.waiting -= 1;
+        pages
     }
 
-    pub(crate) fn wake(&self) {
-        self.landed.notify_all();
+    /// Wakes who waits; mostly nobody does, and then it costs no system call.
+    pub(crate) fn wake(&self, pages: &Pages) {
+        if pages.waiting > 0 {
+            self.landed.notify_all();
+        }
     }
 
     /// Copies the bytes from `start` on, all of this partition, into `buf`; fewer only at the end of

@@ -99,7 +99,7 @@ impl<'a> Landing<'a, '_> {
                 Err(_) => pages.drop_page(self.file, page),
             }
         }
-        self.cell.wake();
+        self.cell.wake(&pages);
         pages
     }
 }

@@ -148,6 +148,8 @@ pub(crate) struct Pages {
     tickets: u64,
     /// Flights to the host that failed.
     pub(crate) failures: u64,
+    /// Threads that wait for a flight to land.
+    pub(crate) waiting: u32,
     pub(crate) calls: u64,
     pub(crate) faults: u64,
 }

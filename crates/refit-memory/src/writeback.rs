@@ -127,7 +127,7 @@ impl<'a> Landing<'a, '_> {
                 pages.mark_dirty(self.file, page, frame);
             }
         }
-        self.cell.wake();
+        self.cell.wake(&pages);
         pages
     }
 }

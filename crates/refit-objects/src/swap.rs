@@ -375,8 +375,15 @@ impl Patience {
 /// The right to change an object; those who want it queue.
 #[derive(Debug, Default)]
 pub(crate) struct SwapTicket {
-    taken: Mutex<bool>,
+    state: Mutex<TicketState>,
     given_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct TicketState {
+    taken: bool,
+    /// Who waits. Mostly nobody, and then giving it back costs no system call.
+    waiting: u32,
 }
 
 /// Gives the right back when it is dropped.
@@ -390,23 +397,31 @@ impl SwapTicket {
         given_up: &dyn Fn() -> bool,
     ) -> Option<Taken<'_>> {
         let until = Instant::now().checked_add(patience);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while *taken {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.taken {
             if given_up() || until.is_some_and(|u| Instant::now() >= u) {
                 return None;
             }
-            let waited = self.given_back.wait_timeout(taken, LOOK_AROUND);
-            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting += 1;
+            let waited = self.given_back.wait_timeout(state, LOOK_AROUND);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
         }
-        *taken = true;
+        state.taken = true;
         Some(Taken(self))
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.given_back.notify_one();
+        let wanted = {
+            let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.taken = false;
+            state.waiting > 0
+        };
+        if wanted {
+            self.0.given_back.notify_one();
+        }
         collect();
     }
 }
