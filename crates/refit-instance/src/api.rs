@@ -4,7 +4,6 @@
 //! [`BODY_BYTES`] is refused unread.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
@@ -12,18 +11,18 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use refit_change::{End, Follow, Report};
+use refit_change::{Follow, Report};
 use tokio::sync::mpsc::Sender;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::glob::Glob;
-use crate::instance::{Core, no_such_mount};
+use crate::instance::no_such_mount;
 use crate::refusal::{Kind, Refusal};
 use crate::server::{Peer, Shared};
 use crate::streams;
-use crate::system::SwapRequest;
+use crate::swaps::{self, Work};
 use crate::wire::{
     CacheAnswer, CacheRequest, ChangesQuery, Health, JournalLine, Mount, MountRequest,
     OBJECTS_HEADER, ObjectInfo, ObjectQuery, Swap,
@@ -108,11 +107,12 @@ async fn object(
 
 /// Swaps objects, one after the other; sends the report of each as it ends. If the requester goes away, the
 /// change in progress is rolled back and the rest is left alone. Objects that end before their turn comes are left
-/// out.
+/// out. With `repeat` it goes on, round after round, until the time is over. Empty lines say only that the instance
+/// lives.
 #[utoipa::path(post, path = "/swap", request_body = Swap, responses(
-    (status = 200, description = "NDJSON: a report per object", body = Report,
+    (status = 200, description = "NDJSON: a report per swap", body = Report,
      content_type = "application/x-ndjson",
-     headers(("refit-objects" = u64, description = "how many reports may come"))),
+     headers(("refit-objects" = u64, description = "how many reports may come; missing with `repeat`"))),
     (status = 400, body = Refusal),
     (status = 404, body = Refusal),
 ))]
@@ -124,77 +124,17 @@ async fn swap(
     let Json(asked) = asked.map_err(|e| malformed("swap", &e.body_text()))?;
     let core = Arc::clone(&shared.core);
     let (asked, targets) = blocking("swap", move || {
-        let targets = swap_targets(&core, &asked)?;
+        let targets = swaps::targets(&core, &asked)?;
         Ok((asked, targets))
     })
     .await?;
-    let count = targets.len();
     let (sender, gone, mut response) = streams::lines::<Report>();
-    response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(count));
-    let work = SwapRequest {
-        object: 0,
-        implementation: asked.implementation,
-        change: 0,
-        deadline: asked.deadline_ms.map(Duration::from_millis),
-        cancel: gone,
-        owner: peer.owner(),
-    };
-    tokio::task::spawn_blocking(move || swap_each(&shared.core, &targets, work, &sender));
+    if asked.repeat.is_none() {
+        response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(targets.len()));
+    }
+    let work = Work { shared, asked, owner: peer.owner(), gone, sender };
+    tokio::task::spawn_blocking(move || work.run(targets));
     Ok(response)
-}
-
-fn swap_targets(core: &Core, asked: &Swap) -> Result<Vec<u64>, Refusal> {
-    let what = || format!("swap {} to {}", asked.glob, asked.implementation);
-    let objects = core.objects(&Glob::new(&asked.glob));
-    if objects.is_empty() {
-        return Err(Refusal::new(
-            Kind::Unknown,
-            what(),
-            "no such object",
-            "see `refit ls` for what there is",
-        ));
-    }
-    if !objects.iter().any(|o| o.implementations.contains(&asked.implementation)) {
-        let mut known: Vec<&str> =
-            objects.iter().flat_map(|o| &o.implementations).map(String::as_str).collect();
-        known.sort_unstable();
-        known.dedup();
-        return Err(Refusal::new(
-            Kind::Unknown,
-            what(),
-            format!("no implementation is called {}", asked.implementation),
-            match known[..] {
-                [] => "what was named cannot be swapped".to_owned(),
-                _ => format!("there are: {}", known.join(", ")),
-            },
-        ));
-    }
-    // A pattern may well take in objects of other interfaces; a name is meant as it stands.
-    Ok(objects
-        .iter()
-        .filter(|o| o.implementations.contains(&asked.implementation))
-        .map(|o| o.id)
-        .collect())
-}
-
-fn swap_each(core: &Core, targets: &[u64], mut work: SwapRequest, sender: &Sender<Report>) {
-    for id in targets {
-        if work.cancel.load(Ordering::Relaxed) {
-            return;
-        }
-        work.object = *id;
-        work.change = core.journal.next_id();
-        let report = core.system.swap(&work);
-        // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
-        let gone = matches!(report.end, End::Refused(_)) && core.system.object(*id).is_none();
-        if gone {
-            continue;
-        }
-        core.journal.write(report.clone());
-        if sender.blocking_send(report).is_err() {
-            return;
-        }
-    }
 }
 
 /// The journal: changes that have ended, oldest first.

@@ -5,8 +5,9 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -26,22 +27,29 @@ use crate::wire::{
     OBJECTS_HEADER, ObjectInfo, ObjectQuery, Swap,
 };
 
-/// How long an instance may take to answer what it need only look up. An instance that lives but does not
-/// accept any more (it may be out of descriptors) must not hang whoever asks.
+/// How long an instance may be silent before it is taken to hang. Streams say something every other second.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an instance may take for what is work and not only an answer: to write everything back and unmount.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Calls one instance.
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
     runtime: Runtime,
+    patience: Duration,
 }
 
 /// An answer of many lines that is read as it grows. Dropping it tells the instance that nobody reads any
 /// more; a swap is then rolled back where it stands.
 #[derive(Debug)]
 pub struct Lines<T> {
+    socket: PathBuf,
     runtime: Runtime,
+    patience: Duration,
+    /// For how long nothing has come while we waited for it.
+    waited: Duration,
     body: Incoming,
     read: Vec<u8>,
     at: usize,
@@ -56,7 +64,14 @@ impl Client {
     /// # Errors
     /// The host is out of descriptors.
     pub fn new(socket: &Path) -> Result<Self, Refusal> {
-        Ok(Client { socket: socket.to_owned(), runtime: runtime()? })
+        Ok(Client { socket: socket.to_owned(), runtime: runtime()?, patience: PATIENCE })
+    }
+
+    /// Changes how long the instance may be silent before a call gives up; ten seconds otherwise.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Whether the instance lives.
@@ -83,7 +98,7 @@ impl Client {
     /// It does not answer or refuses; nothing has been swapped then.
     pub fn swap(&self, swap: &Swap) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("swap {} to {}", swap.glob, swap.implementation);
-        Lines::begin(&self.socket, &asked, post(&asked, "/swap", swap)?)
+        self.lines(&asked, post(&asked, "/swap", swap)?)
     }
 
     /// Reads the journal.
@@ -93,7 +108,7 @@ impl Client {
     pub fn changes(&self, query: &ChangesQuery) -> Result<Lines<JournalLine>, Refusal> {
         let asked = "read the journal";
         let path = with_query(asked, "/changes", query)?;
-        Lines::begin(&self.socket, asked, request(asked, "GET", &path, Bytes::new())?)
+        self.lines(asked, request(asked, "GET", &path, Bytes::new())?)
     }
 
     /// What is mounted.
@@ -110,7 +125,8 @@ impl Client {
     /// It does not answer or refuses; nothing is mounted then.
     pub fn mount(&self, mount: &MountRequest) -> Result<Mount, Refusal> {
         let asked = format!("mount {}", mount.mountpoint.display());
-        self.json(&asked, post(&asked, "/mounts", mount)?)
+        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/mounts", mount)?)?;
+        understood(&asked, &answer)
     }
 
     /// Unmounts; returns when everything has been written back.
@@ -120,7 +136,7 @@ impl Client {
     pub fn unmount(&self, id: u32) -> Result<(), Refusal> {
         let asked = format!("unmount mount {id}");
         let request = request(&asked, "DELETE", &format!("/mounts/{id}"), Bytes::new())?;
-        self.body(&asked, request).map(drop)
+        self.body(LONG_PATIENCE, &asked, request).map(drop)
     }
 
     /// Changes who caches the files that match; returns how many of them are known now.
@@ -130,83 +146,139 @@ impl Client {
     pub fn set_cache_mode(&self, glob: &str, mode: CacheMode) -> Result<u64, Refusal> {
         let asked = format!("change the cache mode of {glob}");
         let body = CacheRequest { glob: glob.to_owned(), mode };
-        let answer: CacheAnswer = self.json(&asked, post(&asked, "/cache", &body)?)?;
-        Ok(answer.files)
+        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/cache", &body)?)?;
+        understood::<CacheAnswer>(&asked, &answer).map(|answer| answer.files)
     }
 
     /// Asks what can be answered at once.
     fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
         let request = request(asked, "GET", path, Bytes::new())?;
-        let answer = self.runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, self.exchange(asked, request)).await
-        });
-        let body = answer.unwrap_or_else(|_| Err(silent(&self.socket, asked)))?;
-        serde_json::from_slice(&body).map_err(|e| not_understood(asked, &e))
+        understood(asked, &self.body(self.patience, asked, request)?)
     }
 
-    fn json<T: DeserializeOwned>(
+    fn body(
         &self,
+        patience: Duration,
         asked: &str,
         request: Request<Full<Bytes>>,
-    ) -> Result<T, Refusal> {
-        let body = self.body(asked, request)?;
-        serde_json::from_slice(&body).map_err(|e| not_understood(asked, &e))
+    ) -> Result<Bytes, Refusal> {
+        let exchange = async {
+            let response = send(&self.socket, asked, request).await?;
+            collect(asked, response.into_body()).await
+        };
+        self.within(patience, asked, &self.runtime, exchange)
     }
 
-    fn body(&self, asked: &str, request: Request<Full<Bytes>>) -> Result<Bytes, Refusal> {
-        self.runtime.block_on(self.exchange(asked, request))
-    }
-
-    async fn exchange(&self, asked: &str, request: Request<Full<Bytes>>) -> Result<Bytes, Refusal> {
-        let response = send(&self.socket, asked, request).await?;
-        collect(asked, response.into_body()).await
-    }
-}
-
-impl<T> Lines<T> {
-    fn begin(socket: &Path, asked: &str, request: Request<Full<Bytes>>) -> Result<Self, Refusal> {
+    fn lines<T>(&self, asked: &str, request: Request<Full<Bytes>>) -> Result<Lines<T>, Refusal> {
         let runtime = runtime()?;
-        let response = runtime.block_on(send(socket, asked, request))?;
-        let expected = response
-            .headers()
-            .get(OBJECTS_HEADER)
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.parse().ok());
+        let sent = send(&self.socket, asked, request);
+        let response = self.within(self.patience, asked, &runtime, sent)?;
+        let expected = response.headers().get(OBJECTS_HEADER);
         Ok(Lines {
+            socket: self.socket.clone(),
             runtime,
+            patience: self.patience,
+            waited: Duration::ZERO,
+            expected: expected.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()),
             body: response.into_body(),
             read: Vec::new(),
             at: 0,
-            expected,
             asked: asked.to_owned(),
             item: PhantomData,
         })
     }
 
+    fn within<T>(
+        &self,
+        patience: Duration,
+        asked: &str,
+        runtime: &Runtime,
+        answer: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let in_time = runtime.block_on(async { tokio::time::timeout(patience, answer).await });
+        in_time.unwrap_or_else(|_| Err(silent(&self.socket, asked, patience)))
+    }
+}
+
+/// What became of waiting for a line.
+enum Read {
+    /// It stands here in what was read.
+    Line(Range<usize>),
+    /// None came in the time given.
+    Quiet,
+    /// None will come.
+    End,
+}
+
+impl<T> Lines<T> {
     /// How many lines will come at most, if that is known.
     pub fn expected(&self) -> Option<u64> {
         self.expected
     }
 
-    /// The next whole line, without its end.
-    fn line(&mut self) -> Option<Result<&[u8], Refusal>> {
-        let mut searched = self.at;
-        let end = loop {
-            if let Some(i) = self.read[searched..].iter().position(|b| *b == b'\n') {
-                break searched + i;
+    /// The next line that is not empty.
+    fn line(&mut self, until: Option<Instant>) -> Result<Read, Refusal> {
+        loop {
+            let unread = &self.read[self.at..];
+            if let Some(length) = unread.iter().position(|b| *b == b'\n') {
+                let line = self.at..self.at + length;
+                self.at = line.end + 1;
+                if line.is_empty() {
+                    continue;
+                }
+                return Ok(Read::Line(line));
             }
             self.read.drain(..self.at);
             self.at = 0;
-            searched = self.read.len();
-            match self.runtime.block_on(self.body.frame()) {
-                Some(Ok(frame)) => self.read.extend(frame.data_ref().into_iter().flatten()),
-                Some(Err(e)) => return Some(Err(broken_off(&self.asked, &e))),
-                None => return None,
+            if !self.more(until)? {
+                let over = until.is_some_and(|until| Instant::now() >= until);
+                return Ok(if over { Read::Quiet } else { Read::End });
             }
-        };
-        let line = &self.read[self.at..end];
-        self.at = end + 1;
-        Some(Ok(line))
+        }
+    }
+
+    /// Reads on; false if nothing came in time, or nothing will.
+    fn more(&mut self, until: Option<Instant>) -> Result<bool, Refusal> {
+        loop {
+            let began = Instant::now();
+            let left = until.map_or(self.patience, |u| u.saturating_duration_since(began));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let wait = left.min(self.patience.saturating_sub(self.waited));
+            let body = &mut self.body;
+            let frame =
+                self.runtime.block_on(async { tokio::time::timeout(wait, body.frame()).await });
+            match frame {
+                Ok(Some(Ok(frame))) => {
+                    self.waited = Duration::ZERO;
+                    self.read.extend(frame.data_ref().into_iter().flatten());
+                    return Ok(true);
+                }
+                Ok(Some(Err(e))) => return Err(broken_off(&self.asked, &e)),
+                Ok(None) => return Ok(false),
+                Err(_) => self.waited += began.elapsed(),
+            }
+            if self.waited >= self.patience {
+                return Err(silent(&self.socket, &self.asked, self.patience));
+            }
+        }
+    }
+}
+
+impl<T: DeserializeOwned> Lines<T> {
+    /// The next line, if it comes within that time: `None` when there are no more, `Ok(None)` when none came.
+    pub fn next_within(&mut self, time: Duration) -> Option<Result<Option<T>, Refusal>> {
+        self.take(Instant::now().checked_add(time))
+    }
+
+    fn take(&mut self, until: Option<Instant>) -> Option<Result<Option<T>, Refusal>> {
+        match self.line(until) {
+            Ok(Read::Line(line)) => Some(understood(&self.asked, &self.read[line]).map(Some)),
+            Ok(Read::Quiet) => Some(Ok(None)),
+            Ok(Read::End) => None,
+            Err(refusal) => Some(Err(refusal)),
+        }
     }
 }
 
@@ -214,12 +286,12 @@ impl<T: DeserializeOwned> Iterator for Lines<T> {
     type Item = Result<T, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = match self.line()? {
-            Ok(line) => Ok(serde_json::from_slice(line)),
-            Err(refusal) => Err(refusal),
-        };
-        Some(item.and_then(|parsed| parsed.map_err(|e| not_understood(&self.asked, &e))))
+        self.take(None).and_then(Result::transpose)
     }
+}
+
+fn understood<T: DeserializeOwned>(asked: &str, text: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(text).map_err(|e| not_understood(asked, &e))
 }
 
 fn runtime() -> Result<Runtime, Refusal> {
@@ -287,12 +359,13 @@ async fn collect(asked: &str, body: Incoming) -> Result<Bytes, Refusal> {
     Ok(body.collect().await.map_err(|e| broken_off(asked, &e))?.to_bytes())
 }
 
-fn silent(socket: &Path, asked: &str) -> Refusal {
+fn silent(socket: &Path, asked: &str, patience: Duration) -> Refusal {
+    let pid = pid_of(socket);
     Refusal::new(
         Kind::Unreachable,
         asked,
-        format!("instance {} does not answer", pid_of(socket)),
-        "see whether it has run out of open files (`refit doctor`), or end it",
+        format!("instance {pid} has not answered for {} s", patience.as_secs_f64()),
+        format!("see whether process {pid} is stopped or busy; it may still do what was asked"),
     )
 }
 
@@ -309,6 +382,10 @@ fn unreachable(socket: &Path, asked: &str, e: &io::Error) -> Refusal {
         io::ErrorKind::NotFound => {
             (format!("there is no instance {pid}"), "see `refit mounts` for what there is")
         }
+        io::ErrorKind::WouldBlock => (
+            format!("instance {pid} takes no more callers; too many are waiting"),
+            "see whether its process is stopped or busy",
+        ),
         _ => (format!("{}: {}", socket.display(), reason(e)), "ask as the user who started it"),
     };
     Refusal::new(Kind::Unreachable, asked, obstacle, remedy)

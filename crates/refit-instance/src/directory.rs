@@ -12,9 +12,11 @@ use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 use crate::refusal::{Kind, Refusal};
@@ -101,9 +103,10 @@ fn look_into(directory: &Path, found: &mut Found) {
     for entry in entries.flatten() {
         let path = entry.path();
         let Some(pid) = pid_of(&path) else { continue };
-        match UnixStream::connect(&path) {
-            Ok(_) => found.live.push((pid, path)),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+        match knock(&path) {
+            // One that has a queue at its door lives, too.
+            Ok(()) | Err(Errno::AGAIN) => found.live.push((pid, path)),
+            Err(Errno::CONNREFUSED) => {
                 if fs::remove_file(&path).is_ok() {
                     found.dead.push(pid);
                 }
@@ -112,6 +115,13 @@ fn look_into(directory: &Path, found: &mut Found) {
             Err(_) => {}
         }
     }
+}
+
+/// Whether somebody listens there; does not wait until they have time.
+fn knock(path: &Path) -> rustix::io::Result<()> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 fn pid_of(path: &Path) -> Option<u32> {

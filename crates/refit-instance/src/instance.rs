@@ -18,8 +18,8 @@ use crate::server::Server;
 use crate::system::{Served, System};
 use crate::wire::{CacheMode, Health, Mount, MountRequest, ObjectInfo};
 
-/// Reports that the journal keeps.
-const JOURNAL_REPORTS: usize = 100_000;
+/// Reports that the journal keeps: at something over half a kilobyte each, about ten megabytes when it is full.
+const JOURNAL_REPORTS: usize = 16_384;
 
 /// How an instance is to be.
 #[derive(Debug)]

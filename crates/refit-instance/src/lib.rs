@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod api;
 mod client;
 mod directory;
@@ -22,6 +23,7 @@ mod instance;
 mod refusal;
 mod server;
 mod streams;
+mod swaps;
 mod system;
 pub mod wire;
 

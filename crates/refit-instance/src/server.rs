@@ -20,6 +20,7 @@ use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
+use crate::accept::Reserving;
 use crate::api;
 use crate::instance::Core;
 use crate::refusal::{Kind, Refusal};
@@ -63,9 +64,9 @@ impl Peer {
     }
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        let credentials = stream.io().peer_cred().ok();
+impl Connected<IncomingStream<'_, Reserving>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Reserving>) -> Self {
+        let credentials = stream.io().credentials();
         Peer { uid: credentials.map(|c| c.uid()), pid: credentials.and_then(|c| c.pid()) }
     }
 }
@@ -84,7 +85,7 @@ impl Server {
             .build()?;
         let listener = {
             let _inside = runtime.enter();
-            UnixListener::from_std(listener)?
+            Reserving::new(UnixListener::from_std(listener)?)?
         };
         let (end, ending) = watch::channel(false);
         let thread = thread::Builder::new().name("refit-control".into()).spawn(move || {
@@ -111,7 +112,7 @@ impl Drop for Server {
     }
 }
 
-async fn serve(shared: Shared, listener: UnixListener) {
+async fn serve(shared: Shared, listener: Reserving) {
     let mut ending = shared.ending.clone();
     let mut last_call = shared.ending.clone();
     let app: Router = api::router(shared.clone())

@@ -3,21 +3,28 @@
 //! The work is done on a blocking thread that hands lines to the connection through a channel. When the
 //! requester goes away the connection drops its end of the channel, and with it the guard that cancels the
 //! change in progress. Lines that are ready together leave together: a swap of ten thousand objects is some
-//! hundred writes, not ten thousand.
+//! hundred writes, not ten thousand. When there is nothing to say for a while, an empty line says that the
+//! instance lives, so that whoever waits can tell a quiet journal from an instance that hangs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::{Instant, Interval, interval_at};
 use tokio_stream::Stream;
 
 /// Lines that may be ready before the one who makes them has to wait for the one who reads them.
 const READY: usize = 1024;
+
+/// Between two empty lines. Clients wait for several of them.
+const BEAT: Duration = Duration::from_secs(2);
 
 /// Tells the one who makes lines that nobody wants them any more.
 #[derive(Debug)]
@@ -46,12 +53,14 @@ fn chunks<T: Serialize + Send + 'static>(
     receiver: Receiver<T>,
     cancel: Cancel,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    Chunks { receiver, waiting: Vec::new(), _cancel: cancel }
+    let beat = interval_at(Instant::now() + BEAT, BEAT);
+    Chunks { receiver, waiting: Vec::new(), beat, _cancel: cancel }
 }
 
 struct Chunks<T> {
     receiver: Receiver<T>,
     waiting: Vec<T>,
+    beat: Interval,
     _cancel: Cancel,
 }
 
@@ -65,21 +74,22 @@ impl<T: Serialize> Stream for Chunks<T> {
         self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
-        let Chunks { receiver, waiting, .. } = self.get_mut();
-        receiver.poll_recv_many(cx, waiting, READY).map(|n| {
-            if n == 0 {
-                return None;
+        let Chunks { receiver, waiting, beat, .. } = self.get_mut();
+        let Poll::Ready(n) = receiver.poll_recv_many(cx, waiting, READY) else {
+            return beat.poll_tick(cx).map(|_| Some(Ok(Bytes::from_static(b"\n"))));
+        };
+        if n == 0 {
+            return Poll::Ready(None);
+        }
+        let mut text = Vec::with_capacity(n * 512);
+        for item in waiting.drain(..) {
+            // Plain data always serialises; a line that did not would be left out whole.
+            let start = text.len();
+            match serde_json::to_writer(&mut text, &item) {
+                Ok(()) => text.push(b'\n'),
+                Err(_) => text.truncate(start),
             }
-            let mut text = Vec::with_capacity(n * 512);
-            for item in waiting.drain(..) {
-                // Plain data always serialises; a line that did not would be left out whole.
-                let start = text.len();
-                match serde_json::to_writer(&mut text, &item) {
-                    Ok(()) => text.push(b'\n'),
-                    Err(_) => text.truncate(start),
-                }
-            }
-            Some(Ok(Bytes::from(text)))
-        })
+        }
+        Poll::Ready(Some(Ok(Bytes::from(text))))
     }
 }

@@ -52,6 +52,40 @@ pub struct Swap {
     /// of the object system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// Swap again and again. Without it: each object once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<Repeat>,
+}
+
+/// How objects are swapped again and again: in turn, each to the implementation that follows its present one in
+/// the list of `implementation` and `others`, and from the last to the first. Objects that come or go meanwhile
+/// are noticed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Repeat {
+    /// Implementations besides the first one. Without any: every swap is to the same one, which is a swap too.
+    #[serde(default)]
+    pub others: Vec<String>,
+    /// From the beginning of one swap to that of the next, in microseconds. A swap that takes longer delays the
+    /// next one; none is made up for.
+    pub every_us: u64,
+    /// For how long, in milliseconds. Without it: until the requester goes away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+}
+
+impl Swap {
+    /// Each object once, within the default deadline.
+    pub fn once(glob: impl Into<String>, implementation: impl Into<String>) -> Self {
+        let (glob, implementation) = (glob.into(), implementation.into());
+        Swap { glob, implementation, deadline_ms: None, repeat: None }
+    }
+
+    /// Implementations in the order in which they follow each other.
+    pub(crate) fn implementations(&self) -> impl Iterator<Item = &str> {
+        let others = self.repeat.iter().flat_map(|repeat| &repeat.others);
+        std::iter::once(&self.implementation).chain(others).map(String::as_str)
+    }
 }
 
 /// Which part of the journal.

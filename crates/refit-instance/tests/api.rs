@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use refit_change::{Change, End, Report};
-use refit_instance::wire::{CacheMode, ChangesQuery, JournalLine, MountRequest, ObjectInfo, Swap};
+use refit_instance::wire::{
+    CacheMode, ChangesQuery, JournalLine, MountRequest, ObjectInfo, Repeat, Swap,
+};
 use refit_instance::{
     Client, Instance, InstanceOptions, Kind, Refusal, Served, SocketDirectory, SwapRequest, System,
 };
@@ -143,7 +145,7 @@ fn stage() -> Stage {
 }
 
 fn swap(glob: &str, implementation: &str) -> Swap {
-    Swap { glob: glob.into(), implementation: implementation.into(), deadline_ms: None }
+    Swap::once(glob, implementation)
 }
 
 fn mount_request(source: &str) -> MountRequest {
@@ -227,6 +229,76 @@ fn swaps_what_matches_and_can_and_writes_it_down() {
 
     let last = ChangesQuery { last: Some(1), ..Default::default() };
     assert_eq!(stage.client.changes(&last).expect("it answers").count(), 1);
+}
+
+#[test]
+fn swaps_again_and_again_until_the_time_is_over() {
+    let stage = stage();
+    let repeat = Repeat { others: vec!["partitioned".into()], every_us: 100, for_ms: Some(150) };
+    let asked = Swap { repeat: Some(repeat), ..swap("fcm:/logs/*", "shared") };
+    let lines = stage.client.swap(&asked).expect("it begins");
+    assert_eq!(lines.expected(), None, "nobody knows how many they will be");
+    let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
+    let begin: Vec<_> =
+        reports.iter().take(4).map(|r| (&*r.change.target, &*r.change.to)).collect();
+    let (a, b) = ("fcm:/logs/a", "fcm:/logs/b");
+    assert_eq!(
+        begin,
+        [(a, "partitioned"), (b, "partitioned"), (a, "shared"), (b, "shared")],
+        "in turn, to and fro"
+    );
+    assert_eq!(stage.instance.journal().entries().len(), reports.len());
+}
+
+#[test]
+fn stops_swapping_when_the_requester_goes_away() {
+    let stage = stage();
+    let repeat = Repeat { others: vec![], every_us: 0, for_ms: None };
+    let asked = Swap { repeat: Some(repeat), ..swap("fcm:/logs/a", "shared") };
+    let mut lines = stage.client.swap(&asked).expect("it begins");
+    assert!(lines.next().expect("a line").expect("a report").committed());
+    drop(lines);
+    let journal = || stage.instance.journal().next_id();
+    // Numbers are given to swaps as they begin: from some moment on there is none but our own.
+    let mut last = journal();
+    let quiet = (0..1000).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(10));
+        let now = journal();
+        let quiet = now == last + 1;
+        last = now;
+        quiet
+    });
+    assert!(quiet, "it still swaps");
+}
+
+#[test]
+fn an_instance_that_hangs_is_told_by_name() {
+    let top = tempfile::tempdir().expect("a temporary directory");
+    let socket = top.path().join("4711.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("it listens");
+    let patience = std::time::Duration::from_millis(50);
+    let client = Client::new(&socket).expect("a client").with_patience(patience);
+    let refusals = [
+        client.health().map(drop).expect_err("nobody answers"),
+        client.objects("*").map(drop).expect_err("nobody answers"),
+        client.swap(&swap("*", "shared")).map(drop).expect_err("nobody answers"),
+        client.changes(&ChangesQuery::default()).map(drop).expect_err("nobody answers"),
+    ];
+    for refusal in refusals {
+        assert_eq!(refusal.kind, Kind::Unreachable);
+        assert!(refusal.obstacle.starts_with("instance 4711 has not answered for"), "{refusal}");
+    }
+}
+
+#[test]
+fn a_quiet_journal_is_no_hanging_instance() {
+    let stage = stage();
+    let patience = std::time::Duration::from_secs(5);
+    let client = Client::new(&stage.instance.socket()).expect("a client").with_patience(patience);
+    let query = ChangesQuery { follow: true, ..ChangesQuery::default() };
+    let mut lines = client.changes(&query).expect("it answers");
+    let nothing = lines.next_within(patience + std::time::Duration::from_secs(1));
+    assert!(matches!(nothing, Some(Ok(None))), "{nothing:?}");
 }
 
 #[test]

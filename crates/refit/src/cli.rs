@@ -153,6 +153,7 @@ pub(crate) struct MountArgs {
 #[command(after_help = "\
 Example:
   refit swap 'fcm:/logs/*' partitioned --deadline 50ms
+  refit swap 'fcm:/logs/*' shared partitioned --every 1ms --for 10s
 
 Phases: prepare (the new object is built), forward (calls go to the old one and are tracked), block (new \
 calls wait, tracked ones drain), transfer (state moves), commit, or roll back at any point before that.")]
@@ -161,12 +162,22 @@ pub(crate) struct SwapArgs {
     #[arg(value_name = "OBJECT|GLOB")]
     pub(crate) glob: String,
 
-    /// What is to serve
-    pub(crate) implementation: String,
+    /// What is to serve; with --every, several that follow each other
+    #[arg(required = true, value_name = "IMPLEMENTATION")]
+    pub(crate) implementations: Vec<String>,
 
     /// How long each object may take before it is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) deadline: Duration,
+
+    /// Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it
+    #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
+    pub(crate) every: Option<Duration>,
+
+    /// End after this time
+    #[arg(long = "for", requires = "every", value_parser = format::parse_duration)]
+    #[arg(value_name = "TIME")]
+    pub(crate) time: Option<Duration>,
 }
 
 /// Arguments of `refit changes`.

@@ -13,6 +13,7 @@ mod histogram;
 mod instances;
 mod output;
 mod table;
+mod tally;
 
 use std::process::ExitCode;
 

@@ -8,3 +8,19 @@ pub(crate) mod mounts;
 pub(crate) mod objects;
 pub(crate) mod swap;
 pub(crate) mod tour;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::failure::Failure;
+
+/// A flag that Ctrl-C sets.
+pub(crate) fn interruption() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(|e| {
+            Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
+        })?;
+    }
+    Ok(flag)
+}

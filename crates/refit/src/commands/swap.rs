@@ -1,26 +1,35 @@
 //! `refit swap`: ask for changes and show how each of them went.
 //!
 //! A few objects get a line each with their phases. Many get a progress bar (if somebody watches), lines for
-//! those that failed, and a picture of the times.
+//! those that failed, and a picture of the times. With `--every` the instance swaps again and again, and the
+//! same picture grows until it ends.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use refit_change::{End, Phase, Report};
-use refit_instance::wire::Swap;
+use refit_instance::wire::{Repeat, Swap};
 use refit_instance::{Kind, Lines, Refusal};
 use serde::Serialize;
 
-use crate::cli::SwapArgs;
-use crate::commands::changes;
+use crate::cli::{Cli, SwapArgs};
+use crate::commands::{changes, interruption};
 use crate::failure::Failure;
 use crate::format;
-use crate::histogram::Times;
 use crate::instances::{self, Live};
 use crate::output::Output;
+use crate::tally::Tally;
 
 /// Up to this many objects get a line each.
 const FEW: u64 = 20;
+
+/// How often the picture is drawn.
+const DRAW: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -29,61 +38,111 @@ struct Line<'a> {
     report: &'a Report,
 }
 
-/// What became of all of them.
-struct Tally {
-    few: bool,
-    expected: u64,
-    times: Times,
-    committed: u64,
-    failed: u64,
-    forwarded: u64,
-    blocked: u64,
-}
-
 /// Swaps everything that matches, on every instance that has it.
 pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let asked = format!("swap {} to {}", args.glob, args.implementation);
+    let request = request(args)?;
+    let asked = format!("swap {} to {}", args.glob, request.implementation);
     let live = instances::live(&asked, only)?;
-    let request = Swap {
-        glob: args.glob.clone(),
-        implementation: args.implementation.clone(),
-        deadline_ms: Some(millis(args.deadline)),
-    };
     let begun = begin(&live, &request)?;
+    if request.repeat.is_some() {
+        return again_and_again(&asked, begun, out);
+    }
     let expected: u64 = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
-    let mut tally = Tally {
-        few: expected <= FEW,
-        expected,
-        times: Times::new(),
-        committed: 0,
-        failed: 0,
-        forwarded: 0,
-        blocked: 0,
-    };
+    let few = expected <= FEW;
+    let mut tally = Tally::default();
     let bar = progress(expected, out);
     for (pid, lines) in begun {
         for report in lines {
-            tally.take(pid, &report?, &bar, out)?;
+            show(pid, &report?, few, &mut tally, &bar, out)?;
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    if !out.json() && !tally.few {
+    if !out.json() && !few {
         tally.print(out)?;
+        let gone = expected - tally.total();
+        if gone > 0 {
+            out.line(&format!("{} ended before its turn came", format::counted(gone, "object")))?;
+        }
     }
-    let done = tally.committed + tally.failed;
-    if done == 0 && expected > 0 {
+    if tally.total() == 0 && expected > 0 {
         return Err(Failure::new(asked, "it ended before its turn came", "see `refit ls`"));
     }
-    if tally.failed > 0 {
-        let failed = format!("{} of {done} did not commit", tally.failed);
-        return Err(Failure::new(
-            asked,
-            failed,
-            "the objects serve as before; see the reasons above",
-        ));
+    judge(asked, &tally)
+}
+
+fn request(args: &SwapArgs) -> Result<Swap, Failure> {
+    let mut implementations = args.implementations.iter().cloned();
+    let first = implementations.next().unwrap_or_default();
+    let others: Vec<String> = implementations.collect();
+    if args.every.is_none() && !others.is_empty() {
+        let text = "several implementations follow each other only with --every TIME";
+        return Err(Failure::Usage(Cli::command().error(ErrorKind::MissingRequiredArgument, text)));
     }
-    Ok(())
+    let repeat = args.every.map(|every| Repeat {
+        others,
+        every_us: u64::try_from(every.as_micros()).unwrap_or(u64::MAX),
+        for_ms: args.time.map(millis),
+    });
+    let deadline_ms = Some(millis(args.deadline));
+    Ok(Swap { deadline_ms, repeat, ..Swap::once(&args.glob, first) })
+}
+
+/// Until the instances have ended it, or Ctrl-C; either way it ends with the sum of it.
+fn again_and_again(
+    asked: &str,
+    begun: Vec<(u32, Lines<Report>)>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let interrupted = interruption()?;
+    let (sender, reports) = mpsc::channel::<(u32, Result<Report, Refusal>)>();
+    for (pid, lines) in begun {
+        let sender = sender.clone();
+        // Ends with the instance's answer, or with this process, which the instance notices.
+        thread::spawn(move || {
+            for line in lines {
+                if sender.send((pid, line)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut tally = Tally::default();
+    let bar = if out.json() { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let mut drawn = Instant::now();
+    while !interrupted.load(Ordering::Relaxed) {
+        match reports.recv_timeout(DRAW) {
+            Ok((pid, report)) => show(pid, &report?, false, &mut tally, &bar, out)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if drawn.elapsed() >= DRAW {
+            drawn = Instant::now();
+            let lines = tally.times.lines().join("\n  ");
+            bar.set_message(format!("{}; {}\n  {lines}", tally.ends(), tally.calls()));
+            bar.tick();
+            if out.json() {
+                out.flush()?;
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if !out.json() {
+        tally.print(out)?;
+    }
+    if tally.total() == 0 {
+        return Err(Failure::new(asked, "nothing was swapped in that time", "see `refit ls`"));
+    }
+    judge(asked.to_owned(), &tally)
+}
+
+fn judge(asked: String, tally: &Tally) -> Result<(), Failure> {
+    if tally.failed() == 0 {
+        return Ok(());
+    }
+    let failed = format!("{} of {} did not commit", tally.failed(), tally.total());
+    Err(Failure::new(asked, failed, "the objects serve as before; see the reasons above"))
 }
 
 /// Begins on every instance that has such objects; an instance that has none is in nobody's way, unless none
@@ -109,46 +168,24 @@ fn begin(live: &[Live], request: &Swap) -> Result<Vec<(u32, Lines<Report>)>, Fai
     }
 }
 
-impl Tally {
-    fn take(
-        &mut self,
-        instance: u32,
-        report: &Report,
-        bar: &ProgressBar,
-        out: &mut Output,
-    ) -> Result<(), Failure> {
-        self.times.add(report.total_ns());
-        self.forwarded += report.forwarded;
-        self.blocked += report.blocked;
-        *(if report.committed() { &mut self.committed } else { &mut self.failed }) += 1;
-        if out.json() {
-            out.object(&Line { instance, report })?;
-        } else if self.few || !report.committed() {
-            bar.suspend(|| lines(report).iter().try_for_each(|line| out.line(line)))?;
-        } else {
-            return Ok(());
-        }
-        if self.few { out.flush() } else { Ok(()) }
+/// Counts a report and prints it, if it is one of few or needs to be seen.
+fn show(
+    instance: u32,
+    report: &Report,
+    few: bool,
+    tally: &mut Tally,
+    bar: &ProgressBar,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    tally.add(report);
+    if out.json() {
+        out.object(&Line { instance, report })?;
+    } else if few || !report.committed() {
+        bar.suspend(|| lines(report).iter().try_for_each(|line| out.line(line)))?;
+    } else {
+        return Ok(());
     }
-
-    fn print(&self, out: &mut Output) -> Result<(), Failure> {
-        out.line(&format!(
-            "{} swapped, {} not{}; {}",
-            format::counted(self.committed, "object"),
-            format::count(self.failed),
-            match self.expected - self.committed - self.failed {
-                0 => String::new(),
-                gone => format!(", {} ended before their turn came", format::count(gone)),
-            },
-            self.times.summary()
-        ))?;
-        out.line(&format!(
-            "{} forwarded, {} had to wait",
-            format::counted(self.forwarded, "call"),
-            format::count(self.blocked)
-        ))?;
-        self.times.lines().iter().try_for_each(|line| out.line(line))
-    }
+    if few { out.flush() } else { Ok(()) }
 }
 
 /// A change for people: how it ended, how long it took and where, and the name last.

@@ -2,11 +2,13 @@
 //!
 //! An instance of its own serves a scratch directory, every access going to refit's own caches (`--cache
 //! direct`, or the kernel's cache would answer most reads and nobody would see the swaps). On it run
-//! `postmark` and a writer and a reader that check every byte, three times: before, during and after the
-//! swaps. Then the mount goes, and what the writer wrote is checked once more in the source directory.
+//! `postmark`, and a writer and a reader that check every byte. Phases without swaps and phases with swaps take
+//! turns, so that what else the machine does falls on both alike. Then the mount goes, and what the writer wrote
+//! is checked once more in the source directory.
 //!
-//! The verdict is computed: no byte wrong, no operation failed, postmark counted the same three times, and
-//! caches were swapped. Throughput is shown but decides nothing: a busy machine is no mistake of refit's.
+//! The verdict is computed: no byte wrong, no operation failed, postmark counted the same in every phase, and
+//! each of the checked caches was swapped many times. Throughput is shown but decides nothing: a busy machine is
+//! no mistake of refit's.
 
 mod pair;
 mod postmark;
@@ -16,27 +18,26 @@ mod swapper;
 mod verdict;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::cli::TourArgs;
+use crate::commands::interruption;
 use crate::failure::Failure;
-use crate::format;
 use crate::output::Output;
 
 use self::pair::Pair;
-use self::postmark::{Outcome, Postmark};
-use self::screen::Screen;
+use self::postmark::Postmark;
+use self::screen::{Phase, Screen};
 use self::server::Server;
-use self::swapper::Swapper;
+use self::swapper::{Swapper, Swaps};
 use self::verdict::Verdict;
 
 /// How often the screen is brought up to date.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The acts of the tour.
-const ACTS: [&str; 3] = ["before", "during", "after"];
+/// Phases of the tour; every other one with swaps, and the last one without.
+const PHASES: u32 = 9;
 
 /// Runs the tour.
 pub(crate) fn run(args: &TourArgs, out: &mut Output) -> Result<(), Failure> {
@@ -67,64 +68,49 @@ fn show(
     interrupted: &AtomicBool,
 ) -> Result<Verdict, Failure> {
     let mount = server.mountpoint().to_owned();
+    let (checked, mail) = (mount.join("checked"), mount.join("mail"));
+    for directory in [&checked, &mail] {
+        std::fs::create_dir(directory).map_err(|e| failed_there(directory, &e))?;
+    }
     if !out.json() {
-        out.line(&format!("serving {} at {}", server.source().display(), mount.display()))?;
-        out.line("postmark, and a writer and a reader that check every byte, work on it")?;
+        out.line(&format!("{} serves {}", mount.display(), server.source().display()))?;
+        out.line(
+            "Under postmark, and a writer and a reader that check every byte, file caches are",
+        )?;
+        out.line("swapped between two implementations.")?;
         out.flush()?;
     }
-    let pair = Pair::start(&mount).map_err(|e| failed_there(&mount, &e))?;
-    let transactions = postmark.fitting(&mount, args.time / 3, interrupted)?;
+    let pair = Pair::start(&checked).map_err(|e| failed_there(&checked, &e))?;
+    let transactions = postmark.fitting(&mail, args.time / PHASES, interrupted)?;
+    let swaps = Swaps::default();
+    let mut phases: Vec<Phase> =
+        (0..PHASES).map(|i| Phase { swaps: i % 2 == 1, per_second: None }).collect();
     let mut runs = Vec::new();
-    let mut swaps = None;
-    for act in ACTS {
-        let swapper = if act == "during" { Some(Swapper::start(server.client()?)) } else { None };
-        let mut screen = Screen::new(act, out.json());
-        let mut running = postmark.start(&mount, transactions)?;
+    let mut screen = Screen::new(out.json());
+    for i in 0..phases.len() {
+        let swapper = if phases[i].swaps { Some(Swapper::start(&server, &swaps)?) } else { None };
+        let mut running = postmark.start(&mail, transactions)?;
         let outcome = loop {
             if interrupted.load(Ordering::Relaxed) {
                 running.kill();
                 return Err(Failure::new("tour", "interrupted", "nothing is left behind"));
             }
-            screen.update(&server, &pair, swapper.as_ref(), out)?;
+            screen.update(&server, &pair, &phases, &swaps, out)?;
             if let Some(outcome) = running.wait(TICK)? {
                 break outcome;
             }
         };
-        screen.finish();
-        if !out.json() {
-            out.line(&told(act, &outcome))?;
-            out.flush()?;
-        }
+        drop(swapper);
+        phases[i].per_second = Some(outcome.per_second());
         runs.push(outcome);
-        if let Some(swapper) = swapper {
-            swaps = Some(swapper.stop());
-        }
     }
+    screen.finish();
     let written = pair.stop();
     let source = server.source().to_owned();
     server.stop()?;
-    let at_rest = written.check_at_rest(&source);
+    let at_rest = written.check_at_rest(&source.join("checked"));
     debug_assert!(scratch.exists(), "the scratch directory outlives the check");
-    Ok(Verdict::new(runs, swaps.unwrap_or_default(), written.tally(), at_rest))
-}
-
-fn told(act: &str, outcome: &Outcome) -> String {
-    format!(
-        "{act:<8}{:>10} transactions/s  ({} in {:.1} s)",
-        format::count(outcome.per_second()),
-        format::count(outcome.transactions),
-        outcome.wall.as_secs_f64()
-    )
-}
-
-fn interruption() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(|e| {
-            Failure::new("wait for Ctrl-C", e.to_string(), "run it with fewer open files")
-        })?;
-    }
-    Ok(flag)
+    Ok(Verdict::new(phases, runs, swaps, written.tally(), at_rest))
 }
 
 fn failed_there(path: &Path, e: &std::io::Error) -> Failure {

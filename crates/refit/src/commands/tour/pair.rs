@@ -22,7 +22,9 @@ const WORD: usize = size_of::<u64>();
 /// Blocks of a file.
 const BLOCKS: usize = 512;
 /// Files; each is a cache of its own.
-const FILES: usize = 4;
+pub(super) const FILES: usize = 4;
+/// Blocks that are read or written at once: long accesses are under way when a swap comes.
+const RUN: usize = 12;
 /// Between two accesses of each of the two: they are to check, not to be the load.
 const PACE: Duration = Duration::from_micros(500);
 /// So many writes, and the file is synchronised once.
@@ -44,6 +46,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    fn take(&mut self, other: Tally) {
+        self.checked += other.checked;
+        self.wrong += other.wrong;
+        self.first = self.first.take().or(other.first);
+    }
+
     fn complain(&mut self, what: impl FnOnce() -> String) {
         if self.first.is_none() {
             self.first = Some(what());
@@ -96,7 +104,7 @@ impl Pair {
             stop: AtomicBool::new(false),
         });
         for file in 0..FILES {
-            for block in 0..BLOCKS {
+            for block in (0..BLOCKS).step_by(RUN) {
                 shared.write(file, block)?;
             }
         }
@@ -193,14 +201,26 @@ impl Shared {
         }
     }
 
+    /// The blocks that are read or written together, from this one on.
+    fn run(block: usize) -> std::ops::Range<usize> {
+        block..(block + RUN).min(BLOCKS)
+    }
+
     /// Only one thread writes.
     fn write(&self, file: usize, block: usize) -> io::Result<()> {
-        let version = &self.versions[file][block];
-        let next = version.begun.load(Ordering::SeqCst) + 1;
-        version.begun.store(next, Ordering::SeqCst);
-        self.files[file].write_all_at(&content(file, block, next), offset(block))?;
-        version.done.store(next, Ordering::SeqCst);
-        self.tally().written += BLOCK as u64;
+        let versions = &self.versions[file];
+        let mut bytes = Vec::with_capacity(RUN * BLOCK);
+        for block in Self::run(block) {
+            let next = versions[block].begun.load(Ordering::SeqCst) + 1;
+            versions[block].begun.store(next, Ordering::SeqCst);
+            bytes.extend(content(file, block, next));
+        }
+        self.files[file].write_all_at(&bytes, offset(block))?;
+        for block in Self::run(block) {
+            let begun = versions[block].begun.load(Ordering::SeqCst);
+            versions[block].done.store(begun, Ordering::SeqCst);
+        }
+        self.tally().written += bytes.len() as u64;
         Ok(())
     }
 
@@ -210,12 +230,18 @@ impl Shared {
     }
 
     fn read_and_check(&self, file: usize, block: usize, _: u64) -> io::Result<()> {
-        let version = &self.versions[file][block];
-        let mut bytes = vec![0; BLOCK];
-        let from = version.done.load(Ordering::SeqCst);
+        let blocks = Self::run(block);
+        let versions = &self.versions[file][blocks.clone()];
+        let mut bytes = vec![0; blocks.len() * BLOCK];
+        let from: Vec<u64> = versions.iter().map(|v| v.done.load(Ordering::SeqCst)).collect();
         self.files[file].read_exact_at(&mut bytes, offset(block))?;
-        let to = version.begun.load(Ordering::SeqCst);
-        compare(&mut self.tally(), &bytes, (file, block), (from, to));
+        let to: Vec<u64> = versions.iter().map(|v| v.begun.load(Ordering::SeqCst)).collect();
+        let mut found = Tally::default();
+        for (i, block) in blocks.enumerate() {
+            let bytes = &bytes[i * BLOCK..(i + 1) * BLOCK];
+            compare(&mut found, bytes, (file, block), (from[i], to[i]));
+        }
+        self.tally().take(found);
         Ok(())
     }
 }
@@ -245,7 +271,7 @@ fn compare(tally: &mut Tally, bytes: &[u8], place: (usize, usize), versions: (u6
 }
 
 fn name(file: usize) -> String {
-    format!("checked-{file}")
+    file.to_string()
 }
 
 fn offset(block: usize) -> u64 {

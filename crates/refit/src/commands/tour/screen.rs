@@ -1,27 +1,113 @@
-//! What is seen while the programs work: on a terminal a few lines that are drawn again and again, elsewhere a
-//! plain line every other second.
+//! What is seen while the programs work: on a terminal a picture that is drawn again and again, elsewhere a plain
+//! line every other second. The same picture is printed at the end.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
+use console::{Style, style};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
 
-use super::pair::Pair;
+use super::pair::{Pair, Tally as Bytes};
 use super::server::Server;
-use super::swapper::Swapper;
+use super::swapper::Swaps;
 
 /// Between two plain lines.
 const PLAIN: Duration = Duration::from_secs(2);
 /// Over how long the rate of requests is taken.
 const RATE: Duration = Duration::from_millis(500);
+/// The longest bar of the throughput, in characters.
+const BAR: u64 = 36;
 
-/// The screen during one act.
+/// A phase of the tour.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Phase {
+    /// Whether caches are swapped in it.
+    pub(super) swaps: bool,
+    /// Transactions per second, when it is over.
+    pub(super) per_second: Option<u64>,
+}
+
+/// Everything that is to be seen.
+pub(super) struct Scene<'a> {
+    pub(super) phases: &'a [Phase],
+    pub(super) bytes: &'a Bytes,
+    pub(super) swaps: &'a Swaps,
+    /// Requests per second at this moment, while it runs.
+    pub(super) rate: Option<u64>,
+}
+
+impl Scene<'_> {
+    /// Lines for people; `on_stderr` says for which of the two streams colours are chosen.
+    pub(super) fn lines(&self, on_stderr: bool) -> Vec<String> {
+        let paint = |style: Style| if on_stderr { style.for_stderr() } else { style };
+        let dim = paint(Style::new().dim());
+        let head =
+            |text: &str| paint(Style::new().bold()).apply_to(format!("{text:<12}")).to_string();
+        let mut lines = self.throughput(&head, &dim, &paint(Style::new().cyan()));
+        let wrong = self.bytes.wrong + self.bytes.failed;
+        let verdict = if wrong == 0 { Style::new().green() } else { Style::new().red().bold() };
+        lines.push(String::new());
+        lines.push(format!(
+            "{}{} read back and compared byte by byte, {}",
+            head("checked"),
+            format::size(self.bytes.checked),
+            paint(verdict).apply_to(format!("{} wrong", format::count(wrong))),
+        ));
+        self.swaps.look(|inner| {
+            let tally = &inner.tally;
+            lines.push(format!("{}{}", head("swaps"), tally.ends()));
+            lines.push(format!("{}{}", head("calls"), tally.calls()));
+            lines.push(String::new());
+            if tally.total() > 0 {
+                let times = tally.times.summary();
+                lines.push(format!("{}a swap takes {times}", head("times")));
+            }
+            for line in tally.times.lines() {
+                lines.push(format!("{:12}{}", "", paint(Style::new().cyan()).apply_to(line)));
+            }
+        });
+        lines
+    }
+
+    fn throughput(
+        &self,
+        head: &dyn Fn(&str) -> String,
+        dim: &Style,
+        swapped: &Style,
+    ) -> Vec<String> {
+        let best = self.phases.iter().filter_map(|p| p.per_second).max().unwrap_or(1).max(1);
+        let running = self.phases.iter().position(|p| p.per_second.is_none());
+        let mut lines = Vec::new();
+        for (i, phase) in self.phases.iter().enumerate() {
+            let what = if phase.swaps { "swaps" } else { "quiet" };
+            let shown = match phase.per_second {
+                Some(n) => {
+                    let bar = "█".repeat(usize::try_from((n * BAR).div_ceil(best)).unwrap_or(0));
+                    let bar =
+                        if phase.swaps { swapped } else { dim }.apply_to(format!("{bar:<36}"));
+                    let unit = if i == 0 { " transactions/s" } else { "" };
+                    format!("{bar}{:>8}{unit}", format::count(n))
+                }
+                None if running == Some(i) => {
+                    let rate = self.rate.unwrap_or_default();
+                    format!("{:>8} requests/s now", format::count(rate))
+                }
+                None => String::new(),
+            };
+            let name = if i == 0 { head("postmark") } else { " ".repeat(12) };
+            let what = if phase.swaps { swapped } else { dim }.apply_to(what);
+            lines.push(format!("{name}{what}  {shown}").trim_end().to_owned());
+        }
+        lines
+    }
+}
+
+/// The screen during the tour.
 pub(super) struct Screen {
-    act: &'static str,
     silent: bool,
     bar: Option<ProgressBar>,
     began: Instant,
@@ -31,13 +117,13 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(act: &'static str, silent: bool) -> Self {
+    pub(super) fn new(silent: bool) -> Self {
         let bar = (!silent && stderr().is_terminal()).then(ProgressBar::new_spinner);
-        if let (Some(bar), Ok(style)) = (&bar, ProgressStyle::with_template("{spinner} {msg}")) {
+        if let (Some(bar), Ok(style)) = (&bar, ProgressStyle::with_template("{msg}")) {
             bar.set_style(style);
         }
         let now = Instant::now();
-        Screen { act, silent, bar, began: now, printed: now, rate: 0, sample: None }
+        Screen { silent, bar, began: now, printed: now, rate: 0, sample: None }
     }
 
     /// Shows how things stand.
@@ -45,21 +131,38 @@ impl Screen {
         &mut self,
         server: &Server,
         pair: &Pair,
-        swapper: Option<&Swapper>,
+        phases: &[Phase],
+        swaps: &Swaps,
         out: &mut Output,
     ) -> Result<(), Failure> {
         if self.silent {
             return Ok(());
         }
         self.take_rate(server);
-        let line = self.line(pair, swapper);
+        let bytes = pair.tally();
+        let running = phases.iter().position(|p| p.per_second.is_none()).unwrap_or(phases.len());
+        let swapping = phases.get(running).is_some_and(|p| p.swaps);
+        let doing = if swapping { "caches are being swapped" } else { "no swaps, to compare" };
+        let seconds = self.began.elapsed().as_secs();
+        let step = format!("{}/{}", (running + 1).min(phases.len()), phases.len());
         if let Some(bar) = &self.bar {
-            let picture = swapper.map(|s| s.look(|swaps| swaps.times.lines())).unwrap_or_default();
-            bar.set_message([&[line], &picture[..]].concat().join("\n  "));
+            let scene = Scene { phases, bytes: &bytes, swaps, rate: Some(self.rate) };
+            let title = style(format!("phase {step}: {doing}")).for_stderr().bold();
+            let clock = style(format!("{}:{:02}", seconds / 60, seconds % 60)).for_stderr().dim();
+            let head = vec![String::new(), format!("{title}  {clock}"), String::new()];
+            bar.set_message([head, scene.lines(true)].concat().join("\n"));
             bar.tick();
         } else if self.printed.elapsed() >= PLAIN {
             self.printed = Instant::now();
-            out.line(&format!("  {line}"))?;
+            let (ends, calls) = swaps.look(|inner| (inner.tally.ends(), inner.tally.calls()));
+            out.line(&format!(
+                "{seconds:>3} s  phase {step} ({}): {} requests/s; {} checked, {} wrong; \
+                 swaps: {ends}; {calls}",
+                if swapping { "swaps" } else { "quiet" },
+                format::count(self.rate),
+                format::size(bytes.checked),
+                bytes.wrong + bytes.failed,
+            ))?;
             out.flush()?;
         }
         Ok(())
@@ -70,24 +173,6 @@ impl Screen {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
-    }
-
-    fn line(&self, pair: &Pair, swapper: Option<&Swapper>) -> String {
-        let tally = pair.tally();
-        let mut line = format!(
-            "{} {:>2} s: {:>6} requests/s, {:>8} checked, {} wrong",
-            self.act,
-            self.began.elapsed().as_secs(),
-            format::count(self.rate),
-            format::size(tally.checked),
-            tally.wrong + tally.failed,
-        );
-        if let Some(swapper) = swapper {
-            line += &swapper.look(|swaps| {
-                format!("; {}, {}", format::counted(swaps.committed, "swap"), swaps.times.summary())
-            });
-        }
-        line
     }
 
     fn take_rate(&mut self, server: &Server) {

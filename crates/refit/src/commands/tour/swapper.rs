@@ -1,133 +1,99 @@
-//! Swaps all file caches to and fro, as fast as the pace allows, and counts how it went.
+//! Swaps file caches to and fro under the programs, and counts how it went.
+//!
+//! Two requests run side by side, each swapping one cache after the other for as long as it is read: one over
+//! the files whose every byte is checked, so that each of them is swapped hundreds of times a second while it is
+//! read and written; one over the files of postmark, as they come and go.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use refit_change::{End, Report};
 use refit_instance::Client;
-use refit_instance::wire::Swap;
+use refit_instance::wire::{Repeat, Swap};
 
-use crate::histogram::Times;
+use crate::failure::Failure;
+use crate::tally::Tally;
 
-/// A pause per object swapped: some hundred swaps a second are plenty to see and leave the machine to the
-/// programs.
-const PACE: Duration = Duration::from_millis(2);
+use super::server::Server;
+
+/// What is swapped and how often: a pattern, and microseconds from swap to swap.
+const BEATS: [(&str, u64); 2] = [("fcm:/checked/*", 1_000), ("fcm:/mail/*", 2_000)];
+
+/// How long an answer is waited for before it is looked whether that is enough.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What has become of the swaps so far.
-#[derive(Debug)]
-pub(super) struct Swaps {
-    pub(super) times: Times,
-    pub(super) committed: u64,
-    pub(super) rolled_back: u64,
-    pub(super) refused: u64,
-    pub(super) forwarded: u64,
-    pub(super) blocked: u64,
-    /// Why the last one that did not commit did not.
-    pub(super) why: String,
-}
+#[derive(Clone, Debug, Default)]
+pub(super) struct Swaps(Arc<Mutex<Inner>>);
 
-impl Default for Swaps {
-    fn default() -> Self {
-        Swaps {
-            times: Times::new(),
-            committed: 0,
-            rolled_back: 0,
-            refused: 0,
-            forwarded: 0,
-            blocked: 0,
-            why: String::new(),
-        }
-    }
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub(super) tally: Tally,
+    /// Commits by cache, of the files that are checked.
+    pub(super) of_checked: BTreeMap<String, u64>,
 }
 
 impl Swaps {
-    fn add(&mut self, report: &Report) {
-        self.forwarded += report.forwarded;
-        self.blocked += report.blocked;
-        match &report.end {
-            End::Committed => {
-                self.committed += 1;
-                self.times.add(report.total_ns());
-            }
-            End::RolledBack(why) => {
-                self.rolled_back += 1;
-                self.why.clone_from(why);
-            }
-            End::Refused(why) => {
-                self.refused += 1;
-                self.why.clone_from(why);
-            }
-        }
+    /// Looks at what there is.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The thread that swaps.
+/// The threads that ask for swaps; they end with it.
 pub(super) struct Swapper {
-    swaps: Arc<Mutex<Swaps>>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Swapper {
-    pub(super) fn start(client: Client) -> Self {
-        let swaps = Arc::new(Mutex::new(Swaps::default()));
+    pub(super) fn start(server: &Server, swaps: &Swaps) -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
-        let thread = thread::spawn({
-            let (swaps, stop) = (Arc::clone(&swaps), Arc::clone(&stop));
-            move || swap_to_and_fro(&client, &swaps, &stop)
-        });
-        Swapper { swaps, stop, thread: Some(thread) }
-    }
-
-    /// Looks at what there is so far.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Swaps) -> T) -> T {
-        look(&self.swaps.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Ends after the swap in progress.
-    pub(super) fn stop(mut self) -> Swaps {
-        self.end();
-        std::mem::take(&mut *self.swaps.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let mut threads = Vec::new();
+        for (glob, every_us) in BEATS {
+            let (client, swaps, stop) = (server.client()?, swaps.clone(), Arc::clone(&stop));
+            threads.push(thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    swap_to_and_fro(&client, glob, every_us, &swaps, &stop);
+                }
+            }));
         }
+        Ok(Swapper { stop, threads })
     }
 }
 
 impl Drop for Swapper {
     fn drop(&mut self) {
-        self.end();
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 
-fn swap_to_and_fro(client: &Client, swaps: &Mutex<Swaps>, stop: &AtomicBool) {
-    for implementation in ["partitioned", "shared"].into_iter().cycle() {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let request = Swap {
-            glob: "fcm:*".into(),
-            implementation: implementation.into(),
-            deadline_ms: Some(1000),
-        };
-        // Refused as a whole when there is no cache at this moment: the next round may find some.
-        let Ok(lines) = client.swap(&request) else {
-            thread::sleep(PACE);
-            continue;
-        };
-        for report in lines.flatten() {
-            swaps.lock().unwrap_or_else(PoisonError::into_inner).add(&report);
-            // Not reading slows the instance down only after a thousand reports: sleep between rounds too.
+fn swap_to_and_fro(client: &Client, glob: &str, every_us: u64, swaps: &Swaps, stop: &AtomicBool) {
+    let repeat = Repeat { others: vec!["partitioned".into()], every_us, for_ms: None };
+    let asked = Swap { repeat: Some(repeat), ..Swap::once(glob, "shared") };
+    // Refused as a whole when there is no such file at this moment: soon there will be.
+    let Ok(mut lines) = client.swap(&asked) else { return thread::sleep(LOOK) };
+    // The requester must not go away in the middle of a swap, which would be rolled back: it stops at a report.
+    while let Some(Ok(line)) = lines.next_within(LOOK) {
+        let Some(report) = line else {
             if stop.load(Ordering::Relaxed) {
                 return;
             }
-            thread::sleep(PACE);
+            continue;
+        };
+        swaps.look(|inner| {
+            inner.tally.add(&report);
+            if report.committed() && report.change.target.starts_with("fcm:/checked/") {
+                *inner.of_checked.entry(report.change.target.clone()).or_default() += 1;
+            }
+        });
+        if stop.load(Ordering::Relaxed) {
+            return;
         }
     }
 }

@@ -1,20 +1,23 @@
 //! What the tour has shown, and whether it was good.
 
+use console::Style;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::format;
 use crate::output::Output;
 
-use super::pair::Tally;
+use super::pair::{self, Tally};
 use super::postmark::Outcome;
+use super::screen::{Phase, Scene};
 use super::swapper::Swaps;
 
-/// Fewer swaps than this show nothing.
+/// Fewer swaps than this of a cache in use show nothing.
 const ENOUGH: u64 = 100;
 
 /// Everything that was measured, and what speaks against it.
 pub(super) struct Verdict {
+    phases: Vec<Phase>,
     runs: Vec<Outcome>,
     swaps: Swaps,
     live: Tally,
@@ -34,6 +37,7 @@ struct Line<'a> {
     swap_longest_ns: u64,
     calls_forwarded: u64,
     calls_blocked: u64,
+    longest_block_ns: u64,
     bytes_checked: u64,
     bytes_wrong: u64,
     operations_failed: u64,
@@ -42,8 +46,14 @@ struct Line<'a> {
 }
 
 impl Verdict {
-    pub(super) fn new(runs: Vec<Outcome>, swaps: Swaps, live: Tally, at_rest: Tally) -> Self {
-        let mut verdict = Verdict { runs, swaps, live, at_rest, against: Vec::new() };
+    pub(super) fn new(
+        phases: Vec<Phase>,
+        runs: Vec<Outcome>,
+        swaps: Swaps,
+        live: Tally,
+        at_rest: Tally,
+    ) -> Self {
+        let mut verdict = Verdict { phases, runs, swaps, live, at_rest, against: Vec::new() };
         verdict.against = verdict.weigh();
         verdict
     }
@@ -72,96 +82,106 @@ impl Verdict {
             }
         }
         if self.runs.iter().any(|run| run.counts != self.runs[0].counts) {
-            against.push("postmark did not count the same each time".to_owned());
+            against.push("postmark did not count the same in every phase".to_owned());
         }
-        if self.swaps.committed < ENOUGH {
-            let why = if self.swaps.why.is_empty() { "there was no time" } else { &self.swaps.why };
-            against.push(format!("only {} swaps committed: {why}", self.swaps.committed));
+        let (least, why) = self.swaps.look(|inner| {
+            let all = inner.of_checked.len() == pair::FILES;
+            let least = inner.of_checked.values().min().copied().filter(|_| all);
+            (least.unwrap_or(0), inner.tally.why.clone())
+        });
+        if least < ENOUGH {
+            let why = if why.is_empty() { "there was no time" } else { &why };
+            against.push(format!("a checked cache was swapped only {least} times: {why}"));
         }
         against
     }
 
-    /// Throughput during the swaps over that without them.
+    /// Throughput of the phases with swaps over that of the others: the middle one of each.
     fn ratio(&self) -> f64 {
-        let [before, during, after] =
-            self.runs[..].iter().map(|r| r.per_second() as f64).collect::<Vec<_>>()[..]
-        else {
-            return 0.0;
+        let middle = |swaps: bool| {
+            let of_kind = self.phases.iter().filter(|phase| phase.swaps == swaps);
+            let mut all: Vec<u64> = of_kind.filter_map(|phase| phase.per_second).collect();
+            all.sort_unstable();
+            all.get(all.len() / 2).copied().unwrap_or(0) as f64
         };
-        let without = f64::midpoint(before, after);
-        if without > 0.0 { during / without } else { 0.0 }
+        if middle(false) > 0.0 { middle(true) / middle(false) } else { 0.0 }
     }
 
     pub(super) fn print(&self, out: &mut Output) -> Result<(), Failure> {
         if out.json() {
             return out.object(&self.line());
         }
-        let swaps = &self.swaps;
+        let head = |text: &str| Style::new().bold().apply_to(format!("{text:<12}")).to_string();
+        let Verdict { phases, swaps, live, .. } = self;
         out.line("")?;
-        out.line(&format!(
-            "swaps        {} committed, {} rolled back, {} refused; {}",
-            format::count(swaps.committed),
-            format::count(swaps.rolled_back),
-            format::count(swaps.refused),
-            swaps.times.summary()
-        ))?;
-        out.line(&format!(
-            "             {} forwarded while they were tracked, {} had to wait",
-            format::counted(swaps.forwarded, "call"),
-            format::count(swaps.blocked)
-        ))?;
-        for line in swaps.times.lines() {
-            out.line(&format!("             {line}"))?;
+        for line in (Scene { phases, bytes: live, swaps, rate: None }).lines(false) {
+            out.line(&line)?;
         }
+        out.line("")?;
+        let percent = self.ratio() * 100.0;
+        out.line(&format!("{}with swaps {percent:.0} % of that without", head("throughput")))?;
         out.line(&format!(
-            "bytes        {} checked while it was served, {} afterwards in the source; {} wrong",
-            format::size(self.live.checked),
+            "{}unmounted; {} compared in the source directory, {} wrong",
+            head("afterwards"),
             format::size(self.at_rest.checked),
-            format::count(self.live.wrong + self.at_rest.wrong)
+            format::count(self.at_rest.wrong + self.at_rest.failed)
         ))?;
+        let runs = self.runs.len();
         let same = self.runs.iter().all(|run| run.counts == self.runs[0].counts);
         out.line(&format!(
-            "postmark     counted {} three times: {}",
-            if same { "the same" } else { "NOT the same" },
+            "{}{} results in {runs} runs: {}",
+            head("postmark"),
+            if same { "the same" } else { "DIFFERENT" },
             self.runs.first().map(|run| summary(&run.counts)).unwrap_or_default()
         ))?;
-        out.line(&format!("throughput   {:.1} % of that without swaps", self.ratio() * 100.0))?;
+        let (least, most) = swaps.look(|inner| {
+            let counts = inner.of_checked.values();
+            (counts.clone().min().copied(), counts.max().copied())
+        });
+        out.line(&format!(
+            "{}each checked file\u{2019}s cache was swapped {} to {} times while it was in use",
+            head("swaps"),
+            format::count(least.unwrap_or(0)),
+            format::count(most.unwrap_or(0))
+        ))?;
         out.line("")?;
         if self.good() {
-            return out.line(
-                "verdict: good. Caches were swapped under running programs; nothing was lost.",
-            );
+            let good = Style::new().green().bold().apply_to("good");
+            return out.line(&format!(
+                "verdict: {good}. Caches were swapped under running programs; nothing was lost."
+            ));
         }
         for reason in &self.against {
             out.line(&format!("against it: {reason}"))?;
         }
-        out.line("verdict: BAD.")
+        out.line(&format!("verdict: {}", Style::new().red().bold().apply_to("BAD")))
     }
 
     fn line(&self) -> Line<'_> {
-        Line {
+        self.swaps.look(|inner| Line {
             good: self.good(),
             against: &self.against,
-            swaps_committed: self.swaps.committed,
-            swaps_rolled_back: self.swaps.rolled_back,
-            swaps_refused: self.swaps.refused,
-            swap_median_ns: self.swaps.times.quantile(0.5),
-            swap_longest_ns: self.swaps.times.max(),
-            calls_forwarded: self.swaps.forwarded,
-            calls_blocked: self.swaps.blocked,
+            swaps_committed: inner.tally.committed,
+            swaps_rolled_back: inner.tally.rolled_back,
+            swaps_refused: inner.tally.refused,
+            swap_median_ns: inner.tally.times.quantile(0.5),
+            swap_longest_ns: inner.tally.times.max(),
+            calls_forwarded: inner.tally.forwarded,
+            calls_blocked: inner.tally.blocked,
+            longest_block_ns: inner.tally.longest_block_ns,
             bytes_checked: self.live.checked + self.at_rest.checked,
             bytes_wrong: self.live.wrong + self.at_rest.wrong,
             operations_failed: self.live.failed + self.at_rest.failed,
             transactions_per_second: self.runs.iter().map(Outcome::per_second).collect(),
             throughput_ratio: self.ratio(),
-        }
+        })
     }
 }
 
-/// The counts that do not begin with a word: created, read, appended, deleted, and the data.
+/// The counts that do not begin with a word: created, read, appended, deleted.
 fn summary(counts: &[String]) -> String {
     let plain = counts.iter().filter(|c| c.starts_with(|first: char| first.is_ascii_digit()));
-    plain.map(String::as_str).collect::<Vec<_>>().join(", ")
+    plain.take(4).map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -179,8 +199,20 @@ mod tests {
         }
     }
 
-    fn swaps(committed: u64) -> Swaps {
-        Swaps { committed, ..Swaps::default() }
+    fn swaps(of_each: u64) -> Swaps {
+        let swaps = Swaps::default();
+        swaps.look(|inner| {
+            inner.of_checked = (0..pair::FILES).map(|i| (i.to_string(), of_each)).collect();
+        });
+        swaps
+    }
+
+    fn phases(runs: &[Outcome]) -> Vec<Phase> {
+        let phase = |(i, run): (usize, &Outcome)| Phase {
+            swaps: i % 2 == 1,
+            per_second: Some(run.per_second()),
+        };
+        runs.iter().enumerate().map(phase).collect()
     }
 
     fn checked() -> Tally {
@@ -189,8 +221,8 @@ mod tests {
 
     #[test]
     fn good_is_good() {
-        let verdict =
-            Verdict::new(vec![run(1), run(2), run(1)], swaps(ENOUGH), checked(), checked());
+        let runs = vec![run(1), run(2), run(1)];
+        let verdict = Verdict::new(phases(&runs), runs, swaps(ENOUGH), checked(), checked());
         assert_eq!(verdict.against, [""; 0]);
         assert!((verdict.ratio() - 0.5).abs() < 1e-9, "slow is no mistake");
         assert_eq!(summary(&verdict.runs[0].counts), "5 created");
@@ -199,7 +231,9 @@ mod tests {
     #[test]
     fn every_mistake_speaks_against_it() {
         let runs = || vec![run(1), run(1), run(1)];
-        let against = |runs, swaps, live, at_rest| Verdict::new(runs, swaps, live, at_rest).against;
+        let against = |runs: Vec<Outcome>, swaps, live, at_rest| {
+            Verdict::new(phases(&runs), runs, swaps, live, at_rest).against
+        };
         let wrong = Tally { wrong: 8, ..checked() };
         let failed = Tally { failed: 1, ..checked() };
         assert_eq!(against(runs(), swaps(ENOUGH), wrong, checked()).len(), 1);

@@ -1,0 +1,224 @@
+//! What a request for swaps comes to: which objects, to what, and how often.
+//!
+//! Once: every object that matches and can, in the order of names. Again and again: one object after the other,
+//! each to the implementation after its present one, a swap per beat of the requested pace. The list of objects
+//! is made anew when a round is over, so that objects that come are noticed, but not at every beat: there may be
+//! a hundred thousand of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_change::{End, Report};
+use tokio::sync::mpsc::Sender;
+
+use crate::glob::Glob;
+use crate::instance::Core;
+use crate::refusal::{Kind, Refusal};
+use crate::server::Shared;
+use crate::system::SwapRequest;
+use crate::wire::{ObjectInfo, Repeat, Swap};
+
+/// How old the list of objects may become while they are swapped again and again.
+const LIST_LIVES: Duration = Duration::from_millis(100);
+
+/// How long a pause goes on without a look whether anybody still wants to know.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An object that is to be swapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    id: u64,
+    to: String,
+}
+
+/// A request under way.
+pub(crate) struct Work {
+    pub(crate) shared: Shared,
+    pub(crate) asked: Swap,
+    pub(crate) owner: String,
+    /// Becomes true when the requester has gone.
+    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) sender: Sender<Report>,
+}
+
+/// Nobody wants to know any more.
+struct Over;
+
+/// What a request means now.
+///
+/// # Errors
+/// There is no such object, or none that knows such an implementation.
+pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
+    let what = || format!("swap {} to {}", asked.glob, asked.implementation);
+    let objects = core.objects(&Glob::new(&asked.glob));
+    if objects.is_empty() {
+        let remedy = "see `refit ls` for what there is";
+        return Err(Refusal::new(Kind::Unknown, what(), "no such object", remedy));
+    }
+    for implementation in asked.implementations() {
+        if !objects.iter().any(|o| can(o, implementation)) {
+            return Err(no_such_implementation(what(), &objects, implementation));
+        }
+    }
+    Ok(chosen(&objects, asked))
+}
+
+/// A pattern may well take in objects of other interfaces; a name is meant as it stands.
+fn chosen(objects: &[ObjectInfo], asked: &Swap) -> Vec<Target> {
+    let able = objects.iter().filter(|o| asked.implementations().all(|i| can(o, i)));
+    able.map(|o| Target { id: o.id, to: next(asked, &o.implementation).to_owned() }).collect()
+}
+
+/// The implementation after this one.
+fn next<'a>(asked: &'a Swap, now: &str) -> &'a str {
+    let after = asked.implementations().skip_while(|i| *i != now).nth(1);
+    after.unwrap_or(&asked.implementation)
+}
+
+fn can(object: &ObjectInfo, implementation: &str) -> bool {
+    object.implementations.iter().any(|i| i == implementation)
+}
+
+fn no_such_implementation(what: String, objects: &[ObjectInfo], implementation: &str) -> Refusal {
+    let mut known: Vec<&str> =
+        objects.iter().flat_map(|o| &o.implementations).map(String::as_str).collect();
+    known.sort_unstable();
+    known.dedup();
+    Refusal::new(
+        Kind::Unknown,
+        what,
+        format!("no implementation is called {implementation}"),
+        match known[..] {
+            [] => "what was named cannot be swapped".to_owned(),
+            _ => format!("there are: {}", known.join(", ")),
+        },
+    )
+}
+
+impl Work {
+    /// Until everything is swapped, the time is over, or nobody wants to know any more.
+    pub(crate) fn run(&self, targets: Vec<Target>) {
+        // Whoever wanted to know has gone: that ends it, and there is nobody to tell.
+        let _ = match &self.asked.repeat {
+            None => targets.iter().try_for_each(|target| self.swap(target)),
+            Some(repeat) => self.again_and_again(targets, repeat),
+        };
+    }
+
+    fn again_and_again(&self, mut targets: Vec<Target>, repeat: &Repeat) -> Result<(), Over> {
+        let every = Duration::from_micros(repeat.every_us);
+        let began = Instant::now();
+        let until = repeat.for_ms.and_then(|ms| began.checked_add(Duration::from_millis(ms)));
+        let over = |at: Instant| until.is_some_and(|until| at >= until);
+        let mut listed = began;
+        loop {
+            for target in &mut targets {
+                let beat = Instant::now();
+                if over(beat) {
+                    return Ok(());
+                }
+                self.swap(target)?;
+                // Right unless somebody else swaps it too; then the next list puts it right.
+                target.to = next(&self.asked, &target.to).to_owned();
+                self.pause(beat.checked_add(every), until)?;
+            }
+            if targets.is_empty() {
+                let beat = Instant::now();
+                if over(beat) {
+                    return Ok(());
+                }
+                self.pause(beat.checked_add(LIST_LIVES), until)?;
+            }
+            if targets.is_empty() || listed.elapsed() >= LIST_LIVES {
+                let objects = self.shared.core.objects(&Glob::new(&self.asked.glob));
+                targets = chosen(&objects, &self.asked);
+                listed = Instant::now();
+            }
+        }
+    }
+
+    /// Sleeps until then (`None`: for ever), or until the end if that is sooner.
+    fn pause(&self, then: Option<Instant>, end: Option<Instant>) -> Result<(), Over> {
+        let then = [then, end].into_iter().flatten().min();
+        loop {
+            if self.over() {
+                return Err(Over);
+            }
+            let left = then.map_or(LOOK, |then| then.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(LOOK));
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow()
+    }
+
+    fn swap(&self, target: &Target) -> Result<(), Over> {
+        if self.over() {
+            return Err(Over);
+        }
+        let core = &self.shared.core;
+        let report = core.system.swap(&SwapRequest {
+            object: target.id,
+            implementation: target.to.clone(),
+            change: core.journal.next_id(),
+            deadline: self.asked.deadline_ms.map(Duration::from_millis),
+            cancel: Arc::clone(&self.gone),
+            owner: self.owner.clone(),
+        });
+        // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
+        let gone = matches!(report.end, End::Refused(_)) && core.system.object(target.id).is_none();
+        if gone {
+            return Ok(());
+        }
+        core.journal.write(report.clone());
+        self.sender.blocking_send(report).map_err(|_| Over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn object(id: u64, implementation: &str, implementations: &[&str]) -> ObjectInfo {
+        ObjectInfo {
+            id,
+            name: format!("fcm:/{id}"),
+            interface: "fcm".into(),
+            implementation: implementation.into(),
+            implementations: implementations.iter().map(|s| (*s).to_owned()).collect(),
+            reps: 0,
+            misses: 0,
+            stats: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn each_goes_on_from_where_it_is() {
+        let others = vec!["b".into(), "c".into()];
+        let repeat = Some(Repeat { others, every_us: 1, for_ms: None });
+        let asked = Swap { repeat, ..Swap::once("*", "a") };
+        for (now, then) in [("a", "b"), ("b", "c"), ("c", "a"), ("something else", "a")] {
+            assert_eq!(next(&asked, now), then);
+        }
+        assert_eq!(next(&Swap::once("*", "a"), "a"), "a", "a swap to the same one is a swap");
+    }
+
+    #[test]
+    fn only_objects_that_can_all_of_it_are_chosen() {
+        let repeat = Some(Repeat { others: vec!["b".into()], every_us: 1, for_ms: None });
+        let asked = Swap { repeat, ..Swap::once("*", "a") };
+        let objects =
+            [object(1, "a", &["a", "b"]), object(2, "a", &["a"]), object(3, "b", &["b", "a"])];
+        let chosen = chosen(&objects, &asked);
+        let to = |id, to: &str| Target { id, to: to.to_owned() };
+        assert_eq!(chosen, [to(1, "b"), to(3, "a")]);
+    }
+}
