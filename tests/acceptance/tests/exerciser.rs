@@ -30,7 +30,7 @@ posix_fadvise = 0.5
 copy_file_range = 1
 ";
 
-/// How a file is used.
+/// How a file is used. No operation is empty: `posix_fallocate` of nothing is an error, which fsx does not know.
 struct Use {
     name: &'static str,
     sizes: &'static str,
@@ -46,6 +46,7 @@ const NARROW: Use = Use {
 flen = 98304
 nomsyncafterwrite = true
 [opsize]
+min = 1
 max = 8192
 ",
 };
@@ -58,6 +59,7 @@ const WIDE: Use = Use {
 flen = 1048576
 nomsyncafterwrite = false
 [opsize]
+min = 1
 max = 131072
 ",
 };
