@@ -6,7 +6,7 @@
 use refit_acceptance::{CacheMode, Limit, Pace, Random, Served, possible, run, tool};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LIMIT: Limit = Limit(std::time::Duration::from_secs(180));
@@ -20,6 +20,13 @@ fn output_of(program: &Path) -> String {
 }
 
 const SOURCES: u64 = 60;
+
+/// The files below a directory that this process has open.
+fn open_below(directory: &Path) -> Vec<PathBuf> {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    files.filter(|file| file.starts_with(directory)).collect()
+}
 
 /// A program of many sources whose output depends on each of them; the output.
 fn project(directory: &Path) -> String {
@@ -71,6 +78,8 @@ fn build(name: &str, cache: CacheMode) {
     assert_eq!(output_of(&program), expected);
     storm.stop();
     served.unmount();
+    let open = open_below(served.scratch());
+    assert!(open.is_empty(), "still open after unmounting: {open:?}");
     assert_eq!(output_of(&served.host("project/program")), expected);
 }
 

@@ -13,15 +13,12 @@ const OPERATIONS: u64 = 1_000_000;
 const TESTS: u64 = 4;
 const LIMIT: u64 = 900;
 
-/// What all runs have in common. Operations on the host's disk are rare: they take most of the time and always do the
-/// same.
+/// What all runs have in common. What waits for the disk is rare: it takes most of the time and always does the same.
 const WEIGHTS: &str = "
 [weights]
 close_open = 1
 read = 10
 write = 10
-mapread = 4
-mapwrite = 4
 invalidate = 0.5
 truncate = 4
 fsync = 0.02
@@ -33,29 +30,49 @@ posix_fadvise = 0.5
 copy_file_range = 1
 ";
 
+/// How a file is used. No operation is empty: `posix_fallocate` of nothing is an error, which fsx does not know.
+struct Use {
+    name: &'static str,
+    sizes: &'static str,
+    /// Mappings cost as much as ten other operations: each page of them is a fault of its own.
+    mappings: u32,
+}
+
 /// Small operations on a small file, most of them.
-const NARROW: &str = "\
+const NARROW: Use = Use {
+    name: "narrow",
+    mappings: 1,
+    sizes: "\
 flen = 98304
 nomsyncafterwrite = true
 [opsize]
+min = 1
 max = 8192
-";
+",
+};
 
 /// Large ones, and what is written through mappings has to be on the disk at once.
-const WIDE: &str = "\
+const WIDE: Use = Use {
+    name: "wide",
+    mappings: 8,
+    sizes: "\
 flen = 1048576
 nomsyncafterwrite = false
 [opsize]
+min = 1
 max = 131072
-";
+",
+};
 
-fn fsx(program: &Path, served: &Served, (what, sizes): (&str, &str), operations: u64, seed: u64) {
-    let settings = served.scratch().join(format!("{what}.toml"));
-    fs::write(&settings, format!("{sizes}{WEIGHTS}")).unwrap();
+fn fsx(program: &Path, served: &Served, how: &Use, operations: u64, seed: u64) {
+    let settings = served.scratch().join(format!("{}.toml", how.name));
+    let (sizes, mappings) = (how.sizes, how.mappings);
+    let mappings = format!("mapread = {mappings}\nmapwrite = {mappings}\n");
+    fs::write(&settings, format!("{sizes}{WEIGHTS}{mappings}")).unwrap();
     let (operations, seed) = (operations.to_string(), seed.to_string());
     let mut command = Command::new(program);
     command.args(["-N", &operations, "-S", &seed, "-f"]).arg(settings);
-    command.arg("-P").arg(served.scratch()).arg(served.path(what));
+    command.arg("-P").arg(served.scratch()).arg(served.path(how.name));
     let ran = run(&mut command, "", Limit::seconds(LIMIT));
     let fine = ran.status.success() && ran.output.contains("All operations completed A-OK!");
     assert!(fine, "{command:?}: {}\n{}\n{}", ran.status, ran.output, ran.errors);
@@ -69,8 +86,8 @@ fn no_fault(name: &str, cache: CacheMode, pace: Option<Pace>, seed: u64) {
     // The large file does not fit into the frames.
     let mut served = Served::new(name, cache, 512 << 10);
     let storm = pace.map(|pace| served.storm(pace));
-    fsx(&program, &served, ("narrow", NARROW), operations - wide, seed);
-    fsx(&program, &served, ("wide", WIDE), wide, seed);
+    fsx(&program, &served, &NARROW, operations - wide, seed);
+    fsx(&program, &served, &WIDE, wide, seed);
     storm.map(refit_acceptance::Storm::stop);
     served.unmount();
 }

@@ -21,15 +21,16 @@ fn main() {
         allow_other: true,
         read_only: false,
     };
-    let served = mount(options).and_then(|mount| {
-        let storm = (!rest.is_empty()).then(|| Storm::start("fcm:/".into(), Pace::EachMillisecond));
-        println!("serving");
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        drop(storm);
-        Ok(drop(mount))
-    });
-    if let Err(error) = served {
-        eprintln!("{error}");
-        std::process::exit(1);
-    }
+    let mount = match mount(options) {
+        Ok(mount) => mount,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+    };
+    let storm = (!rest.is_empty()).then(|| Storm::start("fcm:/".into(), Pace::EachMillisecond));
+    println!("serving");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    drop(storm);
+    drop(mount);
 }
