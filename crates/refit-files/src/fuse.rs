@@ -16,6 +16,7 @@ use fuser::{
     WriteFlags,
 };
 use refit_objects::request;
+use refit_sys::credentials;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -54,7 +55,7 @@ impl Fuse {
         let server = &*self.server;
         let unique = from.unique().0;
         server.journal.began(unique);
-        let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid() };
+        let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid(), umask: 0 };
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
         placement::follow(from.pid());
         send(server.concluded(unique, outcome));
@@ -159,6 +160,10 @@ impl Filesystem for Fuse {
         if self.server.write_back {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
+        let acls = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        if config.capabilities().contains(acls) && credentials::threads_have_own_umask() {
+            wanted |= acls;
+        }
         // An older kernel has fewer of them; the server works without any.
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(LARGEST);
@@ -224,12 +229,12 @@ impl Filesystem for Fuse {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         self.serve_entry(req, reply, |server, caller| {
-            server.mknod(caller, parent.0, name, mode, rdev)
+            server.mknod(Caller { umask, ..caller }, parent.0, name, mode, rdev)
         });
     }
 
@@ -239,10 +244,12 @@ impl Filesystem for Fuse {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
-        self.serve_entry(req, reply, |server, caller| server.mkdir(caller, parent.0, name, mode));
+        self.serve_entry(req, reply, |server, caller| {
+            server.mkdir(Caller { umask, ..caller }, parent.0, name, mode)
+        });
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -310,7 +317,7 @@ impl Filesystem for Fuse {
         _fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -322,7 +329,7 @@ impl Filesystem for Fuse {
             let outcome = std::cell::Cell::new(Err(Answer::EIO));
             self.serve(
                 req,
-                |server, _| server.read(ino.0, offset, &mut buffer[..size]),
+                |server, _| server.read(ino.0, offset, &mut buffer[..size], flags.0),
                 |read| outcome.set(read),
             );
             match outcome.into_inner() {
@@ -497,13 +504,13 @@ impl Filesystem for Fuse {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         self.serve(
             req,
-            |server, caller| server.create(caller, parent.0, name, mode, flags),
+            |server, caller| server.create(Caller { umask, ..caller }, parent.0, name, mode, flags),
             |outcome| match outcome {
                 Ok((attr, direct)) => {
                     reply.created(&TTL, &attr, GENERATION, handle(direct), open_flags(direct));
