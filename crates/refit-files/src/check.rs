@@ -36,6 +36,10 @@ pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
     if !Path::new("/dev/fuse").exists() {
         return Err(MountError::NoFuse);
     }
+    let needed = Access::READ_OK | Access::WRITE_OK;
+    if rustix::fs::accessat(CWD, "/dev/fuse", needed, AtFlags::EACCESS) == Err(Errno::ACCESS) {
+        return Err(MountError::FuseNotPermitted);
+    }
     let unreadable = |errno: Errno| unreadable_source(&source, errno.into());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&source, flags, Mode::empty()).map_err(unreadable)?;

@@ -46,6 +46,11 @@ pub enum MountError {
         "cannot mount: /dev/fuse is missing; load it with `modprobe fuse`, or give the container the device /dev/fuse"
     )]
     NoFuse,
+    /// This user may not open the kernel's FUSE device.
+    #[error(
+        "cannot mount: this user may not open /dev/fuse; run as root, or permit it with `chmod 666 /dev/fuse`, as distributions do"
+    )]
+    FuseNotPermitted,
     /// The user may not mount.
     #[error("cannot mount at {}: not permitted ({reason}); run as root, or install fusermount3 (Debian: `apt install fuse3`) and own the mount point", mountpoint.display())]
     NotPermitted {

@@ -68,10 +68,20 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn read(&self, node: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read(
+        &self,
+        node: u64,
+        offset: u64,
+        buf: &mut [u8],
+        flags: i32,
+    ) -> Result<usize, Errno> {
         let inode = self.inode(node)?;
         let data = self.data(&inode, Access::Read)?;
         let n = self.memory.read(&data, offset, buf)?;
+        if !inode.access_noted.load(Relaxed) && flags & libc::O_NOATIME == 0 {
+            inode.access_noted.store(true, Relaxed);
+            data.host.note_access();
+        }
         self.journal.reads.fetch_add(1, Relaxed);
         self.journal.bytes_read.fetch_add(n as u64, Relaxed);
         Ok(n)

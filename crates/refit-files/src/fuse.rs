@@ -1,21 +1,17 @@
-//! The requests of the kernel: each is unpacked, counted, carried out as one request of the object system and
-//! answered.
-//!
-//! The answer is sent after the request has ended: sending wakes the program up, and nobody who waits for requests to
-//! end should wait for that. A panic inside of one request becomes `EIO` for that request.
+//! The requests of the kernel: what it may ask for, and each unpacked for the server.
 
+use crate::answer::{Fuse, GENERATION, TTL};
 use crate::attributes;
-use crate::placement;
 use crate::server::{Caller, Server};
-use crate::status::{NewStatus, Xattr};
+use crate::status::NewStatus;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno as Answer, FileHandle, Filesystem, FopenFlags, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use refit_objects::request;
+use refit_sys::credentials;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -23,112 +19,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-/// How long the kernel may rely on names and attributes. Every change goes through the mount, so for long.
-pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// A host inode is held for as long as the kernel knows it, so that its number alone identifies it.
-pub(crate) const GENERATION: Generation = Generation(0);
 /// Bytes that one request may carry.
 const LARGEST: u32 = 1 << 20;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The file system as the library wants it.
-pub(crate) struct Fuse {
-    pub(crate) server: Arc<Server>,
-}
-
-impl Fuse {
-    /// Carries out one request and sends the answer.
-    fn serve<T>(
-        &self,
-        from: &Request,
-        work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
-        send: impl FnOnce(Result<T, Answer>),
-    ) {
-        let server = &*self.server;
-        let unique = from.unique().0;
-        server.journal.began(unique);
-        let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid() };
-        let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
-        placement::follow(from.pid());
-        send(server.concluded(unique, outcome));
-    }
-
-    fn serve_empty(
-        &self,
-        from: &Request,
-        reply: ReplyEmpty,
-        work: impl FnOnce(&Server, Caller) -> Result<(), Errno>,
-    ) {
-        self.serve(from, work, |outcome| match outcome {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        });
-    }
-
-    fn serve_entry(
-        &self,
-        from: &Request,
-        reply: ReplyEntry,
-        work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
-    ) {
-        let work = |server: &Server, caller| {
-            let panics = &server.journal.panic_next;
-            assert!(!panics.load(Relaxed) || !panics.swap(false, Relaxed), "a test wants it");
-            work(server, caller)
-        };
-        self.serve(from, work, |outcome| match outcome {
-            Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
-            Err(errno) => reply.error(errno),
-        });
-    }
-
-    fn serve_attr(
-        &self,
-        from: &Request,
-        reply: ReplyAttr,
-        work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
-    ) {
-        self.serve(from, work, |outcome| match outcome {
-            Ok(attr) => reply.attr(&TTL, &attr),
-            Err(errno) => reply.error(errno),
-        });
-    }
-
-    fn serve_xattr(
-        &self,
-        from: &Request,
-        reply: ReplyXattr,
-        work: impl FnOnce(&Server, Caller) -> Result<Xattr, Errno>,
-    ) {
-        self.serve(from, work, |outcome| match outcome {
-            Ok(Xattr::Size(size)) => reply.size(size),
-            Ok(Xattr::Value(value)) => reply.data(&value),
-            Err(errno) => reply.error(errno),
-        });
-    }
-}
-
-impl Server {
-    /// What to answer to a request that has been carried out or has panicked.
-    fn concluded<T>(
-        &self,
-        unique: u64,
-        outcome: std::thread::Result<Result<T, Errno>>,
-    ) -> Result<T, Answer> {
-        let outcome = outcome.unwrap_or_else(|_| {
-            self.journal.panics.fetch_add(1, Relaxed);
-            Err(Errno::IO)
-        });
-        self.journal.answered(unique, outcome.is_err());
-        outcome.map_err(|errno| Answer::from_i32(errno.raw_os_error()))
-    }
 }
 
 /// All that a handle has to say: whether the file was opened direct.
@@ -158,6 +55,10 @@ impl Filesystem for Fuse {
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         if self.server.write_back {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        let acls = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        if config.capabilities().contains(acls) && credentials::threads_have_own_umask() {
+            wanted |= acls;
         }
         // An older kernel has fewer of them; the server works without any.
         let _ = config.add_capabilities(wanted & config.capabilities());
@@ -224,12 +125,12 @@ impl Filesystem for Fuse {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         self.serve_entry(req, reply, |server, caller| {
-            server.mknod(caller, parent.0, name, mode, rdev)
+            server.mknod(Caller { umask, ..caller }, parent.0, name, mode, rdev)
         });
     }
 
@@ -239,10 +140,12 @@ impl Filesystem for Fuse {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
-        self.serve_entry(req, reply, |server, caller| server.mkdir(caller, parent.0, name, mode));
+        self.serve_entry(req, reply, |server, caller| {
+            server.mkdir(Caller { umask, ..caller }, parent.0, name, mode)
+        });
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -310,7 +213,7 @@ impl Filesystem for Fuse {
         _fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -322,7 +225,7 @@ impl Filesystem for Fuse {
             let outcome = std::cell::Cell::new(Err(Answer::EIO));
             self.serve(
                 req,
-                |server, _| server.read(ino.0, offset, &mut buffer[..size]),
+                |server, _| server.read(ino.0, offset, &mut buffer[..size], flags.0),
                 |read| outcome.set(read),
             );
             match outcome.into_inner() {
@@ -497,13 +400,13 @@ impl Filesystem for Fuse {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         self.serve(
             req,
-            |server, caller| server.create(caller, parent.0, name, mode, flags),
+            |server, caller| server.create(Caller { umask, ..caller }, parent.0, name, mode, flags),
             |outcome| match outcome {
                 Ok((attr, direct)) => {
                     reply.created(&TTL, &attr, GENERATION, handle(direct), open_flags(direct));

@@ -56,6 +56,16 @@ impl HostFile {
     }
 }
 
+impl HostFile {
+    /// The file was read, perhaps from its cache only. A small read lets the host keep the time of access by its own
+    /// rules (`relatime`, `noatime`); setting the time would change the change time too.
+    pub(crate) fn note_access(&self) {
+        if let Ok(fd) = self.ensure(Access::Read) {
+            let _ = rustix::io::pread(fd, &mut [0; 1], 0);
+        }
+    }
+}
+
 /// Opens what a descriptor stands for once more; never goes through a name.
 pub(crate) fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(proc_path(fd), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())

@@ -53,6 +53,8 @@ pub(crate) struct Inode {
     pub(crate) gone: AtomicBool,
     /// A write has to remove it.
     pub(crate) capability: Capability,
+    /// The host knows that it was read since it was written last.
+    pub(crate) access_noted: AtomicBool,
     pub(crate) place: Mutex<Place>,
     /// Reading and writing hold this shared; what changes the host's file underneath the cache holds it alone.
     pub(crate) data: RwLock<Option<Data>>,
@@ -76,6 +78,7 @@ impl Inode {
             time_stale_in_kernel: AtomicBool::new(false),
             gone: AtomicBool::new(stat.st_nlink == 0),
             capability: Capability::default(),
+            access_noted: AtomicBool::new(false),
             place: Mutex::new(place),
             data: RwLock::new(None),
             times: Mutex::new(Times::default()),

@@ -5,12 +5,13 @@
 //! - Does not: see changes made in the source directory by others while it is mounted; lock across hosts.
 //!
 //! How a request goes: [`mount()`] starts workers, each of which takes a request from the kernel (`fuse`), carries it
-//! out as one request of the object system (`names`, `files`, `status`, `listing`) and answers it. Names and
+//! out as one request of the object system (`names`, `files`, `status`, `listing`) and answers it (`answer`). Names and
 //! attributes are the host's, reached by descriptors (`table`, `inode`); data goes through the file's cache (`data`)
 //! and reaches the host later (`flusher`), with the times at which it was written (`times`).
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod aside;
 mod attributes;
 mod capability;

@@ -90,9 +90,9 @@ impl Listing for ReplyDirectoryPlus {
             attr.ino,
             entry.next,
             &entry.name,
-            &crate::fuse::TTL,
+            &crate::answer::TTL,
             &attr,
-            crate::fuse::GENERATION,
+            crate::answer::GENERATION,
         );
         if full && let Some(node) = node {
             server.forget(node, 1);

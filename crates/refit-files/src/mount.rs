@@ -1,11 +1,11 @@
 //! Mounting a directory and unmounting it.
 
+use crate::answer::Fuse;
 use crate::aside::{Jobs, aside};
 use crate::check::{self, Checked};
 use crate::data::Memory;
 use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
-use crate::fuse::Fuse;
 use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::modes::{CacheMode, Modes};

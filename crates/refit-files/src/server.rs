@@ -26,7 +26,10 @@ use std::sync::{Arc, OnceLock};
 const WRITE_BACK_PART: u64 = 1 << 20;
 
 thread_local! {
-    static PREPARED: Cell<bool> = const { Cell::new(false) };
+    /// The thread's file creation mask; none until the thread has been prepared.
+    static UMASK: Cell<Option<u32>> = const { Cell::new(None) };
+    /// The thread shares its mask with others and must leave it alone.
+    static MASK_SHARED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// One mount's server.
@@ -55,6 +58,8 @@ pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) pid: u32,
+    /// What the caller does not grant to what it makes, unless a default ACL says what is granted.
+    pub(crate) umask: u32,
 }
 
 pub(crate) type DataGuard<'a> = MappedRwLockReadGuard<'a, Data>;
@@ -67,11 +72,13 @@ impl Server {
 
     /// What the thread makes on the host belongs to the caller while the guard lives.
     pub(crate) fn act_as(&self, caller: Caller) -> Result<Option<ActingAs>, Errno> {
-        PREPARED.with(|prepared| {
-            if !prepared.replace(true) {
-                credentials::prepare_thread();
-            }
-        });
+        if UMASK.get().is_none() {
+            MASK_SHARED.set(!credentials::prepare_thread().own_umask);
+            UMASK.set(Some(0));
+        }
+        if !MASK_SHARED.get() && UMASK.replace(Some(caller.umask)) != Some(caller.umask) {
+            credentials::set_umask(caller.umask);
+        }
         if self.own.0 != 0 {
             // Without privileges there is nobody else to be.
             return Ok(None);
@@ -169,6 +176,9 @@ impl Server {
     /// The file was written: remembers when, and that it has to reach the host.
     pub(crate) fn written(&self, inode: &Arc<Inode>, by_kernel_cache: bool) {
         inode.times.lock().written(times::now(), by_kernel_cache);
+        if inode.access_noted.load(Relaxed) {
+            inode.access_noted.store(false, Relaxed);
+        }
         self.queue.add(inode);
     }
 
@@ -209,7 +219,14 @@ impl Server {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec, tv_nsec },
         };
-        rustix::fs::utimensat(&*inode.fd, c"", &times_for_host, AtFlags::EMPTY_PATH)?;
+        match rustix::fs::utimensat(&*inode.fd, c"", &times_for_host, AtFlags::EMPTY_PATH) {
+            // Somebody else's file, which this user may write: the host's own time has to do.
+            Err(Errno::PERM | Errno::ACCESS) => {
+                times.as_on_host();
+                return Ok(());
+            }
+            outcome => outcome?,
+        }
         times.settled(&rustix::fs::fstat(&*inode.fd)?);
         Ok(())
     }

@@ -38,6 +38,12 @@ pub fn prepare_thread() -> ThreadRights {
     ThreadRights { own_umask, keeps_capabilities }
 }
 
+/// Whether threads of this process can have file creation masks of their own; a sandbox may refuse it.
+pub fn threads_have_own_umask() -> bool {
+    // On a thread that ends: the answer is got by trying.
+    std::thread::spawn(prepare_thread).join().is_ok_and(|rights| rights.own_umask)
+}
+
 /// Sets the file creation mask of the calling thread (see [`prepare_thread`]); returns the old one.
 pub fn set_umask(mask: u32) -> u32 {
     // SAFETY: umask takes an integer and cannot fail.

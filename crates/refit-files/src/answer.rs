@@ -1,0 +1,113 @@
+//! Carrying out a request of the kernel as one request of the object system, and answering it.
+//!
+//! The answer is sent after the request has ended: sending wakes the program up, and nobody who waits for requests to
+//! end should wait for that. A panic inside of one request becomes `EIO` for that request.
+
+use crate::placement;
+use crate::server::{Caller, Server};
+use crate::status::Xattr;
+use fuser::{Errno as Answer, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
+use refit_objects::request;
+use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How long the kernel may rely on names and attributes. Every change goes through the mount, so for long.
+pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// A host inode is held for as long as the kernel knows it, so that its number alone identifies it.
+pub(crate) const GENERATION: Generation = Generation(0);
+
+/// The file system as the library wants it.
+pub(crate) struct Fuse {
+    pub(crate) server: Arc<Server>,
+}
+
+impl Fuse {
+    /// Carries out one request and sends the answer.
+    pub(crate) fn serve<T>(
+        &self,
+        from: &Request,
+        work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
+        send: impl FnOnce(Result<T, Answer>),
+    ) {
+        let server = &*self.server;
+        let unique = from.unique().0;
+        server.journal.began(unique);
+        let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid(), umask: 0 };
+        let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
+        placement::follow(from.pid());
+        send(server.concluded(unique, outcome));
+    }
+
+    pub(crate) fn serve_empty(
+        &self,
+        from: &Request,
+        reply: ReplyEmpty,
+        work: impl FnOnce(&Server, Caller) -> Result<(), Errno>,
+    ) {
+        self.serve(from, work, |outcome| match outcome {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    pub(crate) fn serve_entry(
+        &self,
+        from: &Request,
+        reply: ReplyEntry,
+        work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
+    ) {
+        let work = |server: &Server, caller| {
+            let panics = &server.journal.panic_next;
+            assert!(!panics.load(Relaxed) || !panics.swap(false, Relaxed), "a test wants it");
+            work(server, caller)
+        };
+        self.serve(from, work, |outcome| match outcome {
+            Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    pub(crate) fn serve_attr(
+        &self,
+        from: &Request,
+        reply: ReplyAttr,
+        work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
+    ) {
+        self.serve(from, work, |outcome| match outcome {
+            Ok(attr) => reply.attr(&TTL, &attr),
+            Err(errno) => reply.error(errno),
+        });
+    }
+
+    pub(crate) fn serve_xattr(
+        &self,
+        from: &Request,
+        reply: ReplyXattr,
+        work: impl FnOnce(&Server, Caller) -> Result<Xattr, Errno>,
+    ) {
+        self.serve(from, work, |outcome| match outcome {
+            Ok(Xattr::Size(size)) => reply.size(size),
+            Ok(Xattr::Value(value)) => reply.data(&value),
+            Err(errno) => reply.error(errno),
+        });
+    }
+}
+
+impl Server {
+    /// What to answer to a request that has been carried out or has panicked.
+    pub(crate) fn concluded<T>(
+        &self,
+        unique: u64,
+        outcome: std::thread::Result<Result<T, Errno>>,
+    ) -> Result<T, Answer> {
+        let outcome = outcome.unwrap_or_else(|_| {
+            self.journal.panics.fetch_add(1, Relaxed);
+            Err(Errno::IO)
+        });
+        self.journal.answered(unique, outcome.is_err());
+        outcome.map_err(|errno| Answer::from_i32(errno.raw_os_error()))
+    }
+}

@@ -1,0 +1,162 @@
+//! Who may reach a file through a mount, and what the host learns of it.
+
+mod common;
+
+use common::{Served, in_both_modes};
+use refit_files::CacheMode;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const NOBODY: u32 = 65534;
+const NONE: u32 = u32::MAX;
+
+/// An ACL as the kernel wants it: version 2, then tag, permissions and id of each entry.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+/// Owner `rw`, nobody as given, group and others nothing.
+fn acl_for_nobody(permissions: u16) -> Vec<u8> {
+    let (owner, user, group, mask, others) = (0x01, 0x02, 0x04, 0x10, 0x20);
+    acl(&[
+        (owner, 6, NONE),
+        (user, permissions, NOBODY),
+        (group, 0, NONE),
+        (mask, 7, NONE),
+        (others, 0, NONE),
+    ])
+}
+
+fn nobody_reads(path: &Path) -> bool {
+    let mut cat = Command::new("cat");
+    cat.arg(path).uid(NOBODY).gid(NOBODY).stdout(Stdio::null()).stderr(Stdio::null());
+    cat.status().unwrap().success()
+}
+
+/// Nobody has to get through the test's own directories.
+fn open_to_all(served: &Served) {
+    let everyone = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(served.mountpoint.parent().unwrap(), everyone.clone()).unwrap();
+    fs::set_permissions(&served.mountpoint, everyone).unwrap();
+}
+
+#[test]
+fn access_lists_decide() {
+    in_both_modes(|served| {
+        open_to_all(served);
+        let file = served.path("f");
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!nobody_reads(&file));
+        let name = "system.posix_acl_access";
+        let set = |value: &[u8]| rustix::fs::setxattr(&file, name, value, XattrFlags::empty());
+        if set(&acl_for_nobody(4)) == Err(rustix::io::Errno::OPNOTSUPP) {
+            eprintln!("skipped: the host's file system has no ACLs");
+            return;
+        }
+        assert!(nobody_reads(&file));
+        let mut value = [0; 256];
+        let length = rustix::fs::getxattr(&file, name, &mut value[..]).unwrap();
+        assert_eq!(value[..length], acl_for_nobody(4));
+        // The group's bits show the mask.
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o670);
+        set(&acl_for_nobody(0)).unwrap();
+        assert!(!nobody_reads(&file));
+        rustix::fs::removexattr(&file, name).unwrap();
+        assert!(!nobody_reads(&file));
+    });
+}
+
+#[test]
+fn a_default_list_counts_instead_of_the_mask() {
+    in_both_modes(|served| {
+        open_to_all(served);
+        let made = |directory: &str| {
+            let script = "umask 077; echo x > \"$0/file\"; mkdir \"$0/directory\"";
+            let made = Command::new("sh").args(["-c", script]).arg(served.path(directory)).status();
+            assert!(made.unwrap().success());
+            ["file", "directory"].map(|name| {
+                let (seen, host) = (served.path(directory).join(name), served.host(directory));
+                let mode = fs::metadata(seen).unwrap().mode();
+                assert_eq!(mode, fs::metadata(host.join(name)).unwrap().mode());
+                mode & 0o777
+            })
+        };
+        for name in ["plain", "shared"] {
+            fs::create_dir(served.path(name)).unwrap();
+            fs::set_permissions(served.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        assert_eq!(made("plain"), [0o600, 0o700]);
+        let (shared, name) = (served.path("shared"), "system.posix_acl_default");
+        let list = acl_for_nobody(4);
+        if rustix::fs::setxattr(&shared, name, &list, XattrFlags::empty()).is_err() {
+            eprintln!("skipped: the host's file system has no ACLs");
+            return;
+        }
+        assert_eq!(made("shared"), [0o660, 0o670]);
+        assert!(nobody_reads(&served.path("shared/file")));
+        assert!(!nobody_reads(&served.path("plain/file")));
+    });
+}
+
+#[test]
+fn a_read_from_the_cache_keeps_the_time_of_access() {
+    let Some(served) = Served::new(CacheMode::Direct) else { return };
+    let file = served.path("f");
+    fs::write(&file, "data").unwrap();
+    let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = Timestamps { last_access: old, last_modification: old };
+    rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+    fs::File::open(&file).unwrap().sync_all().unwrap();
+    let before = fs::metadata(&file).unwrap();
+    assert_eq!(before.atime(), old.tv_sec);
+    assert_eq!(fs::read(&file).unwrap(), b"data");
+    let (after, host) = (fs::metadata(&file).unwrap(), fs::metadata(served.host("f")).unwrap());
+    if host.atime() == old.tv_sec {
+        eprintln!("skipped: the host keeps no times of access");
+        return;
+    }
+    assert_eq!(after.atime(), host.atime());
+    assert_eq!((after.mtime(), after.ctime()), (before.mtime(), before.ctime()));
+}
+
+#[test]
+fn a_time_set_on_a_file_that_is_being_written_reaches_the_host() {
+    in_both_modes(|served| {
+        let file = served.path("f");
+        fs::write(&file, "data").unwrap();
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: 1_000_000_000, tv_nsec: 7000 },
+        };
+        rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+        let shown = |path| {
+            let data = fs::metadata(path).unwrap();
+            (data.mtime(), data.mtime_nsec())
+        };
+        assert_eq!(shown(file.clone()), (1_000_000_000, 7000));
+        fs::File::open(&file).unwrap().sync_all().unwrap();
+        assert_eq!(shown(file), (1_000_000_000, 7000));
+        assert_eq!(shown(served.host("f")), (1_000_000_000, 7000));
+    });
+}
+
+#[test]
+fn a_file_without_a_name_from_the_beginning_is_refused() {
+    in_both_modes(|served| {
+        let mut options = fs::File::options();
+        options.write(true).custom_flags(libc::O_TMPFILE);
+        let error = options.open(&served.mountpoint).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
+    });
+}
