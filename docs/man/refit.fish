@@ -60,6 +60,8 @@ complete -c refit -n "__fish_refit_using_subcommand show" -l instance -d 'Ask on
 complete -c refit -n "__fish_refit_using_subcommand show" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand show" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l deadline -d 'How long each object may take before it is rolled back' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l every -d 'Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l for -d 'End after this time' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand swap" -s h -l help -d 'Print help'
