@@ -153,6 +153,8 @@ fn wrong_usage_is_told_from_failure() {
         &["mount", "/a", "/b", "--workers", "0"],
         &["swap", "fcm:/a"],
         &["swap", "fcm:/a", "shared", "--deadline", "soon"],
+        &["swap", "fcm:/a", "shared", "partitioned"],
+        &["swap", "fcm:/a", "shared", "--for", "1s"],
         &["cache", "*", "never"],
         &["ls", "--instance", "me"],
     ] {
@@ -318,6 +320,30 @@ fn swaps_a_cache_and_keeps_what_is_in_it() {
 }
 
 #[test]
+fn swaps_again_and_again_and_sums_up() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let file = stage.path("mnt").join("a");
+    fs::write(&file, "text").expect("written");
+    let args = ["swap", "fcm:/a", "shared", "partitioned", "--every", "1ms", "--for", "300ms"];
+    let (code, stdout, stderr) = stage.run(&args);
+    assert_eq!((code, &*stderr), (0, ""));
+    let first = stdout.lines().next().unwrap_or_default();
+    assert!(first.contains(" committed, 0 rolled back, 0 refused; median "), "{stdout}");
+    let (code, stdout, _) = stage.run(&[&args[..], &["--json"]].concat());
+    let reports: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect();
+    assert_eq!(code, 0);
+    for pair in reports.windows(2) {
+        assert_eq!(pair[0]["change"]["to"], pair[1]["change"]["from"], "to and fro");
+    }
+    assert!(reports.len() >= 2, "{stdout}");
+    assert_eq!(fs::read_to_string(&file).expect("read"), "text");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
 fn many_objects_are_summed_up() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve() else { return };
@@ -326,7 +352,7 @@ fn many_objects_are_summed_up() {
     }
     let (code, stdout, stderr) = stage.run(&["swap", "fcm:*", "partitioned"]);
     assert_eq!((code, &*stderr), (0, ""), "no progress bar where nobody watches");
-    assert!(stdout.starts_with("50 objects swapped, 0 not; median "), "{stdout}");
+    assert!(stdout.starts_with("50 committed, 0 rolled back, 0 refused; median "), "{stdout}");
     assert!(stdout.contains('█'), "{stdout}");
     let (_, stdout, _) = stage.run(&["ls", "fcm:*", "--json"]);
     assert_eq!(stdout.lines().count(), 50);
