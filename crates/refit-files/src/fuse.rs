@@ -1,5 +1,4 @@
 //! The requests of the kernel: what it may ask for, and each unpacked for the server.
-
 use crate::answer::{Fuse, GENERATION, TTL};
 use crate::attributes;
 use crate::server::{Caller, Server};
@@ -44,8 +43,6 @@ impl Filesystem for Fuse {
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_BIG_WRITES
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_MAX_PAGES
@@ -56,12 +53,15 @@ impl Filesystem for Fuse {
         if self.server.write_back {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
+        // Without privileges there are directories whose names can be listed but not looked up.
+        if self.server.own.0 == 0 {
+            wanted |= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        }
         let acls = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
         if config.capabilities().contains(acls) && credentials::threads_have_own_umask() {
             wanted |= acls;
         }
-        // An older kernel has fewer of them; the server works without any.
-        let _ = config.add_capabilities(wanted & config.capabilities());
+        let _ = config.add_capabilities(wanted & config.capabilities()); // older kernels have fewer
         let _ = config.set_max_write(LARGEST);
         let _ = config.set_max_readahead(LARGEST);
         let _ = config.set_max_background(64);

@@ -34,10 +34,16 @@ impl Server {
                 .insert(Stream::new(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?)),
         };
         let mut outcome = Ok(());
+        let mut any = false;
         stream.read(position, |mut entry| {
             entry.number = self.shown_number(&directory, &entry);
             match listing.add(self, &directory, &entry) {
-                Ok(full) => !full,
+                Ok(full) => {
+                    any = true;
+                    !full
+                }
+                // The next request begins with this entry and tells.
+                Err(_) if any => false,
                 Err(errno) => {
                     outcome = Err(errno);
                     false
@@ -79,11 +85,16 @@ impl Listing for ReplyDirectory {
 impl Listing for ReplyDirectoryPlus {
     fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno> {
         let dots = matches!(entry.name.as_encoded_bytes(), b"." | b"..");
-        let known = if dots { None } else { server.child(directory, &entry.name).ok() };
+        let child = if dots { Err(Errno::NOENT) } else { server.child(directory, &entry.name) };
+        let known = match child {
+            Ok(known) => Some(known),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(errno),
+        };
         let (attr, node) = match &known {
             Some((inode, stat)) => (attributes::overlaid(inode, stat), Some(inode.node)),
-            // The dots are not look-ups. A name that went away meanwhile, or cannot be looked up, has no attributes:
-            // number 0 says so.
+            // The dots are not look-ups. A name that went away meanwhile has no attributes: number 0 says so, and
+            // programs pass it over.
             None => (unknown(if dots { entry.number } else { 0 }, entry.kind), None),
         };
         let full = self.add(

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// How often and how long a request waits for descriptors. Not for long: it keeps a worker from the very requests
 /// that let descriptors go.
-const DESCRIPTOR_TRIES: usize = 20;
+const DESCRIPTOR_TRIES: usize = 60;
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(5);
 
 /// A name must stay in its directory; the kernel never sends one that does not.

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How full the table of descriptors may be: above the first share letting go begins, below the second it ends.
 const HIGH: (u64, u64) = (7, 10);
 const LOW: (u64, u64) = (5, 10);
+/// Above this share whoever takes another one pauses, so that letting go keeps up.
+const BRIM: (u64, u64) = (17, 20);
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long the kernel may take to forget before others are asked for.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -28,6 +31,7 @@ pub(crate) struct Pressure {
     news: Condvar,
     high: u64,
     low: u64,
+    brim: u64,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +44,8 @@ impl Pressure {
     /// For a process that may have `limit` descriptors.
     pub(crate) fn new(limit: u64) -> Self {
         let share = |(part, of): (u64, u64)| limit / of * part;
-        Self { state: Mutex::default(), news: Condvar::new(), high: share(HIGH), low: share(LOW) }
+        let (high, low, brim) = (share(HIGH), share(LOW), share(BRIM));
+        Self { state: Mutex::default(), news: Condvar::new(), high, low, brim }
     }
 
     /// Tells how many descriptors are in use.
@@ -48,6 +53,9 @@ impl Pressure {
     pub(crate) fn in_use(&self, descriptors: u64) {
         if descriptors > self.high {
             self.relieve();
+            if descriptors > self.brim {
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 
