@@ -28,6 +28,7 @@ mod process;
 mod served;
 mod storm;
 mod tools;
+mod watchdog;
 
 pub use blocks::{Random, pattern};
 pub use elsewhere::ServedElsewhere;

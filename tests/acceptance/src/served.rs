@@ -2,6 +2,7 @@
 
 use crate::storm::{Pace, Storm};
 use crate::tools::skip;
+use crate::watchdog::Watchdog;
 use refit_files::{CacheMode, Mount, MountOptions, mount};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -35,6 +36,8 @@ pub fn scratch() -> TempDir {
 #[derive(Debug)]
 pub struct Served {
     mount: Option<Mount>,
+    /// Goes after the mount.
+    _watchdog: Watchdog,
     name: String,
     source: PathBuf,
     mountpoint: PathBuf,
@@ -78,8 +81,10 @@ impl Served {
             allow_other: true,
             read_only: false,
         };
+        let watchdog = Watchdog::of(mountpoint.clone());
         let mount = mount(options).unwrap_or_else(|error| panic!("{error}"));
-        Self { mount: Some(mount), name: name.to_owned(), source, mountpoint, scratch }
+        let name = name.to_owned();
+        Self { mount: Some(mount), _watchdog: watchdog, name, source, mountpoint, scratch }
     }
 
     /// The mount.

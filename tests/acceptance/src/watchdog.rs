@@ -1,0 +1,31 @@
+//! The end of a test that hangs.
+//!
+//! The threads of a test that waits for its own mount cannot be killed, not even with the whole process: the kernel waits
+//! for an answer as long as the process has the connection open, and that ends only when its threads have. So the
+//! connection is cut from inside, and whatever waits for it fails.
+
+use rustix::mount::UnmountFlags;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// No test takes that long.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Cuts the connection of a mount, unless it is dropped in time.
+#[derive(Debug)]
+pub(crate) struct Watchdog(#[expect(dead_code, reason = "its end is the message")] Sender<()>);
+
+impl Watchdog {
+    pub(crate) fn of(mountpoint: PathBuf) -> Self {
+        let (alive, dropped) = channel();
+        thread::spawn(move || {
+            if dropped.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{} hangs: its connection is cut", mountpoint.display());
+                let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::FORCE);
+            }
+        });
+        Self(alive)
+    }
+}
