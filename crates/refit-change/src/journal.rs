@@ -117,6 +117,7 @@ mod tests {
             blocked: 0,
             longest_block_ns: 0,
             blockers: vec![],
+            target_gone: false,
         }
     }
 

@@ -25,6 +25,7 @@
 //!     blocked: 3,
 //!     longest_block_ns: 8_000,
 //!     blockers: vec![],
+//!     target_gone: false,
 //! });
 //!
 //! let Follow::Next(entry) = journal.follow(0, Duration::ZERO) else { panic!("it was written") };

@@ -107,6 +107,9 @@ pub struct Report {
     pub longest_block_ns: u64,
     /// Who stood in the way; empty unless a deadline was missed.
     pub blockers: Vec<Blocker>,
+    /// What was to be changed ended before the change could: it is missed by nobody who asked for many.
+    #[serde(default)]
+    pub target_gone: bool,
 }
 
 impl Report {
@@ -212,6 +215,7 @@ mod tests {
             blocked: 1,
             longest_block_ns: 50,
             blockers: vec![],
+            target_gone: false,
         }
     }
 

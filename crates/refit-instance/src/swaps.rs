@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use refit_change::{End, Report};
+use refit_change::Report;
 use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
@@ -172,8 +172,7 @@ impl Work {
             owner: self.owner.clone(),
         });
         // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
-        let gone = matches!(report.end, End::Refused(_)) && core.system.object(target.id).is_none();
-        if gone {
+        if report.target_gone {
             return Ok(());
         }
         core.journal.write(report.clone());

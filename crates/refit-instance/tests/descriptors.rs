@@ -47,6 +47,7 @@ impl System for Toy {
             blocked: 0,
             longest_block_ns: 0,
             blockers: vec![],
+            target_gone: false,
         }
     }
 

@@ -83,7 +83,7 @@ pub fn swap_named(id: ObjectId, to: &str, change: ChangeId, options: &SwapOption
         None => {
             let name = format!("{}.{}", id.index, id.serial);
             let change = Change::new(change, "swap", &name, "", to, &options.owner);
-            refused(change, "the object does not exist any more".into())
+            gone(change)
         }
     }
 }
@@ -141,7 +141,12 @@ fn refused(change: Change, why: String) -> Report {
         blocked: 0,
         longest_block_ns: 0,
         blockers: Vec::new(),
+        target_gone: false,
     }
+}
+
+fn gone(change: Change) -> Report {
+    Report { target_gone: true, ..refused(change, "the object does not exist any more".into()) }
 }
 
 fn swap_root<I: Interface>(
@@ -167,7 +172,7 @@ fn swap_root<I: Interface>(
         return refused(change(""), "its interface is another one".into());
     };
     if slot.destroyed() {
-        return refused(change(""), "the object does not exist any more".into());
+        return gone(change(""));
     }
     let change = change(&before.implementation());
     let new = Arc::new(Attached::new(root, slot.id));
@@ -225,6 +230,7 @@ impl Switch<'_> {
                 (End::RolledBack(given_up.why), given_up.blockers)
             }
         };
+        let target_gone = end != End::Committed && self.slot.doomed();
         let tally = self.mediator.mediation.tally();
         let loser = if end == End::Committed { self.old } else { self.new };
         retire(Box::new((self.mediator, loser)));
@@ -236,6 +242,7 @@ impl Switch<'_> {
             blocked: tally.blocked,
             longest_block_ns: tally.longest_block_ns,
             blockers,
+            target_gone,
         }
     }
 

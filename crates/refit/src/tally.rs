@@ -121,6 +121,7 @@ mod tests {
             blocked: u64::from(longest_block_ns > 0),
             longest_block_ns,
             blockers: vec![],
+            target_gone: false,
         }
     }
 

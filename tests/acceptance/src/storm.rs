@@ -154,8 +154,7 @@ fn count(tally: &mut Tally, report: Report) {
     tally.longest_block_ns = tally.longest_block_ns.max(report.longest_block_ns);
     match &report.end {
         End::Committed => tally.committed += 1,
-        End::Refused(why) if why == "the object does not exist any more" => tally.gone += 1,
-        End::RolledBack(why) if why == "the object is being destroyed" => tally.gone += 1,
+        _ if report.target_gone => tally.gone += 1,
         _ => tally.failed.push(report),
     }
 }
