@@ -23,6 +23,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What to mount, where and how.
 #[derive(Clone, Debug)]
@@ -290,7 +291,7 @@ impl Mount {
     /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
     pub fn unmount(mut self) -> Result<(), UnmountError> {
         if !self.ended()
-            && let Err(error) = unmount_path(&self.mountpoint, UnmountFlags::empty())
+            && let Err(error) = unmount_when_idle(&self.mountpoint)
         {
             let mount = Box::new(self);
             return Err(match error.raw_os_error() {
@@ -333,6 +334,20 @@ impl Drop for Mount {
             let _ = unmount_path(&self.mountpoint, UnmountFlags::DETACH);
         }
     }
+}
+
+/// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and not yet
+/// executed, holds files for some milliseconds that nobody uses any more.
+fn unmount_when_idle(mountpoint: &Path) -> io::Result<()> {
+    const MOMENTS: u32 = 50;
+    const MOMENT: Duration = Duration::from_millis(10);
+    for _ in 0..MOMENTS {
+        match unmount_path(mountpoint, UnmountFlags::empty()) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(MOMENT),
+            outcome => return outcome,
+        }
+    }
+    unmount_path(mountpoint, UnmountFlags::empty())
 }
 
 fn unmount_path(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
