@@ -80,12 +80,14 @@ impl SwapOptions {
 pub fn swap_named(id: ObjectId, to: &str, change: ChangeId, options: &SwapOptions) -> Report {
     match registry::get(id) {
         Some(slot) => slot.swapper.swap(&slot, to, change, options),
-        None => {
-            let name = format!("{}.{}", id.index, id.serial);
-            let change = Change::new(change, "swap", &name, "", to, &options.owner);
-            gone(change)
-        }
+        None => gone(nameless(id, to, change, options)),
     }
+}
+
+/// The change of an object that cannot be asked for its name any more.
+fn nameless(id: ObjectId, to: &str, change: ChangeId, options: &SwapOptions) -> Change {
+    let name = format!("{}.{}", id.index, id.serial);
+    Change::new(change, "swap", &name, "", to, &options.owner)
 }
 
 /// Swaps an object to a root that was made elsewhere.
@@ -97,10 +99,8 @@ pub fn swap<I: Interface>(
 ) -> Report {
     let id = I::id(object);
     match registry::get(id) {
-        Some(slot) if std::ptr::eq(slot.interface, I::info()) => {
-            swap_root(&slot, root, change, options)
-        }
-        _ => swap_named(id, root.implementation(), change, options),
+        Some(slot) => swap_root(&slot, root, change, options),
+        None => gone(nameless(id, root.implementation(), change, options)),
     }
 }
 
