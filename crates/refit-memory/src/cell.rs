@@ -22,6 +22,11 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    /// Without pages; the index is to be cut into `stripes` when it has grown.
+    pub(crate) fn with_stripes(stripes: usize) -> Self {
+        Cell { pages: Mutex::new(Pages::with_stripes(stripes)), landed: Condvar::new() }
+    }
+
     pub(crate) fn lock(&self) -> Guard<'_> {
         // A panic under the lock is a defect of this crate; what the others see is still whole
         // enough to go on with, and better than taking every user of the file down.

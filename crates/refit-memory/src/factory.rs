@@ -44,10 +44,13 @@ struct FileCaches {
 impl FileCaches {
     fn root_of_size(&self, name: &str, size: u64) -> Option<Box<dyn Root<FileCacheInterface>>> {
         let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
+        let processors = refit_sys::processor::count();
         match name {
-            "shared" => Some(Box::new(SharedRoot(Arc::new(SharedCache::new(parts, owner, size))))),
+            "shared" => {
+                let cache = SharedCache::new(parts, owner, size, processors);
+                Some(Box::new(SharedRoot(Arc::new(cache))))
+            }
             "partitioned" => {
-                let processors = refit_sys::processor::count();
                 let cache = PartitionedCache::new(parts, owner, size, processors);
                 Some(Box::new(PartitionedRoot(Arc::new(cache))))
             }
@@ -83,7 +86,11 @@ impl Root<FileCacheInterface> for SharedRoot {
     }
 
     fn import(&self, state: CacheState) -> Result<(), TransferError> {
-        self.0.import(&state)
+        self.0.import(state)
+    }
+
+    fn relinquish(&self) {
+        self.0.relinquish();
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -111,7 +118,11 @@ impl Root<FileCacheInterface> for PartitionedRoot {
     }
 
     fn import(&self, state: CacheState) -> Result<(), TransferError> {
-        self.0.import(&state)
+        self.0.import(state)
+    }
+
+    fn relinquish(&self) {
+        self.0.relinquish();
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {

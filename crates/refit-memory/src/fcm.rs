@@ -1,6 +1,9 @@
 //! The interface of a file cache manager: the cache of one file's pages (Hui 2000, §3.2).
 
+use std::sync::Arc;
+
 use crate::frames::Frame;
+use crate::index::Stripe;
 
 /// Bytes in a page and in a page frame.
 pub const PAGE_SIZE: usize = 4096;
@@ -44,13 +47,15 @@ pub struct CacheStats {
 }
 
 /// The state of a file cache in the canonical protocol: what any file cache can export and import
-/// (Hui 2000, §4.4.4, fig. 4.10). The pages' data stays where it is, in the frames.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// (Hui 2000, §4.4.4, fig. 4.10). The pages' data stays where it is, in the frames, and so does the index of
+/// them: its size does not matter.
+#[derive(Clone, Debug, Default)]
 pub struct CacheState {
     /// Size of the file in bytes.
     pub size: u64,
-    /// `(page index, frame)`, in ascending order of the index. Dirty marks stand in the frame's descriptor.
-    pub pages: Vec<(u64, Frame)>,
+    /// Which pages are in which frames, and which of them are dirty; shared with the cache that exports it,
+    /// until one of the two [lets go](refit_objects::Root::relinquish). One stripe at least.
+    pub(crate) stripes: Vec<Arc<Stripe>>,
     /// Counters that go on counting.
     pub calls: u64,
     /// See [`CacheStats::faults`].

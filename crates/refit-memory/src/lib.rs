@@ -25,6 +25,7 @@ mod fcm;
 mod fill;
 mod fr;
 mod frames;
+mod index;
 mod pages;
 mod partitioned;
 mod pm;

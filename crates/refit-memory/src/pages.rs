@@ -7,21 +7,19 @@
 //! * **Size on the host.** Whatever the host's file has lies below `on_host` and `on_host` is at most
 //!   the size. If it is less, the page with the last byte is here and dirty or being written: writing
 //!   all dirty pages back always gives the host's file the right size.
-//! * **Dirty twice.** A page is in `dirty` exactly if its descriptor says [`DIRTY`]. The set finds dirty
-//!   pages in order of the file; the descriptor tells physical memory, and stays when the cache is
-//!   replaced.
+//! * **Dirty twice.** The index has a page as dirty exactly if its descriptor says [`DIRTY`]. The index
+//!   finds dirty pages in order of the file; the descriptor tells physical memory.
 //! * **Flights.** A page is [`BUSY`] or [`WRITING`] exactly if a flight covers it: a thread is calling
 //!   the host for it without the lock and will come back.
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::factory::CacheParts;
 use crate::fcm::{CacheError, FileCacheRef, MAX_SIZE, PAGE_SIZE};
-use crate::frames::{BUSY, DIRTY, Frame, FramePool, WRITING};
-use crate::table::PageTable;
+use crate::frames::{BUSY, DIRTY, Frame, FramePool};
+use crate::index::PageIndex;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -142,8 +140,7 @@ pub(crate) enum Obstacle {
 /// The pages of one partition: all of them are protected by one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    pub(crate) table: PageTable,
-    pub(crate) dirty: BTreeSet<u64>,
+    pub(crate) index: PageIndex,
     pub(crate) flights: Vec<Flight>,
     tickets: u64,
     /// Flights to the host that failed.
@@ -155,22 +152,25 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
+    pub(crate) fn with_stripes(stripes: usize) -> Self {
+        Pages { index: PageIndex::new(stripes), ..Pages::default() }
+    }
+
     pub(crate) fn get(&self, file: &File, page: u64) -> Option<Frame> {
-        self.table.get(file.pool(), page)
+        self.index.get(file.pool(), page)
     }
 
     /// Takes a frame for `page`, marked busy: no one else sees what is in it.
     pub(crate) fn add_busy(&mut self, file: &File, page: u64) -> Option<Frame> {
         let frame = file.allocate(page)?;
         file.pool().set(frame, BUSY);
-        self.table.insert(file.pool(), frame);
+        self.index.insert(file.pool(), frame);
         Some(frame)
     }
 
     /// Takes `page` out and frees its frame, whatever it holds.
     pub(crate) fn drop_page(&mut self, file: &File, page: u64) {
-        if let Some(frame) = self.table.remove(file.pool(), page) {
-            self.dirty.remove(&page);
+        if let Some(frame) = self.index.remove(file.pool(), page) {
             file.parts.pm.free(frame);
         }
     }
@@ -178,13 +178,13 @@ impl Pages {
     pub(crate) fn mark_dirty(&mut self, file: &File, page: u64, frame: Frame) {
         if file.pool().flags(frame) & DIRTY == 0 {
             file.pool().set(frame, DIRTY);
-            self.dirty.insert(page);
+            self.index.mark_dirty(page);
         }
     }
 
     pub(crate) fn mark_clean(&mut self, file: &File, page: u64, frame: Frame) {
         file.pool().clear(frame, DIRTY);
-        self.dirty.remove(&page);
+        self.index.mark_clean(page);
     }
 
     pub(crate) fn take_off(&mut self, first: u64, last: u64, writes: bool) -> u64 {
@@ -217,16 +217,16 @@ impl Pages {
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty() || self.flights.iter().any(|flight| flight.writes)
+        self.index.dirty() > 0 || self.flights.iter().any(|flight| flight.writes)
     }
 
     pub(crate) fn has_dirty(&self, pages: &RangeInclusive<u64>) -> bool {
-        self.dirty.range(pages.clone()).next().is_some()
+        self.index.first_dirty(pages).is_some()
     }
 
     /// Where the last dirty page ends, or the file if that is before; 0 without dirty pages.
     pub(crate) fn dirty_end(&self, file: &File) -> u64 {
-        self.dirty.last().map_or(0, |page| ((page + 1) * PAGE).min(file.size()))
+        self.index.last_dirty().map_or(0, |page| ((page + 1) * PAGE).min(file.size()))
     }
 
     /// Dirty pages, those on their way to the host included.
@@ -236,7 +236,7 @@ impl Pages {
             self.get(file, *page).is_some_and(|frame| file.pool().flags(frame) & DIRTY == 0)
         };
         let runs = self.flights.iter().filter(writing).flat_map(|f| f.first..=f.last);
-        (self.dirty.len() + runs.filter(clean).count()) as u64
+        (self.index.dirty() + runs.filter(clean).count()) as u64
     }
 
     /// The first thing that keeps `span` from being written now.
@@ -298,11 +298,11 @@ impl Pages {
 
     /// The pages among `pages` that are here, in no order.
     pub(crate) fn here(&self, file: &File, pages: &RangeInclusive<u64>) -> Vec<u64> {
-        if pages.end() - pages.start() < self.table.len() as u64 {
+        if pages.end() - pages.start() < self.index.len() as u64 {
             pages.clone().filter(|&page| self.get(file, page).is_some()).collect()
         } else {
             let page = |frame| file.pool().page(frame);
-            self.table.frames().map(page).filter(|page| pages.contains(page)).collect()
+            self.index.frames().map(page).filter(|page| pages.contains(page)).collect()
         }
     }
 
@@ -325,16 +325,6 @@ impl Pages {
             && let Some(frame) = self.get(file, size / PAGE)
         {
             file.pool().zero(frame, tail..PAGE_SIZE);
-        }
-    }
-
-    /// Adds a frame that another implementation of the cache had.
-    pub(crate) fn adopt(&mut self, file: &File, page: u64, frame: Frame) {
-        debug_assert_eq!(file.pool().page(frame), page, "the descriptor knows the page");
-        debug_assert_eq!(file.pool().flags(frame) & (BUSY | WRITING), 0, "nobody is inside");
-        self.table.insert(file.pool(), frame);
-        if file.pool().flags(frame) & DIRTY != 0 {
-            self.dirty.insert(page);
         }
     }
 }

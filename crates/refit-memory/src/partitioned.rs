@@ -27,11 +27,10 @@ use crate::cell::{Cell, Guard};
 use crate::factory::CacheParts;
 use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheRef, PAGE_SIZE};
 use crate::frames::Frame;
+use crate::index::{RANGE_PAGES, stripe_of};
 use crate::pages::{File, Obstacle, Span};
 use crate::whole;
 
-/// Pages of a range: 256 KiB, so that most requests stay within one.
-pub(crate) const RANGE_PAGES: u64 = 64;
 const RANGE_BYTES: u64 = RANGE_PAGES * PAGE_SIZE as u64;
 
 /// What a processor's representative has for itself.
@@ -85,8 +84,12 @@ impl PartitionedCache {
         whole::export(&self.file, &self.partitions)
     }
 
-    pub(crate) fn import(&self, state: &CacheState) -> Result<(), TransferError> {
-        whole::import(&self.file, &self.partitions, state, |page| self.partition_of(page))
+    pub(crate) fn import(&self, state: CacheState) -> Result<(), TransferError> {
+        whole::import(&self.file, &self.partitions, state)
+    }
+
+    pub(crate) fn relinquish(&self) {
+        whole::relinquish(&self.partitions);
     }
 
     pub(crate) fn stats(&self) -> CacheStats {
@@ -94,7 +97,7 @@ impl PartitionedCache {
     }
 
     fn partition_of(&self, page: u64) -> usize {
-        (page / RANGE_PAGES % self.partitions.len() as u64) as usize
+        stripe_of(page, self.partitions.len())
     }
 
     fn index_of(&self, span: Span) -> usize {

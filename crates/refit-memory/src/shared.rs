@@ -26,17 +26,28 @@ pub(crate) struct SharedCache {
 
 impl SharedCache {
     /// An empty cache of a file that has `size` bytes on the host. `owner` says, once it exists, to
-    /// which object the pages belong; until then there are no frames.
-    pub(crate) fn new(parts: CacheParts, owner: Arc<OnceLock<FileCacheRef>>, size: u64) -> Self {
-        Self { file: File::new(parts, owner, size), cell: Cell::default() }
+    /// which object the pages belong; until then there are no frames. Its index, once it is large,
+    /// is cut as a cache with `partitions` would cut it. `processors` is the number of
+    /// partitions that a cache with several would have.
+    pub(crate) fn new(
+        parts: CacheParts,
+        owner: Arc<OnceLock<FileCacheRef>>,
+        size: u64,
+        partitions: usize,
+    ) -> Self {
+        Self { file: File::new(parts, owner, size), cell: Cell::with_stripes(partitions) }
     }
 
     pub(crate) fn export(&self) -> Result<CacheState, TransferError> {
         whole::export(&self.file, self.cells())
     }
 
-    pub(crate) fn import(&self, state: &CacheState) -> Result<(), TransferError> {
-        whole::import(&self.file, self.cells(), state, |_| 0)
+    pub(crate) fn import(&self, state: CacheState) -> Result<(), TransferError> {
+        whole::import(&self.file, self.cells(), state)
+    }
+
+    pub(crate) fn relinquish(&self) {
+        whole::relinquish(self.cells());
     }
 
     pub(crate) fn stats(&self) -> CacheStats {

@@ -15,7 +15,7 @@ const EMPTY: u32 = u32::MAX;
 const SMALLEST: usize = 4;
 
 /// Frames by page number.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PageTable {
     /// A power of two of slots, or none.
     slots: Box<[u32]>,

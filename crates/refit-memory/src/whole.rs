@@ -9,7 +9,7 @@ use refit_objects::TransferError;
 
 use crate::cell::{Cell, Guard};
 use crate::fcm::{CacheError, CacheState, CacheStats, MAX_SIZE, PAGE_SIZE};
-use crate::frames::Frame;
+use crate::index::deal;
 use crate::pages::{File, Flight, pages_of};
 
 const ALL: RangeInclusive<u64> = 0..=u64::MAX;
@@ -117,7 +117,7 @@ pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
     let mut stats = CacheStats { size: file.size(), ..CacheStats::default() };
     for cell in cells {
         let pages = cell.as_ref().lock();
-        stats.resident += pages.table.len() as u64;
+        stats.resident += pages.index.len() as u64;
         stats.dirty += pages.dirty_pages(file);
         stats.calls += pages.calls;
         stats.faults += pages.faults;
@@ -130,44 +130,46 @@ pub(crate) fn export<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
 ) -> Result<CacheState, TransferError> {
-    let guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
     let mut state = CacheState { size: file.size(), ..CacheState::default() };
-    state.pages.reserve_exact(guards.iter().map(|pages| pages.table.len()).sum());
-    for pages in guards {
+    for cell in cells {
+        let pages = cell.as_ref().lock();
         if let Some(Flight { first, last, .. }) = pages.flights.first() {
             let what = format!("pages {first} to {last} are in use by a call that is inside");
             return Err(TransferError(what));
         }
         state.calls += pages.calls;
         state.faults += pages.faults;
-        let entry = |frame: Frame| (file.pool().page(frame), frame);
-        state.pages.extend(pages.table.frames().map(entry));
+        state.stripes.extend(pages.index.share());
     }
-    state.pages.sort_unstable();
     Ok(state)
 }
 
-/// Takes the canonical state over into an empty cache; `cell_of` says where a page belongs.
+/// Takes the canonical state over into an empty cache: all stripes under the only lock, or one under each.
 pub(crate) fn import<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
-    state: &CacheState,
-    cell_of: impl Fn(u64) -> usize,
+    state: CacheState,
 ) -> Result<(), TransferError> {
     let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
+    if guards.iter().any(|pages| pages.index.len() > 0) {
+        return Err(TransferError("the new cache has pages already".to_owned()));
+    }
     file.set_size(state.size);
-    let mut counts = vec![0; guards.len()];
-    state.pages.iter().for_each(|&(page, _)| counts[cell_of(page)] += 1);
-    for (pages, count) in guards.iter_mut().zip(counts) {
-        if pages.table.len() > 0 {
-            return Err(TransferError("the new cache has pages already".to_owned()));
-        }
-        pages.table.reserve(file.pool(), count);
-    }
-    for &(page, frame) in &state.pages {
-        guards[cell_of(page)].adopt(file, page, frame);
-    }
     guards[0].calls = state.calls;
     guards[0].faults = state.faults;
+    match &mut guards[..] {
+        [only] => only.index.adopt(state.stripes),
+        several => {
+            let dealt = deal(&state.stripes, file.pool(), several.len());
+            for (pages, stripe) in several.iter_mut().zip(dealt) {
+                pages.index.adopt(vec![stripe]);
+            }
+        }
+    }
     Ok(())
+}
+
+/// Another cache has the pages: forgets them, and frees nothing.
+pub(crate) fn relinquish<C: AsRef<Cell>>(cells: &[C]) {
+    cells.iter().for_each(|cell| cell.as_ref().lock().index.clear());
 }

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use crate::cell::{Cell, Guard};
 use crate::fcm::{CacheError, PAGE_SIZE};
-use crate::frames::WRITING;
+use crate::frames::{DIRTY, WRITING};
 use crate::pages::{File, Pages};
 use crate::scratch::{BATCH, with_buffer};
 
@@ -84,17 +84,16 @@ impl Cell {
 }
 
 fn next_dirty(pages: &Pages, cursor: u64, last: u64) -> Option<u64> {
-    (cursor <= last).then(|| pages.dirty.range(cursor..=last).next().copied()).flatten()
+    pages.index.first_dirty(&(cursor..=last))
 }
 
 /// Pages from `first` on that are dirty and not being written, at most a batch.
 fn run_length(file: &File, pages: &Pages, first: u64, last: u64) -> usize {
-    let ready = |page: u64| {
+    let ready = |page| {
         let frame = pages.get(file, page);
-        frame.is_some_and(|frame| file.pool().flags(frame) & WRITING == 0)
+        frame.is_some_and(|frame| file.pool().flags(frame) & (DIRTY | WRITING) == DIRTY)
     };
-    let dirty = pages.dirty.range(first..=last).copied();
-    (first..).zip(dirty).take(BATCH).take_while(|&(next, page)| page == next && ready(page)).count()
+    (first..=last).take(BATCH).take_while(|&page| ready(page)).count()
 }
 
 /// The end of a flight to the host; lands in `drop` as a failure if the file representative panics.

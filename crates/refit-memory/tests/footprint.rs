@@ -143,7 +143,7 @@ fn pages_and_empty_caches_cost_what_is_promised() {
     let fr = refit_objects::create("test", Box::new(Zeros), Arc::new(Zeros));
     let parts = CacheParts { pm, frames, fr };
     let plain = per_object(|| fr_of_its_own().size().map(drop).unwrap());
-    for (implementation, most) in [("shared", 300), ("partitioned", 300 + 600 * processors())] {
+    for (implementation, most) in [("shared", 350), ("partitioned", 350 + 600 * processors())] {
         let whole = per_object(|| {
             let cache = create_file_cache("test", parts.clone(), implementation, 0).unwrap();
             cache.read(0, &mut [0]).unwrap();

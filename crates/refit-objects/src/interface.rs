@@ -46,6 +46,11 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
     /// Takes over state; called once, on a new root, before any method.
     fn import(&self, state: I::State) -> Result<(), TransferError>;
 
+    /// The other side of a swap has the state now, and this root will not be called again: the old root when the swap
+    /// is committed, the new one when it is rolled back. Lets go of what the two share; called while nobody is in any
+    /// method, and before calls go on.
+    fn relinquish(&self) {}
+
     /// What is worth showing: `(what, how much)`.
     fn stats(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

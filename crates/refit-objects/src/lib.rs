@@ -89,6 +89,8 @@ pub use self::{
     retire::settle,
     swap::{Hook, SwapOptions, swap, swap_named},
 };
+/// What a change reports: phases, end, who stood in the way.
+pub use refit_change as change;
 #[cfg(not(loom))]
 pub use refit_objects_macros::interface;
 

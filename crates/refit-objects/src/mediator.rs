@@ -94,6 +94,8 @@ impl AnyRoot for Mediator {
         self.old.stats()
     }
 
+    fn relinquish(&self) {}
+
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }

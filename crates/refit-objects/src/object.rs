@@ -87,6 +87,8 @@ pub(crate) trait AnyRoot: Send + Sync {
     fn reps(&self) -> usize;
     /// What the implementation counts.
     fn stats(&self) -> Vec<(&'static str, u64)>;
+    /// See [`Root::relinquish`].
+    fn relinquish(&self);
     /// For the way back to the type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -129,6 +131,10 @@ impl<I: Interface> AnyRoot for Attached<I> {
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.root.stats()
+    }
+
+    fn relinquish(&self) {
+        self.root.relinquish();
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

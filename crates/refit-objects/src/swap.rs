@@ -222,10 +222,12 @@ impl Switch<'_> {
         let _urgent = Urgent::begin();
         let (end, blockers) = match self.up_to_commit(transfer) {
             Ok(()) => {
+                let_go(&*self.old);
                 self.hand_over(Phase::Commit, Arc::clone(&self.new), Outcome::New);
                 (End::Committed, Vec::new())
             }
             Err(given_up) => {
+                let_go(&*self.new);
                 self.hand_over(Phase::RollBack, Arc::clone(&self.old), Outcome::Old);
                 (End::RolledBack(given_up.why), given_up.blockers)
             }
@@ -332,6 +334,11 @@ impl Switch<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The loser lets go. Should it panic: it is done with anyway, and the winner must be put in its place.
+fn let_go(loser: &dyn AnyRoot) {
+    let _ = catch_unwind(AssertUnwindSafe(|| loser.relinquish()));
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use common::{CounterRef, Hold, counter};
+use common::{CounterInterface, CounterRef, Hold, Shared, counter};
 use refit_change::{End, Phase, Report};
-use refit_objects::{RequestToken, SwapOptions, destroy, object, request, swap_named};
+use refit_objects::{
+    OwnedRep, RequestToken, Root, SwapOptions, TransferError, destroy, object, request, swap_named,
+};
 
 /// Other tests of this process hold requests open for a while.
 fn patient(hook: impl Fn(Phase) -> Result<(), String> + Send + Sync + 'static) -> SwapOptions {
@@ -362,4 +364,52 @@ fn a_request_that_the_swap_waits_for_can_destroy_the_object() {
         assert_eq!(end, End::RolledBack("the object is being destroyed".into()));
     });
     assert!(object(c.id()).is_none());
+}
+
+/// A root of the counter that tells when it is let go.
+struct Telling {
+    sum: Arc<AtomicU64>,
+    told: Arc<AtomicU64>,
+}
+
+impl Root<CounterInterface> for Telling {
+    fn implementation(&self) -> &str {
+        "telling"
+    }
+    fn make_rep(&self, _processor: usize) -> OwnedRep<CounterInterface> {
+        CounterInterface::rep(Shared::default())
+    }
+    fn export(&self) -> Result<u64, TransferError> {
+        Ok(self.sum.load(Ordering::Relaxed))
+    }
+    fn import(&self, state: u64) -> Result<(), TransferError> {
+        self.sum.store(state, Ordering::Relaxed);
+        Ok(())
+    }
+    fn relinquish(&self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        panic!("a loser's trouble is nobody else's");
+    }
+}
+
+#[test]
+fn the_loser_of_a_swap_lets_go_once_and_the_winner_never() {
+    let c = counter("let-go", "shared");
+    let told: [Arc<AtomicU64>; 2] = Default::default();
+    let count = || told.clone().map(|t| t.load(Ordering::Relaxed));
+    let root = |n: usize| {
+        Box::new(Telling { sum: Arc::default(), told: Arc::clone(&told[n]) })
+            as Box<dyn Root<CounterInterface>>
+    };
+    let never = patient(|phase| if phase == Phase::Commit { Err("no".into()) } else { Ok(()) });
+    let fine = patient(|_| Ok(()));
+    c.add(5);
+    assert!(!refit_objects::swap::<CounterInterface>(c, root(0), 1, &never).committed());
+    assert_eq!(count(), [1, 0], "rolled back: the new one");
+    assert!(refit_objects::swap::<CounterInterface>(c, root(1), 2, &fine).committed());
+    assert_eq!(count(), [1, 0]);
+    assert!(swap(c, "shared").committed());
+    assert_eq!(count(), [1, 1], "committed: the old one");
+    assert_eq!(c.sum(), 5);
+    destroy(c.id());
 }

@@ -1,5 +1,10 @@
 //! From one implementation to the other and back: nothing is read again, nothing is lost.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use refit_objects::SwapOptions;
+
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
 #[test]
@@ -54,4 +59,70 @@ fn physical_memory_can_be_swapped_under_its_files() {
     }
     assert!(file.pm.stats().evictions > 0);
     file.check_all_free();
+}
+
+/// Many more pages than one stripe has: every way between the two, and on with the work.
+#[test]
+fn a_large_cache_changes_hands_whole() {
+    for first in 0..2 {
+        let (frames, pages) = (3_000, 2_500);
+        let mut expected = pattern(3, pages * PAGE as usize);
+        let file = Subject::new(IMPLEMENTATIONS[first], frames, expected.clone());
+        file.read(0, expected.len()).unwrap();
+        for round in 1..=4 {
+            for page in (round..pages).step_by(61 * round) {
+                let bytes = pattern(round as u64, 100);
+                let at = page * PAGE as usize + 7;
+                file.write(at as u64, &bytes).unwrap();
+                expected[at..at + 100].copy_from_slice(&bytes);
+            }
+            let before = file.cache.stats();
+            file.swap(IMPLEMENTATIONS[(first + round) % 2]);
+            assert_eq!(file.cache.stats(), before);
+            assert_eq!(file.read(0, expected.len()).unwrap(), expected);
+        }
+        assert!(file.flush() > 0);
+        assert_eq!(file.host.bytes(), expected);
+        // Truncation and growth behind it find every page in its place.
+        let half = expected.len() / 2 + 5;
+        file.cache.truncate(half as u64).unwrap();
+        expected.truncate(half);
+        file.swap(IMPLEMENTATIONS[first]);
+        assert_eq!(file.read(0, usize::MAX >> 40).unwrap(), expected);
+        file.check_all_free();
+    }
+}
+
+/// The new cache had everything already when the change was taken back: the old one has it still, and
+/// alone.
+#[test]
+fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
+    for first in 0..2 {
+        let mut expected = pattern(4, 1_200 * PAGE as usize);
+        let file = Subject::new(IMPLEMENTATIONS[first], 1_300, expected.clone());
+        file.read(0, expected.len()).unwrap();
+        let refuse = |phase| match phase {
+            refit_objects::change::Phase::Commit => Err("not this time".to_owned()),
+            _ => Ok(()),
+        };
+        let options = SwapOptions {
+            deadline: Duration::from_secs(60),
+            hook: Some(Arc::new(refuse)),
+            ..SwapOptions::default()
+        };
+        for round in 0..3_u64 {
+            let report =
+                refit_objects::swap_named(file.cache.id(), IMPLEMENTATIONS[1 - first], 0, &options);
+            assert!(matches!(report.end, refit_objects::change::End::RolledBack(_)), "{report:?}");
+            let at = (round * 333 + 1) * PAGE;
+            file.write(at, b"after all").unwrap();
+            expected[at as usize..][..9].copy_from_slice(b"after all");
+            assert_eq!(file.cache.stats().dirty, round + 1);
+        }
+        assert_eq!(file.read(0, expected.len()).unwrap(), expected);
+        file.swap(IMPLEMENTATIONS[1 - first]);
+        assert_eq!(file.flush(), 3);
+        assert_eq!(file.host.bytes(), expected);
+        file.check_all_free();
+    }
 }
