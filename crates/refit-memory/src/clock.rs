@@ -84,7 +84,7 @@ impl ClockMemory {
         if flags & REFERENCED != 0 {
             self.frames.clear(frame, REFERENCED);
         }
-        let candidate = flags & spare == 0 && self.frames.owner(frame).is_some();
+        let candidate = flags & spare == 0 && !self.frames.is_free(frame);
         candidate.then_some(Victim { frame, dirty: flags & DIRTY != 0 })
     }
 }

@@ -148,17 +148,17 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
                 mediator: unsafe { ::refit_objects::rt::VtPtr::new(&MEDIATE) },
             };
 
-            impl ::refit_objects::Interface for #marker {
+            unsafe impl ::refit_objects::Interface for #marker {
                 type State = #state;
                 type Ref = #reference;
                 fn info() -> &'static ::refit_objects::rt::InterfaceInfo {
                     &INFO
                 }
-                fn reference(id: ::refit_objects::ObjectId) -> #reference {
-                    #reference(id)
+                fn bind(object: ::refit_objects::rt::Bound<#marker>) -> #reference {
+                    #reference(object)
                 }
                 fn id(reference: #reference) -> ::refit_objects::ObjectId {
-                    reference.0
+                    reference.0.id()
                 }
             }
 
@@ -213,7 +213,7 @@ fn rep(interface: &Interface, names: &Names, methods: &TokenStream) -> TokenStre
 fn reference(interface: &Interface, names: &Names) -> TokenStream {
     let hush = hush();
     let (vis, trait_name) = (&interface.item.vis, &interface.item.ident);
-    let Names { reference, vtable, .. } = names;
+    let Names { interface: marker, reference, vtable } = names;
     let calls = interface.methods.iter().enumerate().map(|(index, m)| {
         let index = index as u16;
         let (name, docs, output) = (&m.name, &m.docs, &m.output);
@@ -234,13 +234,13 @@ fn reference(interface: &Interface, names: &Names) -> TokenStream {
     quote! {
         #[doc = #doc]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #vis struct #reference(::refit_objects::ObjectId);
+        #vis struct #reference(::refit_objects::rt::Bound<#marker>);
 
         #hush
         impl #reference {
             /// The object's identity.
             #vis fn id(self) -> ::refit_objects::ObjectId {
-                self.0
+                self.0.id()
             }
             #(#calls)*
         }

@@ -81,7 +81,7 @@ mod table;
 
 #[cfg(not(loom))]
 pub use self::{
-    interface::{Implementations, Interface, Root, TransferError},
+    interface::{Implementations, Interface, Root, TransferError, reference},
     name::Name,
     object::{ObjectId, ObjectInfo, create, destroy, object, objects},
     rep::OwnedRep,
@@ -99,7 +99,7 @@ pub use refit_objects_macros::interface;
 #[doc(hidden)]
 pub mod rt {
     pub use crate::mediator::{Mediated, mediate};
-    pub use crate::object::miss;
+    pub use crate::object::{Bound, miss};
     pub use crate::rep::{
         InterfaceInfo, MethodInfo, Rep, RepHeader, VT_MAGIC, VtHeader, VtPtr, drop_rep, keep_rep,
     };

@@ -18,6 +18,7 @@
 //! entries have been replaced, which frees them when a generation has passed.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,9 +51,57 @@ impl ObjectId {
 
     /// The opposite of [`Self::to_bits`]. A number that was never an id makes an id that no object has.
     pub fn from_bits(bits: u64) -> Self {
-        // The index must stay within the table whatever the bits are.
-        let index = (bits as u32) & (table::CAPACITY as u32 - 1);
-        ObjectId { index, serial: (bits >> 32) as u32 }
+        ObjectId { index: bits as u32, serial: (bits >> 32) as u32 }
+    }
+}
+
+/// The id of an object that was created, and for this interface: what a reference is made of. It stays true when the
+/// object is destroyed; calls find out then.
+pub struct Bound<I> {
+    id: ObjectId,
+    interface: PhantomData<fn() -> I>,
+}
+
+impl<I> Bound<I> {
+    /// # Safety
+    /// An object with this id must have been created, for interface `I`.
+    pub(crate) unsafe fn new(id: ObjectId) -> Self {
+        Bound { id, interface: PhantomData }
+    }
+
+    /// The id.
+    #[inline(always)]
+    pub fn id(self) -> ObjectId {
+        self.id
+    }
+}
+
+// By hand, since a derive would ask the same of `I`.
+impl<I> Clone for Bound<I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for Bound<I> {}
+
+impl<I> PartialEq for Bound<I> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl<I> Eq for Bound<I> {}
+
+impl<I> std::hash::Hash for Bound<I> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+impl<I> std::fmt::Debug for Bound<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.id.index, self.id.serial)
     }
 }
 
@@ -306,7 +355,8 @@ pub fn create<I: Interface>(
         let root = Arc::new(Attached::new(root, id));
         Slot::new(id, I::info(), name.into(), swapper, root)
     });
-    I::reference(id)
+    // SAFETY: it was created just now, for this interface.
+    I::bind(unsafe { Bound::new(id) })
 }
 
 /// Destroys an object. Calls that are inside end in peace, and its memory is freed after them; later calls panic.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use crate::generation::Record;
-use crate::object::ObjectId;
+use crate::object::{Bound, ObjectId};
 use crate::rep::RepHeader;
 use crate::retire::GENERATIONS;
 use crate::table;
@@ -75,7 +75,8 @@ pub struct Call {
 impl Call {
     /// Begins the call.
     #[inline(always)]
-    pub fn enter(id: ObjectId, method: u16) -> Self {
+    pub fn enter<I>(object: Bound<I>, method: u16) -> Self {
+        let id = object.id();
         let record = record();
         let outermost = record.enter(&GENERATIONS);
         record.note(id.index, method);
@@ -88,8 +89,7 @@ impl Call {
     /// If the object has been destroyed.
     #[inline(always)]
     pub fn rep(&self) -> *const RepHeader {
-        // SAFETY: an id comes from `create`, or is masked to the table's size in `from_bits`; `enter` began the
-        // request.
+        // SAFETY: the id was that of a `Bound`, so its object was created; `enter` began the request.
         let rep = unsafe { table::look_up(self.id.index) };
         // SAFETY: entries of created objects always point to a live rep, the default object or GONE.
         if unsafe { (*rep).serial } != self.id.serial {

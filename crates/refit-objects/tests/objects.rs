@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Hold, counter};
-use refit_objects::{destroy, object, objects, request, settle};
+use common::{CounterInterface, Hold, counter};
+use refit_objects::{ObjectId, destroy, object, objects, reference, request, settle};
 
 #[test]
 fn reps_are_made_on_first_use() {
@@ -87,4 +87,24 @@ fn destroying_twice_is_once() {
     destroy(c.id());
     destroy(c.id());
     assert!(object(c.id()).is_none());
+}
+
+/// An interface that no object has.
+#[refit_objects::interface(name = "bell", state = ())]
+pub trait Bell {
+    /// Makes a sound.
+    fn ring(&self);
+}
+
+#[test]
+fn a_reference_is_given_only_for_what_is_there_and_of_its_interface() {
+    let c = counter("bound", "shared");
+    let id = ObjectId::from_bits(c.id().to_bits());
+    assert_eq!(reference::<CounterInterface>(id), Some(c));
+    assert_eq!(reference::<BellInterface>(id), None, "another interface");
+    for bits in [0, 1, u64::MAX, id.to_bits() ^ 1 << 40, id.to_bits() ^ (1 << 19)] {
+        assert_eq!(reference::<CounterInterface>(ObjectId::from_bits(bits)), None, "{bits:#x}");
+    }
+    destroy(c.id());
+    assert_eq!(reference::<CounterInterface>(id), None, "destroyed");
 }
