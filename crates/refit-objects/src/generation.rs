@@ -31,7 +31,7 @@
 //! Progress: a request that begins after `advance` has W ≥ g unless it read the generation before; each thread can do
 //! that once, so `passed(g)` waits for at most one request of each thread after the present one.
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock};
 
 /// What a thread tells about the request it is in. Only the owner stores `word` and `call`.
 #[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
@@ -43,13 +43,16 @@ pub(crate) struct ThreadRecord {
     call: AtomicU64,
     /// Linux id of the owner; 0 while nobody owns the record.
     tid: AtomicU32,
+    /// Something is to be done when the request ends. Owner only.
+    owes: AtomicBool,
 }
 
-/// A thread that is in a request of an earlier generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Straggler {
+/// Who calls, and what; for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Linux id of the calling thread.
     pub(crate) tid: u32,
-    /// Index of the object it called last.
+    /// Index of the object.
     pub(crate) object: u32,
     /// Number of the method.
     pub(crate) method: u16,
@@ -79,7 +82,12 @@ fn new_record() -> Record {
 
 impl ThreadRecord {
     fn idle() -> Self {
-        ThreadRecord { word: AtomicU64::new(0), call: AtomicU64::new(0), tid: AtomicU32::new(0) }
+        ThreadRecord {
+            word: AtomicU64::new(0),
+            call: AtomicU64::new(0),
+            tid: AtomicU32::new(0),
+            owes: AtomicBool::new(false),
+        }
     }
 
     /// Linux id of the owner.
@@ -111,6 +119,17 @@ impl ThreadRecord {
         self.call.store(u64::from(object) | u64::from(method) << 32, Ordering::Relaxed);
     }
 
+    /// Whether something is to be done before the request ends. Owner only.
+    #[inline(always)]
+    pub(crate) fn owes(&self) -> bool {
+        self.owes.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether something is to be done before the request ends. Owner only.
+    pub(crate) fn set_owes(&self, owes: bool) {
+        self.owes.store(owes, Ordering::Relaxed);
+    }
+
     /// Ends what `enter` began. Owner only.
     #[inline(always)]
     pub(crate) fn leave(&self, outermost: bool) {
@@ -119,12 +138,12 @@ impl ThreadRecord {
         }
     }
 
-    fn straggler(&self, generation: u64) -> Option<Straggler> {
+    fn straggler(&self, generation: u64) -> Option<Caller> {
         // Acquire pairs with the release store in `leave`.
         let word = self.word.load(Ordering::Acquire);
         (word != 0 && word < generation).then(|| {
             let call = self.call.load(Ordering::Relaxed);
-            Straggler {
+            Caller {
                 tid: self.tid.load(Ordering::Relaxed),
                 object: call as u32,
                 method: (call >> 32) as u16,
@@ -177,7 +196,7 @@ impl Generations {
     }
 
     /// Who is still in a request that began before `generation`.
-    pub(crate) fn stragglers(&self, generation: u64) -> Vec<Straggler> {
+    pub(crate) fn stragglers(&self, generation: u64) -> Vec<Caller> {
         lock(&self.records).iter().filter_map(|r| r.straggler(generation)).collect()
     }
 }
@@ -194,7 +213,7 @@ mod tests {
         record.note(3, 2);
         let first = generations.advance();
         assert!(!generations.passed(first));
-        let expected = Straggler { tid: 7, object: 3, method: 2 };
+        let expected = Caller { tid: 7, object: 3, method: 2 };
         assert_eq!(generations.stragglers(first), [expected]);
         let nested = record.enter(&generations); // the same request
         record.leave(nested);

@@ -54,6 +54,8 @@
 //! | `object`, `registry`, `retire` | life and death of objects, miss handling |
 //! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 
+#![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
+
 mod generation;
 mod mediation;
 mod sync;
@@ -77,7 +79,11 @@ mod retire;
 #[cfg(not(loom))]
 mod swap;
 #[cfg(not(loom))]
+mod switch;
+#[cfg(not(loom))]
 mod table;
+#[cfg(not(loom))]
+mod ticket;
 
 #[cfg(not(loom))]
 pub use self::{
@@ -87,7 +93,7 @@ pub use self::{
     rep::OwnedRep,
     request::{RequestToken, request},
     retire::settle,
-    swap::{Hook, SwapOptions, swap, swap_named},
+    swap::{Hook, SwapOptions, swap, swap_named, swap_together},
 };
 /// What a change reports: phases, end, who stood in the way.
 pub use refit_change as change;

@@ -31,6 +31,7 @@
 //! *Every blocked call goes on*: blocked callers wait for `outcome` under its own lock; `complete` stores it and
 //! wakes all. The swapper polls `drained`: calls are short, and leaving should not cost a wake-up.
 
+use crate::generation::Caller;
 use crate::sync::{Condvar, Mutex, lock};
 #[cfg(not(loom))]
 use std::time::Instant;
@@ -65,10 +66,7 @@ pub(crate) enum Admission {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tracked {
     ticket: u64,
-    /// Linux id of the calling thread.
-    pub(crate) tid: u32,
-    /// Number of the method.
-    pub(crate) method: u16,
+    pub(crate) caller: Caller,
     /// When it entered.
     #[cfg(not(loom))]
     pub(crate) since: Instant,
@@ -130,11 +128,11 @@ impl Mediation {
     }
 
     /// A call comes in on `processor`. `inside`: the calling thread is in a tracked call of this switch already.
-    pub(crate) fn enter(&self, processor: usize, inside: bool, tid: u32, method: u16) -> Admission {
+    pub(crate) fn enter(&self, processor: usize, inside: bool, caller: Caller) -> Admission {
         let mut ledger = lock(&self.ledgers[processor].state);
         match ledger.phase {
-            Phase::Forward => Admission::Tracked(ledger.track(tid, method)),
-            Phase::Block if inside => Admission::Tracked(ledger.track(tid, method)),
+            Phase::Forward => Admission::Tracked(ledger.track(caller)),
+            Phase::Block if inside => Admission::Tracked(ledger.track(caller)),
             Phase::Block | Phase::Completed => {
                 drop(ledger);
                 Admission::Pass(self.wait_for_outcome())
@@ -208,14 +206,13 @@ impl Mediation {
 }
 
 impl LedgerState {
-    fn track(&mut self, tid: u32, method: u16) -> u64 {
+    fn track(&mut self, caller: Caller) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.forwarded += 1;
         self.tracked.push(Tracked {
             ticket,
-            tid,
-            method,
+            caller,
             #[cfg(not(loom))]
             since: Instant::now(),
         });
@@ -230,13 +227,13 @@ mod tests {
     #[test]
     fn forward_tracks_block_admits_only_those_inside_completed_passes() {
         let mediation = Mediation::new(2);
-        let Admission::Tracked(outer) = mediation.enter(0, false, 1, 0) else {
+        let Admission::Tracked(outer) = mediation.enter(0, false, Caller::default()) else {
             panic!("forward admits")
         };
         mediation.block();
         assert!(!mediation.drained());
         // The same thread again, from another processor.
-        let Admission::Tracked(inner) = mediation.enter(1, true, 1, 0) else {
+        let Admission::Tracked(inner) = mediation.enter(1, true, Caller::default()) else {
             panic!("a thread that is inside is never blocked")
         };
         mediation.leave(1, inner);
@@ -244,7 +241,7 @@ mod tests {
         mediation.leave(0, outer);
         assert!(mediation.drained());
         mediation.complete(Outcome::Old);
-        assert_eq!(mediation.enter(0, false, 2, 0), Admission::Pass(Outcome::Old));
+        assert_eq!(mediation.enter(0, false, Caller::default()), Admission::Pass(Outcome::Old));
         assert_eq!(mediation.tally(), Tally { forwarded: 2, ..Tally::default() });
     }
 
@@ -254,7 +251,7 @@ mod tests {
         mediation.block();
         let caller = {
             let mediation = std::sync::Arc::clone(&mediation);
-            std::thread::spawn(move || mediation.enter(0, false, 1, 0))
+            std::thread::spawn(move || mediation.enter(0, false, Caller::default()))
         };
         while mediation.tally().blocked == 0 {
             std::thread::yield_now();
@@ -282,12 +279,12 @@ mod model {
             let transferred = Arc::new(AtomicUsize::new(0));
 
             let call = move |m: &Mediation, old: &AtomicUsize, t: &AtomicUsize, cpu: usize| match m
-                .enter(cpu, false, cpu as u32, 0)
+                .enter(cpu, false, Caller::default())
             {
                 Admission::Tracked(ticket) => {
                     old.fetch_add(1, Ordering::SeqCst);
                     if reentrant {
-                        let inner = m.enter(1 - cpu, true, cpu as u32, 0);
+                        let inner = m.enter(1 - cpu, true, Caller::default());
                         let Admission::Tracked(inner) = inner else { panic!("blocked inside") };
                         assert_eq!(t.load(Ordering::SeqCst), 0, "in the old one after transfer");
                         m.leave(1 - cpu, inner);
@@ -335,5 +332,51 @@ mod model {
     #[test]
     fn a_call_from_inside_is_never_blocked() {
         switch_under_calls(true);
+    }
+
+    /// Two objects as one change. A request calls one and then the other, which it finds each in the old root, behind
+    /// the mediator, or in the new root, whatever is in place just then; it must not see a mix.
+    #[test]
+    fn a_request_sees_one_side_of_a_coordinated_switch() {
+        const OLD: usize = 0;
+        const MEDIATOR: usize = 1;
+        const NEW: usize = 2;
+        loom::model(|| {
+            let mediation = Arc::new(Mediation::new(1));
+            // The mediators are installed and a generation has passed.
+            let places = Arc::new([AtomicUsize::new(MEDIATOR), AtomicUsize::new(MEDIATOR)]);
+            let request = {
+                let (mediation, places) = (mediation.clone(), places.clone());
+                move || {
+                    let mut held = None;
+                    let seen = [0, 1].map(|object| match places[object].load(Ordering::Acquire) {
+                        MEDIATOR if held.is_some() => OLD,
+                        MEDIATOR => match mediation.enter(0, false, Caller::default()) {
+                            Admission::Tracked(ticket) => {
+                                held = Some(ticket);
+                                OLD
+                            }
+                            Admission::Pass(Outcome::New) => NEW,
+                            Admission::Pass(Outcome::Old) => OLD,
+                        },
+                        place => place,
+                    });
+                    assert_eq!(seen[0], seen[1], "a mix");
+                    if let Some(ticket) = held {
+                        mediation.leave(0, ticket);
+                    }
+                }
+            };
+            let callers = [thread::spawn(request.clone()), thread::spawn(request)];
+            mediation.block();
+            while !mediation.drained() {
+                thread::yield_now();
+            }
+            places.iter().for_each(|place| place.store(NEW, Ordering::Release));
+            mediation.complete(Outcome::New);
+            for caller in callers {
+                caller.join().unwrap();
+            }
+        });
     }
 }

@@ -12,18 +12,40 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::generation::Caller;
 use crate::mediation::{Admission, Mediation, Outcome};
-use crate::object::AnyRoot;
+use crate::object::{AnyRoot, ObjectId, Slot};
 use crate::rep::{InterfaceInfo, RepHeader};
-use crate::request::{inside, pop_inside, push_inside, record};
+use crate::request::{inside, pop_inside, push_inside, record, until_request_ends};
+
+/// Number of a switch; no other switch of the process has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SwitchNumber(u64);
+
+impl SwitchNumber {
+    pub(crate) fn next() -> Self {
+        static SWITCHES: AtomicU64 = AtomicU64::new(0);
+        SwitchNumber(SWITCHES.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What a mediator tracks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// The call, from its entry to its return.
+    Call,
+    /// The rest of the request: what it called first was the old one, so it gets the old ones until it ends.
+    Request,
+}
 
 /// The mediator's root.
 pub(crate) struct Mediator {
     /// Number of this switch, by which threads remember that they are inside.
     switch: u64,
+    unit: Unit,
     interface: &'static InterfaceInfo,
-    serial: u32,
-    pub(crate) mediation: Mediation,
+    id: ObjectId,
+    mediation: Arc<Mediation>,
     old: Arc<dyn AnyRoot>,
     new: Arc<dyn AnyRoot>,
     reps: Box<[OnceLock<Box<MediatorRep>>]>,
@@ -43,19 +65,22 @@ unsafe impl Send for MediatorRep {}
 unsafe impl Sync for MediatorRep {}
 
 impl Mediator {
+    /// A mediator for an object that takes part in the switch of this number.
     pub(crate) fn new(
-        interface: &'static InterfaceInfo,
-        serial: u32,
-        old: Arc<dyn AnyRoot>,
-        new: Arc<dyn AnyRoot>,
+        switch: SwitchNumber,
+        slot: &Slot,
+        unit: Unit,
+        mediation: Arc<Mediation>,
+        roots: [Arc<dyn AnyRoot>; 2],
     ) -> Arc<Self> {
-        static SWITCHES: AtomicU64 = AtomicU64::new(0);
+        let [old, new] = roots;
         let processors = refit_sys::processor::count();
         Arc::new(Mediator {
-            switch: SWITCHES.fetch_add(1, Ordering::Relaxed),
-            interface,
-            serial,
-            mediation: Mediation::new(processors),
+            switch: switch.0,
+            unit,
+            interface: slot.interface,
+            id: slot.id,
+            mediation,
             old,
             new,
             reps: (0..processors).map(|_| OnceLock::new()).collect(),
@@ -74,7 +99,7 @@ impl AnyRoot for Mediator {
     fn rep(&self, processor: usize) -> *const RepHeader {
         let rep = self.reps[processor].get_or_init(|| {
             Box::new(MediatorRep {
-                header: RepHeader { vtable: self.interface.mediator, serial: self.serial },
+                header: RepHeader { vtable: self.interface.mediator, serial: self.id.serial },
                 mediator: self,
                 processor,
             })
@@ -133,10 +158,26 @@ pub unsafe fn mediate(rep: *const RepHeader, method: u16) -> Mediated {
     // SAFETY: the caller's promise; the mediator is retired, with its reps, only after all requests that can know it.
     let (mediator, processor) = unsafe { (&*(*rep).mediator, (*rep).processor) };
     let again = inside(mediator.switch);
-    match mediator.mediation.enter(processor, again, record().tid(), method) {
+    if again && mediator.unit == Unit::Request {
+        // The request's ticket covers this call.
+        return Mediated { rep: mediator.old.rep(processor), tracked: None };
+    }
+    let caller = Caller { tid: record().tid(), object: mediator.id.index, method };
+    match mediator.mediation.enter(processor, again, caller) {
         Admission::Tracked(ticket) => {
             push_inside(mediator.switch);
-            Mediated { rep: mediator.old.rep(processor), tracked: Some((rep, ticket)) }
+            let tracked = match mediator.unit {
+                Unit::Call => Some((rep, ticket)),
+                Unit::Request => {
+                    let (mediation, switch) = (Arc::clone(&mediator.mediation), mediator.switch);
+                    until_request_ends(move || {
+                        pop_inside(switch);
+                        mediation.leave(processor, ticket);
+                    });
+                    None
+                }
+            };
+            Mediated { rep: mediator.old.rep(processor), tracked }
         }
         Admission::Pass(outcome) => {
             Mediated { rep: mediator.target(outcome).rep(processor), tracked: None }

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use refit_change::{ChangeId, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::interface::{Implementations, Interface, Root};
@@ -31,9 +30,10 @@ use crate::name::Name;
 use crate::registry;
 use crate::rep::{InterfaceInfo, OwnedRep, RepHeader};
 use crate::retire::retire;
-use crate::swap::{SwapOptions, SwapTicket};
+use crate::switch::Member;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::table;
+use crate::ticket::SwapTicket;
 
 /// Identity of an object: its place in the translation table and a serial number that no other object of the
 /// process has. `Copy`; a call through the id of a destroyed object panics and touches nothing.
@@ -194,7 +194,8 @@ impl<I: Interface> AnyRoot for Attached<I> {
 /// Swaps an object of some interface by the name of the implementation.
 pub(crate) trait Swapper: Send + Sync {
     fn names(&self) -> Vec<&'static str>;
-    fn swap(&self, slot: &Arc<Slot>, to: &str, change: ChangeId, options: &SwapOptions) -> Report;
+    /// The object with a new, empty root of this name; the error says why not.
+    fn member(&self, slot: &Arc<Slot>, to: &str) -> Result<Member, String>;
 }
 
 /// One object. `default` stands first: a pointer to it is a pointer to the slot.

@@ -15,7 +15,11 @@ thread_local! {
     static GUARD: RefCell<Option<Guard>> = const { RefCell::new(None) };
     /// The switches in whose tracked calls this thread is, outermost first.
     static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// What is to be done when the present request ends.
+    static AT_END: RefCell<Vec<Debt>> = const { RefCell::new(Vec::new()) };
 }
+
+type Debt = Box<dyn FnOnce()>;
 
 struct Guard(Record);
 
@@ -50,12 +54,37 @@ pub fn request<R>(f: impl FnOnce() -> R) -> R {
     struct Leave(Record, bool);
     impl Drop for Leave {
         fn drop(&mut self) {
-            self.0.leave(self.1);
+            end(self.0, self.1);
         }
     }
     let record = record();
     let _leave = Leave(record, record.enter(&GENERATIONS));
     f()
+}
+
+/// Ends a call, and the request if the call was the outermost.
+#[inline(always)]
+fn end(record: Record, outermost: bool) {
+    if outermost {
+        if record.owes() {
+            settle_up(record);
+        }
+        record.leave(true);
+    }
+}
+
+/// Does what was put off until the end of the request.
+#[cold]
+fn settle_up(record: Record) {
+    record.set_owes(false);
+    // Taken out first: nothing that runs here finds the list borrowed.
+    AT_END.take().into_iter().for_each(|debt| debt());
+}
+
+/// Puts something off until this thread's present request ends. To be called within a request.
+pub(crate) fn until_request_ends(debt: impl FnOnce() + 'static) {
+    AT_END.with_borrow_mut(|debts| debts.push(Box::new(debt)));
+    record().set_owes(true);
 }
 
 /// Whether this thread is in a request.
@@ -102,7 +131,7 @@ impl Call {
 impl Drop for Call {
     #[inline(always)]
     fn drop(&mut self) {
-        self.record.leave(self.outermost);
+        end(self.record, self.outermost);
     }
 }
 

@@ -1,0 +1,316 @@
+//! The switch: one implementation takes over from another, in one object or in several at once, while they are called
+//! (Hui 2000, §4.3; Soules 2003, §4.3.2).
+//!
+//! | phase | what happens | what calls notice |
+//! |---|---|---|
+//! | prepare | the new roots are made, the mediators too | nothing |
+//! | install (forward) | the mediators take the roots' places, entries are flushed; the swapper waits until every request that began before has ended | one miss per processor, then tracking |
+//! | quiesce (block) | the swapper waits until nothing tracked is inside | new calls wait |
+//! | transfer | each old root exports, its new one imports | the same |
+//! | commit | the new roots take the mediators' places, entries are flushed, waiting calls go on | one miss per processor |
+//!
+//! At any point before commit the switch can be given up: its deadline passes, its requester goes away, an object is to
+//! be destroyed, import or export fails or panics, a hook says no. Then the old roots take the mediators' places,
+//! waiting calls go on in them, and nothing is lost, because export leaves the old root able to carry on and nobody
+//! has called the new one.
+//!
+//! # Several objects as one change
+//!
+//! The members share one [`Mediation`], and what it tracks is not the call but the whole request ([`Unit::Request`]):
+//! a request that has called one member goes on in the old roots of all of them until it ends. *No request sees a mix
+//! of old and new:*
+//!
+//! * A request that began before the last mediator was installed, and has called nothing yet that tracks it, sees old
+//!   roots only, and the switch waits for it (the generation) before it blocks anybody.
+//! * A tracked request sees old roots only, and the switch waits for it (the ledgers) before the transfer.
+//! * Any other request calls its first member when calls block, and goes on when all new roots are in their places,
+//!   or finds a new root directly; then the commit has begun, no member has an old root to offer any more, and one
+//!   that still has its mediator makes the request wait until it has not.
+//!
+//! On the way back (roll-back) the same holds with old for new: the new roots have never been in place.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use refit_change::{Blocker, Change, End, Phase, Report, Timeline};
+
+use refit_sys::thread::Urgent;
+
+use crate::generation::Caller;
+use crate::interface::{Interface, Root, TransferError};
+use crate::mediation::{Mediation, Outcome, Tally};
+use crate::mediator::{Mediator, SwitchNumber, Unit};
+use crate::object::{AnyRoot, Attached, Slot};
+use crate::registry;
+use crate::retire::{GENERATIONS, retire};
+use crate::swap::SwapOptions;
+use crate::ticket::Patience;
+
+/// An object that is to be switched, and to what. Its right to change is held by who makes it.
+pub(crate) struct Member {
+    slot: Arc<Slot>,
+    old: Arc<dyn AnyRoot>,
+    new: Arc<dyn AnyRoot>,
+    transfer: Box<dyn Fn() -> Result<(), TransferError>>,
+}
+
+impl Member {
+    /// `None` if the object has another interface.
+    pub(crate) fn new<I: Interface>(slot: &Arc<Slot>, root: Box<dyn Root<I>>) -> Option<Self> {
+        let before = slot.root();
+        let old = Arc::clone(&before).into_any().downcast::<Attached<I>>().ok()?;
+        let new = Arc::new(Attached::new(root, slot.id));
+        let transfer = {
+            let new = Arc::clone(&new);
+            move || old.root.export().and_then(|state| new.root.import(state))
+        };
+        Some(Member { slot: Arc::clone(slot), old: before, new, transfer: Box::new(transfer) })
+    }
+
+    /// Name of the implementation that serves.
+    pub(crate) fn from(&self) -> String {
+        self.old.implementation()
+    }
+
+    /// Name of the implementation that is to serve.
+    pub(crate) fn to(&self) -> String {
+        self.new.implementation()
+    }
+
+    pub(crate) fn object(&self) -> String {
+        self.slot.full_name()
+    }
+}
+
+/// Why a switch is given up.
+#[derive(Debug)]
+pub(crate) struct GivenUp {
+    pub(crate) why: String,
+    pub(crate) blockers: Vec<Blocker>,
+}
+
+impl GivenUp {
+    pub(crate) fn because(why: impl Into<String>) -> Self {
+        GivenUp { why: why.into(), blockers: Vec::new() }
+    }
+}
+
+/// A switch under way.
+pub(crate) struct Switch<'a> {
+    members: Vec<Member>,
+    mediators: Vec<Arc<Mediator>>,
+    mediation: Arc<Mediation>,
+    options: &'a SwapOptions,
+    /// `None`: the deadline is beyond what the clock can tell.
+    until: Option<Instant>,
+    timeline: Timeline,
+}
+
+/// What is left of a switch: to be retired, by the batch if there are many.
+pub(crate) struct Ended {
+    pub(crate) result: Result<(), GivenUp>,
+    pub(crate) tally: Tally,
+    pub(crate) timeline: Timeline,
+    pub(crate) target_gone: bool,
+    /// What nobody can find any more, but some may still use.
+    pub(crate) garbage: Box<dyn Send>,
+}
+
+impl<'a> Switch<'a> {
+    pub(crate) fn new(members: Vec<Member>, options: &'a SwapOptions, began: Instant) -> Self {
+        let mediation = Arc::new(Mediation::new(refit_sys::processor::count()));
+        let unit = if members.len() == 1 { Unit::Call } else { Unit::Request };
+        let number = SwitchNumber::next();
+        let mediators = members.iter().map(|member| {
+            let roots = [Arc::clone(&member.old), Arc::clone(&member.new)];
+            Mediator::new(number, &member.slot, unit, Arc::clone(&mediation), roots)
+        });
+        Switch {
+            mediators: mediators.collect(),
+            members,
+            mediation,
+            options,
+            until: began.checked_add(options.deadline),
+            timeline: Timeline::begin(),
+        }
+    }
+
+    /// All phases.
+    pub(crate) fn run(mut self, change: Change) -> Report {
+        // Others wait for what happens from here on.
+        let _urgent = Urgent::begin();
+        let installed = self.install().and_then(|()| {
+            let generation = GENERATIONS.advance();
+            self.check(Phase::Install).map(|()| generation)
+        });
+        let Ended { result, tally, timeline, target_gone, garbage } = self.finish(installed);
+        retire(garbage);
+        let (end, blockers) = match result {
+            Ok(()) => (End::Committed, Vec::new()),
+            Err(given_up) => (End::RolledBack(given_up.why), given_up.blockers),
+        };
+        Report {
+            change,
+            phases: timeline.end(),
+            end,
+            forwarded: tally.forwarded,
+            blocked: tally.blocked,
+            longest_block_ns: tally.longest_block_ns,
+            blockers,
+            target_gone,
+        }
+    }
+
+    /// The mediators take over. Then the generation must be advanced.
+    pub(crate) fn install(&mut self) -> Result<(), GivenUp> {
+        self.check(Phase::Prepare)?;
+        self.timeline.enter(Phase::Install);
+        for (member, mediator) in self.members.iter().zip(&self.mediators) {
+            member.slot.swing_root(Arc::clone(mediator) as Arc<dyn AnyRoot>);
+        }
+        Ok(())
+    }
+
+    /// Everything after the install; `installed` is the generation that began then.
+    pub(crate) fn finish(mut self, installed: Result<u64, GivenUp>) -> Ended {
+        let result = installed.and_then(|generation| self.up_to_commit(generation));
+        let (phase, outcome) = match result {
+            Ok(()) => (Phase::Commit, Outcome::New),
+            Err(_) => (Phase::RollBack, Outcome::Old),
+        };
+        self.hand_over(phase, outcome);
+        let target_gone = result.is_err() && self.members.iter().any(|m| m.slot.doomed());
+        let loser = |member: Member| match outcome {
+            Outcome::New => member.old,
+            Outcome::Old => member.new,
+        };
+        let losers: Vec<_> = self.members.into_iter().map(loser).collect();
+        Ended {
+            result,
+            tally: self.mediation.tally(),
+            timeline: self.timeline,
+            target_gone,
+            garbage: Box::new((self.mediators, losers)),
+        }
+    }
+
+    fn up_to_commit(&mut self, generation: u64) -> Result<(), GivenUp> {
+        self.forward(generation)?;
+        self.block()?;
+        self.timeline.enter(Phase::Transfer);
+        self.check(Phase::Transfer)?;
+        for member in &self.members {
+            let whose =
+                || if self.members.len() > 1 { member.object() + ": " } else { String::new() };
+            match catch_unwind(AssertUnwindSafe(&member.transfer)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    return Err(GivenUp::because(format!("{}transfer failed: {error}", whose())));
+                }
+                Err(panic) => return Err(GivenUp::because(whose() + &panic_text(&*panic))),
+            }
+        }
+        // The last point at which it can be given up.
+        self.check(Phase::Commit)
+    }
+
+    /// Waits until every call that the mediators do not know has ended.
+    fn forward(&self, generation: u64) -> Result<(), GivenUp> {
+        let since = Instant::now();
+        let mut patience = Patience::default();
+        while !GENERATIONS.passed(generation) {
+            if let Err(mut given_up) = self.in_time() {
+                let stragglers = GENERATIONS.stragglers(generation);
+                given_up.blockers = stragglers.iter().map(|s| blocker(*s, since)).collect();
+                return Err(given_up);
+            }
+            patience.lose();
+        }
+        Ok(())
+    }
+
+    /// New calls wait; waits until what is tracked has left.
+    fn block(&mut self) -> Result<(), GivenUp> {
+        self.timeline.enter(Phase::Quiesce);
+        self.mediation.block();
+        self.check(Phase::Quiesce)?;
+        let mut patience = Patience::default();
+        while !self.mediation.drained() {
+            if let Err(mut given_up) = self.in_time() {
+                let tracked = self.mediation.tracked();
+                given_up.blockers = tracked.iter().map(|t| blocker(t.caller, t.since)).collect();
+                return Err(given_up);
+            }
+            patience.lose();
+        }
+        Ok(())
+    }
+
+    /// One of the two roots of each member takes over from its mediator, and blocked calls go on there.
+    fn hand_over(&mut self, phase: Phase, outcome: Outcome) {
+        self.timeline.enter(phase);
+        for member in &self.members {
+            let_go(match outcome {
+                Outcome::New => &*member.old,
+                Outcome::Old => &*member.new,
+            });
+        }
+        for member in &self.members {
+            member.slot.swing_root(Arc::clone(match outcome {
+                Outcome::New => &member.new,
+                Outcome::Old => &member.old,
+            }));
+        }
+        self.mediation.complete(outcome);
+    }
+
+    fn check(&self, phase: Phase) -> Result<(), GivenUp> {
+        if let Some(hook) = &self.options.hook {
+            hook(phase).map_err(GivenUp::because)?;
+        }
+        self.in_time()
+    }
+
+    fn in_time(&self) -> Result<(), GivenUp> {
+        if self.options.cancelled() {
+            return Err(GivenUp::because("its requester went away"));
+        }
+        if let Some(doomed) = self.members.iter().find(|member| member.slot.doomed()) {
+            let which = if self.members.len() > 1 { doomed.object() } else { "the object".into() };
+            return Err(GivenUp::because(format!("{which} is being destroyed")));
+        }
+        match self.until {
+            Some(until) if Instant::now() >= until => {
+                let deadline = self.options.deadline;
+                Err(GivenUp::because(format!("the deadline of {deadline:?} passed")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The loser lets go. Should it panic: it is done with anyway, and the winner must be put in its place.
+fn let_go(loser: &dyn AnyRoot) {
+    let _ = catch_unwind(AssertUnwindSafe(|| loser.relinquish()));
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("transfer panicked: {}", text.unwrap_or("no text"))
+}
+
+fn blocker(caller: Caller, since: Instant) -> Blocker {
+    let Caller { tid, object, method } = caller;
+    let slot = registry::at(object);
+    let name = slot.as_ref().map_or_else(String::new, |s| s.full_name());
+    let method = slot.as_ref().and_then(|s| s.interface.methods.get(usize::from(method)));
+    Blocker {
+        tid,
+        thread: refit_sys::thread::name(tid),
+        object: name,
+        method: method.map_or("", |m| m.name).to_owned(),
+        age_us: u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX),
+    }
+}

@@ -1,0 +1,246 @@
+//! Several objects swapped as one change: no request sees a mix, and it is all of them or none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use refit_objects::change::{End, Phase};
+use refit_objects::{
+    Implementations, ObjectId, OwnedRep, RequestToken, Root, SwapOptions, TransferError, create,
+    destroy, interface, object, request, settle, swap_named, swap_together,
+};
+
+/// Tells which implementation serves.
+#[interface(name = "flag", state = u64)]
+pub trait Flag {
+    /// 0 or 1.
+    fn shows(&self) -> u64;
+    /// What this one shows and what the other one does.
+    fn both(&self, other: FlagRef) -> [u64; 2];
+    /// Counts.
+    fn count(&self) -> u64;
+}
+
+struct Shown {
+    shows: u64,
+    count: Arc<AtomicU64>,
+}
+
+impl Flag for Shown {
+    fn shows(&self) -> u64 {
+        self.shows
+    }
+    fn both(&self, other: FlagRef) -> [u64; 2] {
+        [self.shows, other.shows()]
+    }
+    fn count(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+struct ShownRoot {
+    name: &'static str,
+    count: Arc<AtomicU64>,
+}
+
+impl Root<FlagInterface> for ShownRoot {
+    fn implementation(&self) -> &str {
+        self.name
+    }
+    fn make_rep(&self, _processor: usize) -> OwnedRep<FlagInterface> {
+        let shows = u64::from(self.name == "one");
+        FlagInterface::rep(Shown { shows, count: Arc::clone(&self.count) })
+    }
+    fn export(&self) -> Result<u64, TransferError> {
+        Ok(self.count.load(Ordering::Relaxed))
+    }
+    fn import(&self, state: u64) -> Result<(), TransferError> {
+        if self.name == "broken" {
+            return Err(TransferError("it takes nothing".into()));
+        }
+        self.count.store(state, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+struct Flags;
+
+impl Implementations<FlagInterface> for Flags {
+    fn names(&self) -> Vec<&'static str> {
+        vec!["zero", "one", "broken"]
+    }
+    fn root(&self, name: &str) -> Option<Box<dyn Root<FlagInterface>>> {
+        let name = self.names().into_iter().find(|n| *n == name)?;
+        Some(Box::new(ShownRoot { name, count: Arc::default() }))
+    }
+}
+
+fn flag(name: &str) -> FlagRef {
+    let root = Flags.root("zero").expect("it is in the list");
+    create(name.to_owned(), root, Arc::new(Flags))
+}
+
+fn patient() -> SwapOptions {
+    SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() }
+}
+
+/// Requests in every shape, each of which must see one side only; how many there were.
+fn look(a: FlagRef, b: FlagRef, stop: &AtomicBool) -> u64 {
+    let mut looks = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let [one, other] = a.both(b);
+        assert_eq!(one, other, "nested calls");
+        let seen = request(|| [b.shows(), a.shows(), b.shows(), a.both(b)[1]]);
+        assert!(seen.iter().all(|s| *s == seen[0]), "calls one after the other: {seen:?}");
+        if looks % 16 == 0 {
+            let seen = request(|| {
+                let mine = a.shows();
+                let token = RequestToken::of_this_request();
+                let child = || token.run(|| b.shows());
+                let theirs = std::thread::scope(|scope| scope.spawn(child).join());
+                [mine, theirs.expect("no panic"), b.shows()]
+            });
+            assert!(seen.iter().all(|s| *s == seen[0]), "with a child: {seen:?}");
+        }
+        request(|| (a.count(), b.count()));
+        looks += 1;
+    }
+    looks
+}
+
+#[test]
+fn no_request_sees_a_mix() {
+    let (a, b) = (flag("mix-a"), flag("mix-b"));
+    let stop = AtomicBool::new(false);
+    let looks: u64 = std::thread::scope(|scope| {
+        let lookers: Vec<_> = (0..3).map(|_| scope.spawn(|| look(a, b, &stop))).collect();
+        for n in 0..1_500 {
+            let to = ["one", "zero"][n % 2];
+            // The order in which they are named does not matter.
+            let objects = if n % 3 == 0 { [(a, to), (b, to)] } else { [(b, to), (a, to)] };
+            let objects = objects.map(|(flag, to)| (flag.id(), to));
+            let report = swap_together(&objects, n as u64, &patient());
+            assert!(report.committed(), "{report:?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        lookers.into_iter().map(|l| l.join().expect("no panic")).sum()
+    });
+    assert!(looks > 0);
+    assert_eq!((a.count(), b.count()), (looks, looks), "nothing was lost");
+    destroy(a.id());
+    destroy(b.id());
+}
+
+fn serving(flags: &[FlagRef]) -> Vec<String> {
+    flags.iter().map(|f| object(f.id()).expect("it lives").implementation).collect()
+}
+
+#[test]
+fn all_or_none() {
+    let flags = [flag("none-a"), flag("none-b"), flag("none-c")];
+    let with = |names: [&'static str; 3]| -> Vec<(ObjectId, &str)> {
+        flags.iter().zip(names).map(|(f, name)| (f.id(), name)).collect()
+    };
+    let report = swap_together(&with(["one", "one", "broken"]), 1, &patient());
+    let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
+    assert!(why.contains("flag:none-c: transfer failed: it takes nothing"), "{why}");
+    assert_eq!(serving(&flags), ["zero"; 3]);
+    assert_eq!(report.change.target, "flag:none-a, flag:none-b, flag:none-c");
+
+    let report = swap_together(&with(["one", "two", "one"]), 2, &patient());
+    assert!(matches!(&report.end, End::Refused(why) if why.contains("no implementation \"two\"")));
+    let twice = [(flags[0].id(), "one"), (flags[0].id(), "one")];
+    let report = swap_together(&twice, 3, &patient());
+    assert!(matches!(&report.end, End::Refused(why) if why.contains("twice")), "{report:?}");
+    assert!(matches!(swap_together(&[], 4, &patient()).end, End::Refused(_)));
+
+    for at in [Phase::Prepare, Phase::Install, Phase::Quiesce, Phase::Transfer, Phase::Commit] {
+        let hook = move |phase| if phase == at { Err("not now".to_owned()) } else { Ok(()) };
+        let options = SwapOptions { hook: Some(Arc::new(hook)), ..patient() };
+        let report = swap_together(&with(["one"; 3]), 5, &options);
+        assert!(report.rolled_back(), "{report:?}");
+        assert_eq!(serving(&flags), ["zero"; 3]);
+        flags.iter().for_each(|f| assert_eq!(f.shows(), 0));
+    }
+    assert!(swap_together(&with(["one"; 3]), 6, &patient()).committed());
+    assert_eq!(serving(&flags), ["one"; 3]);
+
+    destroy(flags[1].id());
+    let report = swap_together(&with(["zero"; 3]), 7, &patient());
+    assert!(report.target_gone && !report.committed(), "{report:?}");
+    assert_eq!(serving(&[flags[0], flags[2]]), ["one"; 2]);
+    destroy(flags[0].id());
+    destroy(flags[2].id());
+}
+
+/// A request that is inside when calls block holds the change up to the deadline, and is named.
+#[test]
+fn a_request_that_stays_is_named_and_the_change_taken_back() {
+    let (a, b) = (flag("stay-a"), flag("stay-b"));
+    let (inside, entered) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let hook = {
+        let inside = std::sync::Mutex::new(Some(inside));
+        let released = std::sync::Mutex::new(Some(released));
+        move |phase| {
+            // The request begins when the mediators are in place, so it is tracked.
+            if phase == Phase::Install
+                && let Some(inside) = inside.lock().expect("no panic").take()
+            {
+                let released = released.lock().expect("no panic").take().expect("once");
+                let (ready, begun) = std::sync::mpsc::channel();
+                std::thread::Builder::new()
+                    .name("stays".into())
+                    .spawn(move || {
+                        request(|| {
+                            let first = a.shows();
+                            ready.send(()).expect("somebody waits");
+                            released.recv().expect("told to go on");
+                            inside.send([first, b.shows()]).expect("somebody waits");
+                        });
+                    })
+                    .expect("a thread can be made");
+                begun.recv().expect("it begins");
+            }
+            Ok(())
+        }
+    };
+    let options = SwapOptions {
+        deadline: Duration::from_millis(300),
+        hook: Some(Arc::new(hook)),
+        ..SwapOptions::default()
+    };
+    let report = swap_together(&[(a.id(), "one"), (b.id(), "one")], 1, &options);
+    assert!(report.rolled_back(), "{report:?}");
+    assert!(report.blockers.iter().any(|b| b.thread == "stays"), "{report:?}");
+    release.send(()).expect("it waits");
+    assert_eq!(entered.recv().expect("it goes on"), [0, 0]);
+    assert!(swap_together(&[(a.id(), "one"), (b.id(), "one")], 2, &patient()).committed());
+    assert_eq!(a.both(b), [1, 1]);
+    destroy(a.id());
+    destroy(b.id());
+}
+
+/// Changes of overlapping sets wait for each other in one order.
+#[test]
+fn overlapping_changes_do_not_wait_for_each_other_for_ever() {
+    let flags: Vec<FlagRef> = (0..4).map(|n| flag(&format!("ring-{n}"))).collect();
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let flags = &flags;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let to = ["one", "zero"][round % 2];
+                    let pair = [(flags[(n + 1) % 4].id(), to), (flags[n].id(), to)];
+                    let report = swap_together(&pair, 0, &patient());
+                    assert!(report.committed(), "{report:?}");
+                    assert!(swap_named(flags[n].id(), to, 0, &patient()).committed());
+                }
+            });
+        }
+    });
+    flags.iter().for_each(|f| destroy(f.id()));
+    while settle() > 0 {
+        std::thread::yield_now();
+    }
+}
