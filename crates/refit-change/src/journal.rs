@@ -118,6 +118,7 @@ mod tests {
             longest_block_ns: 0,
             blockers: vec![],
             target_gone: false,
+            objects: 1,
         }
     }
 

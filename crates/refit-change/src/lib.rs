@@ -26,6 +26,7 @@
 //!     longest_block_ns: 8_000,
 //!     blockers: vec![],
 //!     target_gone: false,
+//!     objects: 1,
 //! });
 //!
 //! let Follow::Next(entry) = journal.follow(0, Duration::ZERO) else { panic!("it was written") };

@@ -110,9 +110,27 @@ pub struct Report {
     /// What was to be changed ended before the change could: it is missed by nobody who asked for many.
     #[serde(default)]
     pub target_gone: bool,
+    /// Objects that were changed, or were to be.
+    #[serde(default)]
+    pub objects: u64,
 }
 
 impl Report {
+    /// The report of a change that was not begun.
+    pub fn refused(change: Change, why: &str) -> Self {
+        Report {
+            change,
+            phases: Vec::new(),
+            end: End::Refused(why.to_owned()),
+            forwarded: 0,
+            blocked: 0,
+            longest_block_ns: 0,
+            blockers: Vec::new(),
+            target_gone: false,
+            objects: 0,
+        }
+    }
+
     /// Whether the change was begun and taken back.
     pub fn rolled_back(&self) -> bool {
         matches!(self.end, End::RolledBack(_))
@@ -216,6 +234,7 @@ mod tests {
             longest_block_ns: 50,
             blockers: vec![],
             target_gone: false,
+            objects: 1,
         }
     }
 

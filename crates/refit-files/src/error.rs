@@ -1,6 +1,7 @@
 //! Why a directory could not be mounted or unmounted.
 
 use crate::mount::Mount;
+use refit_objects::CreateError;
 use std::io;
 use std::path::PathBuf;
 
@@ -75,9 +76,9 @@ pub enum MountError {
         /// What the system said.
         error: io::Error,
     },
-    /// There is no file cache manager of that name.
-    #[error("cannot mount: there is no file cache implementation {0:?}")]
-    UnknownImplementation(String),
+    /// File caches cannot be made as asked.
+    #[error("cannot mount: {0}")]
+    NoCache(CreateError),
     /// Something else.
     #[error("cannot mount at {}: {error}", mountpoint.display())]
     System {

@@ -13,7 +13,7 @@ use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::table::Table;
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
-use refit_memory::FramePool;
+use refit_memory::{FileCacheFactory, FramePool};
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
@@ -73,12 +73,12 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
     let name = mountpoint.to_string_lossy().into_owned();
-    let physical = refit_memory::create_physical_memory(name, frames.clone());
+    let physical = refit_memory::create_physical_memory(name.clone(), frames.clone());
     let (aside, jobs) = aside();
     let server = Arc::new(Server {
         table: Arc::new(Table::new(root, &stat)),
         memory: Memory { physical, frames, part: part(options.frames_bytes) },
-        implementation: options.implementation.clone(),
+        caches: FileCacheFactory::new(name, &options.implementation),
         queue: Queue::default(),
         journal: Journal::default(),
         modes: Modes::new(options.cache),
@@ -104,7 +104,7 @@ fn try_implementation(server: &Server) -> Result<(), MountError> {
     let root = server.table.root();
     let data = server
         .new_data(|| "/".into(), HostFile::new(root.fd.clone()), 0)
-        .map_err(|unknown| MountError::UnknownImplementation(unknown.asked))?;
+        .map_err(MountError::NoCache)?;
     server.end(&data);
     Ok(())
 }

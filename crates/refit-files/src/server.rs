@@ -13,7 +13,8 @@ use crate::table::Table;
 use crate::times;
 use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
-use refit_memory::{CacheParts, PhysicalMemoryInterface, UnknownImplementation};
+use refit_memory::{CacheParts, FileCacheFactory, PhysicalMemoryInterface};
+use refit_objects::CreateError;
 use refit_objects::{Interface, Name, request};
 use refit_sys::credentials::{self, ActingAs};
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
@@ -36,7 +37,8 @@ thread_local! {
 pub(crate) struct Server {
     pub(crate) table: Arc<Table>,
     pub(crate) memory: Memory,
-    pub(crate) implementation: String,
+    /// Makes the files' caches.
+    pub(crate) caches: FileCacheFactory,
     pub(crate) queue: Queue,
     pub(crate) journal: Journal,
     pub(crate) modes: Modes,
@@ -146,16 +148,16 @@ impl Server {
         name: impl Fn() -> Name,
         host: HostFile,
         size: u64,
-    ) -> Result<Data, UnknownImplementation> {
+    ) -> Result<Data, CreateError> {
         let host = Arc::new(host);
         let fr = representative::create(name(), host.clone());
         let (pm, frames) = (self.memory.physical, self.memory.frames.clone());
         let parts = CacheParts { pm, frames, fr };
-        match refit_memory::create_file_cache(name(), parts, &self.implementation, size) {
+        match refit_memory::create_file_cache(&self.caches, name(), parts, size) {
             Ok(cache) => Ok(Data { cache, representative: fr, host }),
-            Err(unknown) => {
+            Err(error) => {
                 representative::destroy(fr);
-                Err(unknown)
+                Err(error)
             }
         }
     }

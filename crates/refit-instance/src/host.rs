@@ -139,7 +139,7 @@ impl Served for FileServer {
 fn not_mounted(error: &MountError) -> Refusal {
     let kind = match error {
         MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
-        MountError::UnknownImplementation(_) => Kind::Unknown,
+        MountError::NoCache(_) => Kind::Unknown,
         MountError::AlreadyMounted(_) | MountError::DeadMount(_) => Kind::Busy,
         _ => Kind::Failed,
     };

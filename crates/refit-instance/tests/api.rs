@@ -75,6 +75,7 @@ impl System for Toy {
             longest_block_ns: 0,
             blockers: vec![],
             target_gone: false,
+            objects: 1,
         }
     }
 

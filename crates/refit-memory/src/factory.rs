@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
+use refit_objects::{
+    CreateError, Factory, Implementations, Interface, Name, OwnedRep, Root, TransferError,
+};
 
 use crate::clock::ClockMemory;
 use crate::fcm::{CacheState, CacheStats, FileCacheInterface, FileCacheRef};
@@ -23,13 +25,8 @@ pub struct CacheParts {
     pub fr: FileRepresentativeRef,
 }
 
-/// There is no implementation with this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a file cache cannot be `{asked}`: there are {}", NAMES.join(", "))]
-pub struct UnknownImplementation {
-    /// The name that was asked for.
-    pub asked: String,
-}
+/// Makes file caches; there is one for each set of files that belong together, say a mount.
+pub type FileCacheFactory = Factory<FileCacheInterface>;
 
 const NAMES: [&str; 2] = ["shared", "partitioned"];
 
@@ -41,32 +38,25 @@ struct FileCaches {
     owner: Arc<OnceLock<FileCacheRef>>,
 }
 
-impl FileCaches {
-    fn root_of_size(&self, name: &str, size: u64) -> Option<Box<dyn Root<FileCacheInterface>>> {
-        let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
-        let processors = refit_sys::processor::count();
-        match name {
-            "shared" => {
-                let cache = SharedCache::new(parts, owner, size, processors);
-                Some(Box::new(SharedRoot(Arc::new(cache))))
-            }
-            "partitioned" => {
-                let cache = PartitionedCache::new(parts, owner, size, processors);
-                Some(Box::new(PartitionedRoot(Arc::new(cache))))
-            }
-            _ => None,
-        }
-    }
-}
-
 impl Implementations<FileCacheInterface> for FileCaches {
     fn names(&self) -> Vec<&'static str> {
         NAMES.to_vec()
     }
 
     fn root(&self, name: &str) -> Option<Box<dyn Root<FileCacheInterface>>> {
-        // The size comes with the state.
-        self.root_of_size(name, 0)
+        let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
+        let processors = refit_sys::processor::count();
+        match name {
+            "shared" => {
+                let cache = SharedCache::new(parts, owner, processors);
+                Some(Box::new(SharedRoot(Arc::new(cache))))
+            }
+            "partitioned" => {
+                let cache = PartitionedCache::new(parts, owner, processors);
+                Some(Box::new(PartitionedRoot(Arc::new(cache))))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -187,22 +177,20 @@ impl Implementations<PhysicalMemoryInterface> for Memories {
     }
 }
 
-/// Makes the cache of a file that has `size` bytes on the host.
+/// Makes the cache of a file that has `size` bytes on the host, of the implementation that serves the class.
 ///
 /// # Errors
-/// There is no implementation of this name.
+/// There is no such implementation.
 pub fn create_file_cache(
+    factory: &FileCacheFactory,
     name: impl Into<Name>,
     parts: CacheParts,
-    implementation: &str,
     size: u64,
-) -> Result<FileCacheRef, UnknownImplementation> {
+) -> Result<FileCacheRef, CreateError> {
     let caches = FileCaches { parts, owner: Arc::default() };
-    let root = caches
-        .root_of_size(implementation, size)
-        .ok_or_else(|| UnknownImplementation { asked: implementation.to_owned() })?;
     let owner = Arc::clone(&caches.owner);
-    let cache = refit_objects::create(name, root, Arc::new(caches));
+    let empty = CacheState { size, ..CacheState::default() };
+    let cache = factory.create(name, Arc::new(caches), Some(empty))?;
     Ok(*owner.get_or_init(|| cache))
 }
 

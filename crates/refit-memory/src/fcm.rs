@@ -54,7 +54,7 @@ pub struct CacheState {
     /// Size of the file in bytes.
     pub size: u64,
     /// Which pages are in which frames, and which of them are dirty; shared with the cache that exports it,
-    /// until one of the two [lets go](refit_objects::Root::relinquish). One stripe at least.
+    /// until one of the two [lets go](refit_objects::Root::relinquish). None: there are no pages.
     pub(crate) stripes: Vec<Arc<Stripe>>,
     /// Counters that go on counting.
     pub calls: u64,

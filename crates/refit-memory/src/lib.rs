@@ -37,8 +37,7 @@ mod whole;
 mod writeback;
 
 pub use factory::{
-    CacheParts, UnknownImplementation, create_file_cache, create_physical_memory,
-    destroy_file_cache,
+    CacheParts, FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };
 pub use fcm::{
     CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef,

@@ -38,8 +38,9 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(crate) fn new(parts: CacheParts, owner: Arc<OnceLock<FileCacheRef>>, size: u64) -> Self {
-        Self { parts, owner, size: AtomicU64::new(size), on_host: AtomicU64::new(size) }
+    /// An empty file.
+    pub(crate) fn new(parts: CacheParts, owner: Arc<OnceLock<FileCacheRef>>) -> Self {
+        Self { parts, owner, size: AtomicU64::new(0), on_host: AtomicU64::new(0) }
     }
 
     pub(crate) fn pool(&self) -> &FramePool {

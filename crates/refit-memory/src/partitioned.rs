@@ -64,11 +64,10 @@ impl PartitionedCache {
     pub(crate) fn new(
         parts: CacheParts,
         owner: Arc<OnceLock<FileCacheRef>>,
-        size: u64,
         partitions: usize,
     ) -> Self {
         let partitions = (0..partitions.max(1)).map(|_| Padded::default()).collect();
-        Self { file: File::new(parts, owner, size), partitions }
+        Self { file: File::new(parts, owner), partitions }
     }
 
     pub(crate) fn partitions(&self) -> usize {

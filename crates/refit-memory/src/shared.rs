@@ -25,17 +25,16 @@ pub(crate) struct SharedCache {
 }
 
 impl SharedCache {
-    /// An empty cache of a file that has `size` bytes on the host. `owner` says, once it exists, to
+    /// A cache of an empty file, until state is imported. `owner` says, once it exists, to
     /// which object the pages belong; until then there are no frames. Its index, once it is large,
     /// is cut as a cache with `partitions` would cut it. `processors` is the number of
     /// partitions that a cache with several would have.
     pub(crate) fn new(
         parts: CacheParts,
         owner: Arc<OnceLock<FileCacheRef>>,
-        size: u64,
         partitions: usize,
     ) -> Self {
-        Self { file: File::new(parts, owner, size), cell: Cell::with_stripes(partitions) }
+        Self { file: File::new(parts, owner), cell: Cell::with_stripes(partitions) }
     }
 
     pub(crate) fn export(&self) -> Result<CacheState, TransferError> {

@@ -158,7 +158,8 @@ pub(crate) fn import<C: AsRef<Cell>>(
     guards[0].calls = state.calls;
     guards[0].faults = state.faults;
     match &mut guards[..] {
-        [only] => only.index.adopt(state.stripes),
+        [only] if !state.stripes.is_empty() => only.index.adopt(state.stripes),
+        [_only] => {}
         several => {
             let dealt = deal(&state.stripes, file.pool(), several.len());
             for (pages, stripe) in several.iter_mut().zip(dealt) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use refit_memory::{
-    CacheParts, FileCacheRef, FileRepresentative, FileRepresentativeInterface, FramePool,
-    PAGE_SIZE, create_file_cache, create_physical_memory,
+    CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative, FileRepresentativeInterface,
+    FramePool, PAGE_SIZE, create_file_cache, create_physical_memory,
 };
 use refit_objects::{Implementations, OwnedRep, Root, TransferError};
 
@@ -96,7 +96,8 @@ fn cache_over(frames: &Arc<FramePool>, implementation: &str) -> FileCacheRef {
     let pm = create_physical_memory("test", Arc::clone(frames));
     let fr = refit_objects::create("test", Box::new(Zeros), Arc::new(Zeros));
     let parts = CacheParts { pm, frames: Arc::clone(frames), fr };
-    create_file_cache("test", parts, implementation, 1 << 50).unwrap()
+    create_file_cache(&FileCacheFactory::new("test", implementation), "test", parts, 1 << 50)
+        .unwrap()
 }
 
 /// Bytes per page, descriptors included, when `pages` pages that lie `apart` are cached.
@@ -144,8 +145,9 @@ fn pages_and_empty_caches_cost_what_is_promised() {
     let parts = CacheParts { pm, frames, fr };
     let plain = per_object(|| fr_of_its_own().size().map(drop).unwrap());
     for (implementation, most) in [("shared", 350), ("partitioned", 350 + 600 * processors())] {
+        let factory = FileCacheFactory::new("test", implementation);
         let whole = per_object(|| {
-            let cache = create_file_cache("test", parts.clone(), implementation, 0).unwrap();
+            let cache = create_file_cache(&factory, "test", parts.clone(), 0).unwrap();
             cache.read(0, &mut [0]).unwrap();
         });
         println!("an empty cache `{implementation}`: {} + {plain} of the object", whole - plain);

@@ -61,6 +61,8 @@ mod mediation;
 mod sync;
 
 #[cfg(not(loom))]
+mod class;
+#[cfg(not(loom))]
 mod interface;
 #[cfg(not(loom))]
 mod mediator;
@@ -84,9 +86,12 @@ mod switch;
 mod table;
 #[cfg(not(loom))]
 mod ticket;
+#[cfg(not(loom))]
+mod upgrade;
 
 #[cfg(not(loom))]
 pub use self::{
+    class::{ClassInfo, CreateError, Factory, classes},
     interface::{Implementations, Interface, Root, TransferError, reference},
     name::Name,
     object::{ObjectId, ObjectInfo, create, destroy, object, objects},
@@ -94,6 +99,7 @@ pub use self::{
     request::{RequestToken, request},
     retire::settle,
     swap::{Hook, SwapOptions, swap, swap_named, swap_together},
+    upgrade::{UpgradeControl, UpgradeOptions, upgrade},
 };
 /// What a change reports: phases, end, who stood in the way.
 pub use refit_change as change;

@@ -94,6 +94,16 @@ pub(crate) struct Tally {
     pub(crate) longest_block_ns: u64,
 }
 
+#[cfg(not(loom))]
+impl Tally {
+    /// Together with that of another switch.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.forwarded += other.forwarded;
+        self.blocked += other.blocked;
+        self.longest_block_ns = self.longest_block_ns.max(other.longest_block_ns);
+    }
+}
+
 /// The switch of one object as its calls see it.
 #[derive(Debug)]
 pub(crate) struct Mediation {

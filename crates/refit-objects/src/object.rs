@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::class::Origin;
 use crate::interface::{Implementations, Interface, Root};
 use crate::name::Name;
 use crate::registry;
@@ -33,7 +34,7 @@ use crate::retire::retire;
 use crate::switch::Member;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::table;
-use crate::ticket::SwapTicket;
+use crate::ticket::Ticket;
 
 /// Identity of an object: its place in the translation table and a serial number that no other object of the
 /// process has. `Copy`; a call through the id of a destroyed object panics and touches nothing.
@@ -194,6 +195,8 @@ impl<I: Interface> AnyRoot for Attached<I> {
 /// Swaps an object of some interface by the name of the implementation.
 pub(crate) trait Swapper: Send + Sync {
     fn names(&self) -> Vec<&'static str>;
+    /// Why no object can be swapped to this name; `None` if it can.
+    fn cannot(&self, to: &str) -> Option<String>;
     /// The object with a new, empty root of this name; the error says why not.
     fn member(&self, slot: &Arc<Slot>, to: &str) -> Result<Member, String>;
 }
@@ -206,9 +209,11 @@ pub(crate) struct Slot {
     pub(crate) interface: &'static InterfaceInfo,
     name: Name,
     pub(crate) swapper: Box<dyn Swapper>,
+    /// The factory that has made it.
+    pub(crate) origin: Option<Origin>,
     state: Mutex<State>,
     /// Who may change this object; changes of one object queue here.
-    changing: SwapTicket,
+    changing: Ticket,
     /// Somebody waits to destroy the object: a change that is under way gives up.
     doomed: AtomicBool,
     misses: AtomicU64,
@@ -225,6 +230,7 @@ impl Slot {
         interface: &'static InterfaceInfo,
         name: Name,
         swapper: Box<dyn Swapper>,
+        origin: Option<Origin>,
         root: Arc<dyn AnyRoot>,
     ) -> Arc<Self> {
         Arc::new(Slot {
@@ -233,8 +239,9 @@ impl Slot {
             interface,
             name,
             swapper,
+            origin,
             state: Mutex::new(State { root, destroyed: false }),
-            changing: SwapTicket::default(),
+            changing: Ticket::new(),
             doomed: AtomicBool::new(false),
             misses: AtomicU64::new(0),
         })
@@ -254,7 +261,7 @@ impl Slot {
         format!("{}:{}", self.interface.name, self.name.get())
     }
 
-    pub(crate) fn changing(&self) -> &SwapTicket {
+    pub(crate) fn changing(&self) -> &Ticket {
         &self.changing
     }
 
@@ -351,10 +358,20 @@ pub fn create<I: Interface>(
     root: Box<dyn Root<I>>,
     implementations: Arc<dyn Implementations<I>>,
 ) -> I::Ref {
+    create_made(name.into(), root, implementations, None)
+}
+
+/// Creates an object, which a factory may have made.
+pub(crate) fn create_made<I: Interface>(
+    name: Name,
+    root: Box<dyn Root<I>>,
+    implementations: Arc<dyn Implementations<I>>,
+    origin: Option<Origin>,
+) -> I::Ref {
     let swapper = Box::new(crate::swap::ByName::new(implementations));
     let id = registry::add(|id| {
         let root = Arc::new(Attached::new(root, id));
-        Slot::new(id, I::info(), name.into(), swapper, root)
+        Slot::new(id, I::info(), name, swapper, origin, root)
     });
     // SAFETY: it was created just now, for this interface.
     I::bind(unsafe { Bound::new(id) })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use refit_change::{Change, ChangeId, End, Phase, Report};
+use refit_change::{Change, ChangeId, Phase, Report};
 
 use crate::interface::{Implementations, Interface, Root};
 use crate::object::{ObjectId, Slot, Swapper};
@@ -104,11 +104,16 @@ impl<I: Interface> Swapper for ByName<I> {
         self.0.names()
     }
 
+    fn cannot(&self, to: &str) -> Option<String> {
+        let names = self.names();
+        let known = names.join(", ");
+        let why = || format!("there is no implementation {to:?}; there are: {known}");
+        (!names.contains(&to)).then(why)
+    }
+
     fn member(&self, slot: &Arc<Slot>, to: &str) -> Result<Member, String> {
-        let root = self.0.root(to).ok_or_else(|| {
-            let known = self.names().join(", ");
-            format!("there is no implementation {to:?}; there are: {known}")
-        })?;
+        let unknown = || self.cannot(to).unwrap_or_else(|| format!("{to:?} could not be made"));
+        let root = self.0.root(to).ok_or_else(unknown)?;
         Member::new(slot, root).ok_or_else(|| "its interface is another one".into())
     }
 }
@@ -188,16 +193,7 @@ impl Asked<'_> {
     }
 
     fn refused(&self, why: String) -> Report {
-        Report {
-            change: self.nameless(),
-            phases: Vec::new(),
-            end: End::Refused(why),
-            forwarded: 0,
-            blocked: 0,
-            longest_block_ns: 0,
-            blockers: Vec::new(),
-            target_gone: false,
-        }
+        Report::refused(self.nameless(), &why)
     }
 
     fn gone(&self) -> Report {

@@ -140,6 +140,7 @@ impl<'a> Switch<'a> {
     pub(crate) fn run(mut self, change: Change) -> Report {
         // Others wait for what happens from here on.
         let _urgent = Urgent::begin();
+        let members = self.members.len() as u64;
         let installed = self.install().and_then(|()| {
             let generation = GENERATIONS.advance();
             self.check(Phase::Install).map(|()| generation)
@@ -151,7 +152,6 @@ impl<'a> Switch<'a> {
             Err(given_up) => (End::RolledBack(given_up.why), given_up.blockers),
         };
         Report {
-            change,
             phases: timeline.end(),
             end,
             forwarded: tally.forwarded,
@@ -159,6 +159,8 @@ impl<'a> Switch<'a> {
             longest_block_ns: tally.longest_block_ns,
             blockers,
             target_gone,
+            objects: members,
+            ..Report::refused(change, "")
         }
     }
 

@@ -31,14 +31,14 @@ impl Patience {
     }
 }
 
-/// The right to change an object; those who want it queue.
-#[derive(Debug, Default)]
-pub(crate) struct SwapTicket {
+/// The right to change something; those who want it queue.
+#[derive(Debug)]
+pub(crate) struct Ticket {
     state: Mutex<TicketState>,
     given_back: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct TicketState {
     taken: bool,
     /// Who waits. Mostly nobody, and then giving it back costs no system call.
@@ -46,9 +46,14 @@ struct TicketState {
 }
 
 /// Gives the right back when it is dropped.
-pub(crate) struct Taken<'a>(&'a SwapTicket);
+pub(crate) struct Taken<'a>(&'a Ticket);
 
-impl SwapTicket {
+impl Ticket {
+    pub(crate) const fn new() -> Self {
+        let state = TicketState { taken: false, waiting: 0 };
+        Ticket { state: Mutex::new(state), given_back: Condvar::new() }
+    }
+
     /// Waits for the right, for `patience` at most, or until `given_up` says so.
     pub(crate) fn take(
         &self,

@@ -122,6 +122,7 @@ mod tests {
             longest_block_ns,
             blockers: vec![],
             target_gone: false,
+            objects: 1,
         }
     }
 

@@ -255,8 +255,9 @@ fn sizes_that_no_file_can_have_are_refused() {
 fn an_unknown_implementation_is_named() {
     let file = Subject::new("shared", 1, vec![]);
     let fr = representative(&file.host);
+    let factory = refit_memory::FileCacheFactory::new("test", "sharded");
     let parts = refit_memory::CacheParts { pm: file.pm, frames: file.frames.clone(), fr };
-    let error = refit_memory::create_file_cache("f", parts, "sharded", 0).unwrap_err();
+    let error = refit_memory::create_file_cache(&factory, "f", parts, 0).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("sharded"), "{text}");
     assert!(IMPLEMENTATIONS.iter().all(|name| text.contains(name)), "{text}");

@@ -5,9 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use refit_memory::{
-    CacheError, CacheParts, FileCacheRef, FileRepresentative, FileRepresentativeInterface,
-    FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef, create_file_cache,
-    create_physical_memory, destroy_file_cache,
+    CacheError, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    FileRepresentativeInterface, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
+    create_file_cache, create_physical_memory, destroy_file_cache,
 };
 use refit_objects::{Implementations, OwnedRep, Root, SwapOptions, TransferError};
 
@@ -229,7 +229,9 @@ impl Subject {
         let host = HostFile::new(bytes);
         let fr = representative(&host);
         let parts = CacheParts { pm, frames: Arc::clone(&frames), fr };
-        let cache = create_file_cache("test", parts, implementation, size).unwrap();
+        let cache =
+            create_file_cache(&FileCacheFactory::new("test", implementation), "test", parts, size)
+                .unwrap();
         Self { host, frames, pm, cache, patience: 30 }
     }
 

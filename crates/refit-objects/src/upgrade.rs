@@ -1,0 +1,296 @@
+//! Upgrading a class: every object of it is swapped, and what new ones are made of, all or nothing (Soules 2003, §4.4;
+//! K42's factory breaks off at the first object that fails and leaves the class half done).
+//!
+//! First the factories turn to the new implementation, then the objects are swapped in batches of [`BATCH`]: all
+//! mediators of a batch are installed, *one* generation passes for all of them, and then each object blocks its calls
+//! only for its own transfer. An object that fails ends the upgrade: the factories turn back, and what was upgraded,
+//! and what was made meanwhile, is swapped back. Until the end each object is wholly old or wholly new.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use refit_change::{Change, ChangeId, End, Phase, Report, Timeline};
+
+use refit_sys::thread::Urgent;
+
+use crate::class::{Maker, Serves, UPGRADING, made_by, makers_of};
+use crate::mediation::Tally;
+use crate::object::Slot;
+use crate::request::in_request;
+use crate::retire::{GENERATIONS, retire};
+use crate::swap::SwapOptions;
+use crate::switch::{Ended, GivenUp, Switch};
+
+/// Objects that share one generation.
+const BATCH: usize = 64;
+
+/// How often an object that could not be swapped back is tried again, with a deadline that doubles.
+const WAYS_BACK: u32 = 6;
+
+/// How an upgrade is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct UpgradeOptions {
+    /// For each object; the deadline is that of one batch.
+    pub swap: SwapOptions,
+    /// Objects per second at the most.
+    pub rate: Option<f64>,
+    /// The handle by which others follow it and hold it up.
+    pub control: Arc<UpgradeControl>,
+}
+
+/// Follows an upgrade, and holds it up.
+#[derive(Debug, Default)]
+pub struct UpgradeControl {
+    paused: AtomicBool,
+    done: AtomicUsize,
+    total: AtomicUsize,
+}
+
+impl UpgradeControl {
+    /// Holds the upgrade up after the present batch, or lets it go on. Meanwhile some objects are old and some are new.
+    pub fn pause(&self, paused: bool) {
+        // Relaxed, as everything here: figures and a wish, nothing else is read on the strength of them.
+        self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// Whether it is held up.
+    pub fn paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Objects that have been swapped, and objects that are to be.
+    pub fn progress(&self) -> (usize, usize) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+}
+
+/// Swaps all objects of a class to an implementation, and has new ones made of it.
+pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
+    let owner = &options.swap.owner;
+    let makers = makers_of(class);
+    let from = summary(makers.iter().map(|maker| maker.serving()));
+    let change = Change::new(change, "upgrade", class, &from, to, owner);
+    let refused = |change, why: &str| Report::refused(change, why);
+    if makers.is_empty() {
+        return refused(change, &format!("there is no class {class:?} with a factory"));
+    }
+    if in_request() {
+        let why = "it was asked for from within a request, which it would have to wait for";
+        return refused(change, why);
+    }
+    let cancelled = || options.swap.cancelled();
+    let Some(_ticket) = UPGRADING.take(options.swap.deadline, &cancelled) else {
+        return refused(change, "another upgrade did not end before the deadline");
+    };
+    if let Some(why) = made_by(&makers).iter().find_map(|slot| slot.swapper.cannot(to)) {
+        return refused(change, &why);
+    }
+    let upgrade = Upgrade {
+        to,
+        options,
+        before: makers.iter().map(|maker| maker.serve(to)).collect(),
+        makers,
+        began: Instant::now(),
+        tally: Tally::default(),
+        done: Vec::new(),
+    };
+    upgrade.run(change)
+}
+
+/// What there is, each once.
+fn summary(names: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+/// An upgrade under way.
+struct Upgrade<'a> {
+    to: &'a str,
+    options: &'a UpgradeOptions,
+    makers: Vec<Arc<Maker>>,
+    /// What each of `makers` served before.
+    before: Vec<Serves>,
+    began: Instant,
+    tally: Tally,
+    /// What has been swapped, and what served there before.
+    done: Vec<(Arc<Slot>, String)>,
+}
+
+impl Upgrade<'_> {
+    fn run(mut self, change: Change) -> Report {
+        let mut timeline = Timeline::begin();
+        timeline.enter(Phase::Transfer);
+        let mut blockers = Vec::new();
+        let end = match self.forward() {
+            Ok(()) => {
+                timeline.enter(Phase::Commit);
+                End::Committed
+            }
+            Err(given_up) => {
+                timeline.enter(Phase::RollBack);
+                blockers = given_up.blockers;
+                End::RolledBack(given_up.why + &self.back())
+            }
+        };
+        Report {
+            phases: timeline.end(),
+            end,
+            forwarded: self.tally.forwarded,
+            blocked: self.tally.blocked,
+            longest_block_ns: self.tally.longest_block_ns,
+            blockers,
+            objects: self.done.len() as u64,
+            ..Report::refused(change, "")
+        }
+    }
+
+    /// Swaps every object that is not of the new implementation yet.
+    fn forward(&mut self) -> Result<(), GivenUp> {
+        let old = |slot: &Arc<Slot>| slot.root().implementation() != self.to;
+        let slots: Vec<_> = made_by(&self.makers).into_iter().filter(old).collect();
+        self.options.control.total.store(slots.len(), Ordering::Relaxed);
+        for batch in slots.chunks(self.batch_size()) {
+            self.keep_pace()?;
+            let mut swapped = Vec::with_capacity(batch.len());
+            let result = swap_batch(
+                batch.iter().map(|slot| (slot, self.to)),
+                &self.options.swap,
+                &mut swapped,
+                &mut self.tally,
+            );
+            self.done.append(&mut swapped);
+            self.options.control.done.store(self.done.len(), Ordering::Relaxed);
+            result?;
+        }
+        Ok(())
+    }
+
+    /// With a rate, batches small enough to look even.
+    fn batch_size(&self) -> usize {
+        let tenth = self.options.rate.map_or(BATCH, |rate| (rate / 10.0) as usize);
+        tenth.clamp(1, BATCH)
+    }
+
+    /// Waits while it is paused, and until the rate allows the next batch.
+    fn keep_pace(&mut self) -> Result<(), GivenUp> {
+        const LOOK_AROUND: Duration = Duration::from_millis(5);
+        let pace = |upgrade: &Self| match upgrade.options.rate {
+            Some(rate) if rate > 0.0 => Duration::from_secs_f64(upgrade.done.len() as f64 / rate),
+            _ => Duration::ZERO,
+        };
+        loop {
+            if self.options.swap.cancelled() {
+                return Err(GivenUp::because("its requester went away"));
+            }
+            let nap = if self.options.control.paused() {
+                // What the pause takes is not made up for by haste.
+                self.began += LOOK_AROUND;
+                LOOK_AROUND
+            } else {
+                pace(self).saturating_sub(self.began.elapsed()).min(LOOK_AROUND)
+            };
+            if nap.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(nap);
+        }
+    }
+
+    /// Takes everything back; what is to be added to the reason if something could not be.
+    fn back(&mut self) -> String {
+        let mut way_back: Vec<(Arc<Slot>, String)> = std::mem::take(&mut self.done);
+        for (maker, before) in self.makers.iter().zip(&self.before) {
+            let new = maker.serve(&before.implementation).since;
+            let made_meanwhile = |slot: &Arc<Slot>| {
+                let origin = slot.origin.as_ref();
+                origin.is_some_and(|o| o.since > before.since && o.since <= new)
+            };
+            let made = made_by(std::slice::from_ref(maker)).into_iter().filter(made_meanwhile);
+            way_back.extend(made.map(|slot| (slot, before.implementation.clone())));
+        }
+        way_back.sort_by_key(|(slot, _)| slot.id);
+        way_back.dedup_by_key(|(slot, _)| slot.id);
+        let mut options = SwapOptions { cancel: None, hook: None, ..self.options.swap.clone() };
+        for _ in 0..WAYS_BACK {
+            let mut left = Vec::new();
+            for batch in way_back.chunks(BATCH) {
+                let asked = batch.iter().map(|(slot, to)| (slot, to.as_str()));
+                // What fails is found by what still serves.
+                let _ = swap_batch(asked, &options, &mut Vec::new(), &mut self.tally);
+                let still = |(slot, to): &&(Arc<Slot>, String)| {
+                    !slot.doomed() && slot.root().implementation() != *to
+                };
+                left.extend(batch.iter().filter(still).cloned());
+            }
+            if left.is_empty() {
+                return String::new();
+            }
+            way_back = left;
+            options.deadline *= 2;
+        }
+        let names: Vec<_> = way_back.iter().take(5).map(|(slot, _)| slot.full_name()).collect();
+        let (many, names) = (way_back.len(), names.join(", "));
+        format!("; {many} objects could NOT be swapped back, among them {names}")
+    }
+}
+
+/// Swaps some objects, in the order of their ids; what was swapped, with what served before, goes to `swapped`. The
+/// first that fails ends it; what was swapped before stays so.
+fn swap_batch<'a>(
+    objects: impl Iterator<Item = (&'a Arc<Slot>, &'a str)>,
+    options: &SwapOptions,
+    swapped: &mut Vec<(Arc<Slot>, String)>,
+    tally: &mut Tally,
+) -> Result<(), GivenUp> {
+    let began = Instant::now();
+    let mut tickets = Vec::new();
+    let mut switches = Vec::new();
+    for (slot, to) in objects {
+        let left = options.deadline.saturating_sub(began.elapsed());
+        let Some(ticket) = slot.changing().take(left, &|| options.cancelled()) else {
+            let name = slot.full_name();
+            let why = format!("{name}: another change of it did not end before the deadline");
+            return Err(GivenUp::because(why));
+        };
+        tickets.push(ticket);
+        let from = slot.root().implementation();
+        if slot.destroyed() || from == to {
+            continue;
+        }
+        let because = |why| GivenUp::because(format!("{}: {why}", slot.full_name()));
+        let member = slot.swapper.member(slot, to).map_err(because)?;
+        switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
+    }
+    // Others wait for what happens from here on.
+    let _urgent = Urgent::begin();
+    let mut installed = Vec::with_capacity(switches.len());
+    for (slot, from, mut switch) in switches {
+        let result = switch.install();
+        installed.push((slot, from, switch, result));
+    }
+    let generation = GENERATIONS.advance();
+    let mut garbage = Vec::with_capacity(installed.len());
+    let mut failed: Option<GivenUp> = None;
+    for (slot, from, switch, result) in installed {
+        let stop = || Err(GivenUp::because("another object of the batch could not be swapped"));
+        let result = if failed.is_some() { stop() } else { result.map(|()| generation) };
+        let ended: Ended = switch.finish(result);
+        garbage.push(ended.garbage);
+        tally.add(ended.tally);
+        match ended.result {
+            Ok(()) => swapped.push((slot, from)),
+            // What is being destroyed is missed by nobody.
+            Err(_) if ended.target_gone => {}
+            Err(given_up) => failed = failed.or(Some(of_object(&slot, given_up))),
+        }
+    }
+    retire(Box::new(garbage));
+    failed.map_or(Ok(()), Err)
+}
+
+fn of_object(slot: &Slot, GivenUp { why, blockers }: GivenUp) -> GivenUp {
+    GivenUp { why: format!("{}: {why}", slot.full_name()), blockers }
+}
