@@ -24,38 +24,39 @@ impl Counter for Plain {
     }
 }
 
-/// Its root.
-#[derive(Default)]
-struct PlainRoot(AtomicU64);
+/// Its root, under one of its names.
+struct PlainRoot(&'static str, AtomicU64);
 
 impl Root<CounterInterface> for PlainRoot {
     fn implementation(&self) -> &str {
-        "plain"
+        self.0
     }
     fn make_rep(&self, _processor: usize) -> OwnedRep<CounterInterface> {
         CounterInterface::rep(Plain::default())
     }
     fn export(&self) -> Result<u64, TransferError> {
-        Ok(self.0.load(Ordering::Relaxed))
+        Ok(self.1.load(Ordering::Relaxed))
     }
     fn import(&self, state: u64) -> Result<(), TransferError> {
-        self.0.store(state, Ordering::Relaxed);
+        self.1.store(state, Ordering::Relaxed);
         Ok(())
     }
 }
 
-struct All;
+/// One implementation under two names, so that a class can go to and fro.
+pub(crate) struct Both;
 
-impl Implementations<CounterInterface> for All {
+impl Implementations<CounterInterface> for Both {
     fn names(&self) -> Vec<&'static str> {
-        vec!["plain"]
+        vec!["plain", "other"]
     }
     fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
-        (name == "plain").then(|| Box::new(PlainRoot::default()) as _)
+        let name = self.names().into_iter().find(|n| *n == name)?;
+        Some(Box::new(PlainRoot(name, AtomicU64::new(0))))
     }
 }
 
 /// A new counter object.
 pub(crate) fn object() -> CounterRef {
-    refit_objects::create("bench", Box::new(PlainRoot::default()), Arc::new(All))
+    refit_objects::create("bench", Box::new(PlainRoot("plain", AtomicU64::new(0))), Arc::new(Both))
 }

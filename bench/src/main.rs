@@ -3,6 +3,7 @@
 //! Never part of the tests: the machine decides these numbers. Ratios count; medians with 10th and 90th percentiles.
 
 mod calls;
+mod classes;
 mod counter;
 mod files;
 mod load;
@@ -13,7 +14,7 @@ mod swaps;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 5] = ["calls", "swaps", "memory", "load", "files"];
+const PARTS: [&str; 6] = ["calls", "swaps", "classes", "memory", "load", "files"];
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         match part {
             "calls" => report.calls(&calls::measure()),
             "swaps" => report.swaps(),
+            "classes" => report.classes(&classes::measure()),
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),

@@ -6,6 +6,7 @@ use std::process::Command;
 use refit_objects::destroy;
 
 use crate::calls::Calls;
+use crate::classes::Upgrades;
 use crate::counter;
 use crate::files::{Files, Place, WORK, on_off};
 use crate::load::{Load, caches, serve};
@@ -125,6 +126,21 @@ impl Report {
         let of_cache = idle(cache, "partitioned", SWAPS / 100);
         self.swap_row("the same, to `partitioned`", &of_cache, "");
         mount.unmount().expect("nobody uses it any more");
+    }
+
+    pub(crate) fn classes(&mut self, upgrades: &Upgrades) {
+        let heads = ["upgrade of 100,000 objects that two threads call", "", "must reach"];
+        self.section("Class upgrade (Soules 2003, §4.4)", "classes", &heads);
+        let rows: [(&str, &Sample, usize, &str); 4] = [
+            ("the whole upgrade, s", &upgrades.total, 2, "≤ 2"),
+            ("longest wait of a call for a switch, µs", &upgrades.blocked, 0, "≤ 1,000"),
+            ("longest call, its thread preempted included, µs", &upgrades.longest, 0, ""),
+            ("the same in as much time without an upgrade, µs", &upgrades.longest_before, 0, ""),
+        ];
+        for (name, sample, digits, bar) in rows {
+            let worst = format!("{}, at most {:.digits$}", sample.show(digits), sample.max());
+            self.row(&[name.into(), worst, bar.into()]);
+        }
     }
 
     fn swap_row(&mut self, name: &str, swaps: &Swaps, bar: &str) {

@@ -116,6 +116,10 @@ pub(crate) struct Mediation {
 struct Gate {
     outcome: Option<Outcome>,
     blocked: u64,
+    /// When the first call began to wait.
+    #[cfg(not(loom))]
+    since: Option<Instant>,
+    /// How long it had waited when the switch ended: no call waits longer, but for its thread to run again.
     longest_block_ns: u64,
 }
 
@@ -132,7 +136,13 @@ impl Mediation {
         };
         Mediation {
             ledgers: (0..processors).map(|_| ledger()).collect(),
-            outcome: Mutex::new(Gate { outcome: None, blocked: 0, longest_block_ns: 0 }),
+            outcome: Mutex::new(Gate {
+                outcome: None,
+                blocked: 0,
+                #[cfg(not(loom))]
+                since: None,
+                longest_block_ns: 0,
+            }),
             opened: Condvar::new(),
         }
     }
@@ -171,7 +181,7 @@ impl Mediation {
     /// Ends the switch: blocked calls go on, later ones are not tracked any more.
     pub(crate) fn complete(&self, outcome: Outcome) {
         // The outcome first: a call that sees `Completed` must find it.
-        lock(&self.outcome).outcome = Some(outcome);
+        lock(&self.outcome).open(outcome);
         for ledger in &self.ledgers {
             lock(&ledger.state).phase = Phase::Completed;
         }
@@ -200,17 +210,23 @@ impl Mediation {
         }
         gate.blocked += 1;
         #[cfg(not(loom))]
-        let since = Instant::now();
+        gate.since.get_or_insert_with(Instant::now);
         loop {
             gate = self.opened.wait(gate).unwrap_or_else(crate::sync::PoisonError::into_inner);
             if let Some(outcome) = gate.outcome {
-                #[cfg(not(loom))]
-                {
-                    let waited = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    gate.longest_block_ns = gate.longest_block_ns.max(waited);
-                }
                 return outcome;
             }
+        }
+    }
+}
+
+impl Gate {
+    fn open(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+        #[cfg(not(loom))]
+        if let Some(since) = self.since {
+            let waited = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.longest_block_ns = waited;
         }
     }
 }
