@@ -119,6 +119,8 @@ mod tests {
             blockers: vec![],
             target_gone: false,
             objects: 1,
+            attempts: 1,
+            late: false,
         }
     }
 

@@ -27,6 +27,8 @@
 //!     blockers: vec![],
 //!     target_gone: false,
 //!     objects: 1,
+//!     attempts: 1,
+//!     late: false,
 //! });
 //!
 //! let Follow::Next(entry) = journal.follow(0, Duration::ZERO) else { panic!("it was written") };

@@ -113,6 +113,12 @@ pub struct Report {
     /// Objects that were changed, or were to be.
     #[serde(default)]
     pub objects: u64,
+    /// How often it was tried; 0 in reports that do not know.
+    #[serde(default)]
+    pub attempts: u32,
+    /// Its deadline passed: it may be done in time when it is tried again.
+    #[serde(default)]
+    pub late: bool,
 }
 
 impl Report {
@@ -128,6 +134,8 @@ impl Report {
             blockers: Vec::new(),
             target_gone: false,
             objects: 0,
+            attempts: 0,
+            late: false,
         }
     }
 
@@ -235,6 +243,8 @@ mod tests {
             blockers: vec![],
             target_gone: false,
             objects: 1,
+            attempts: 1,
+            late: false,
         }
     }
 

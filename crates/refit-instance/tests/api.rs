@@ -76,6 +76,8 @@ impl System for Toy {
             blockers: vec![],
             target_gone: false,
             objects: 1,
+            attempts: 1,
+            late: false,
         }
     }
 

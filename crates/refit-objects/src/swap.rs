@@ -12,14 +12,21 @@ use crate::registry;
 use crate::request::in_request;
 use crate::switch::{Member, Switch};
 
+/// Between the first attempt and the second, and between two attempts at the most.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Called when a swap enters a phase; an error rolls it back.
 pub type Hook = Arc<dyn Fn(Phase) -> Result<(), String> + Send + Sync>;
 
 /// How a swap is to be done.
 #[derive(Clone)]
 pub struct SwapOptions {
-    /// Time from the beginning until the commit at the latest; then it is rolled back.
+    /// Time from the beginning of an attempt until its commit at the latest; then it is rolled back.
     pub deadline: Duration,
+    /// How often a swap that missed its deadline is begun anew, after a pause that doubles each time: who was in the
+    /// way may be gone then.
+    pub retries: u32,
     /// Set by the requester, or by who notices its end, to have the swap rolled back.
     pub cancel: Option<Arc<AtomicBool>>,
     /// Who asked; for the report.
@@ -32,6 +39,7 @@ impl Default for SwapOptions {
     fn default() -> Self {
         SwapOptions {
             deadline: Duration::from_secs(1),
+            retries: 0,
             cancel: None,
             owner: String::new(),
             hook: None,
@@ -41,9 +49,10 @@ impl Default for SwapOptions {
 
 impl std::fmt::Debug for SwapOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SwapOptions { deadline, cancel, owner, hook } = self;
+        let SwapOptions { deadline, retries, cancel, owner, hook } = self;
         f.debug_struct("SwapOptions")
             .field("deadline", deadline)
+            .field("retries", retries)
             .field("cancel", cancel)
             .field("owner", owner)
             .field("hook", &hook.is_some())
@@ -63,7 +72,7 @@ pub fn swap_named(id: ObjectId, to: &str, change: ChangeId, options: &SwapOption
     swap_together(&[(id, to)], change, options)
 }
 
-/// Swaps an object to a root that was made elsewhere.
+/// Swaps an object to a root that was made elsewhere. There is one root, so there is one attempt.
 pub fn swap<I: Interface>(
     object: I::Ref,
     root: Box<dyn Root<I>>,
@@ -73,6 +82,8 @@ pub fn swap<I: Interface>(
     let to = root.implementation().to_owned();
     let mut root = Some(root);
     let asked = Asked { objects: &[(I::id(object), &to)], id: change, options };
+    let once = SwapOptions { retries: 0, ..options.clone() };
+    let asked = Asked { options: &once, ..asked };
     asked.run(&mut |slot, _| {
         let member = root.take().and_then(|root| Member::new(slot, root));
         member.ok_or_else(|| "its interface is another one".into())
@@ -129,7 +140,35 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Tries until it is done, or cannot be, or has been tried often enough.
     fn run(&self, make: &mut MakeMember<'_>) -> Report {
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let report = Report { attempts: attempt, ..self.attempt(make) };
+            let again = report.late && attempt <= self.options.retries && self.pause(pause);
+            if !again {
+                return report;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        unreachable!("the attempts are counted")
+    }
+
+    /// Lets who is in the way get on; false if the requester went away meanwhile.
+    fn pause(&self, pause: Duration) -> bool {
+        const LOOK_AROUND: Duration = Duration::from_millis(5);
+        let until = Instant::now() + pause;
+        while !self.options.cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(LOOK_AROUND));
+        }
+        false
+    }
+
+    fn attempt(&self, make: &mut MakeMember<'_>) -> Report {
         let began = Instant::now();
         if in_request() {
             let why = "it was asked for from within a request, which it would have to wait for";
@@ -151,7 +190,7 @@ impl Asked<'_> {
             let left = self.options.deadline.saturating_sub(began.elapsed());
             let Some(ticket) = slot.changing().take(left, &cancelled) else {
                 let why = "another change of this object did not end before the deadline";
-                return self.refused(why.into());
+                return Report { late: true, ..self.refused(why.into()) };
             };
             if slot.destroyed() {
                 return self.gone();

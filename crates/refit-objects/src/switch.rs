@@ -88,11 +88,13 @@ impl Member {
 pub(crate) struct GivenUp {
     pub(crate) why: String,
     pub(crate) blockers: Vec<Blocker>,
+    /// The deadline passed: it may well be done in time when it is tried again.
+    pub(crate) late: bool,
 }
 
 impl GivenUp {
     pub(crate) fn because(why: impl Into<String>) -> Self {
-        GivenUp { why: why.into(), blockers: Vec::new() }
+        GivenUp { why: why.into(), blockers: Vec::new(), late: false }
     }
 }
 
@@ -147,9 +149,9 @@ impl<'a> Switch<'a> {
         });
         let Ended { result, tally, timeline, target_gone, garbage } = self.finish(installed);
         retire(garbage);
-        let (end, blockers) = match result {
-            Ok(()) => (End::Committed, Vec::new()),
-            Err(given_up) => (End::RolledBack(given_up.why), given_up.blockers),
+        let (end, blockers, late) = match result {
+            Ok(()) => (End::Committed, Vec::new(), false),
+            Err(GivenUp { why, blockers, late }) => (End::RolledBack(why), blockers, late),
         };
         Report {
             phases: timeline.end(),
@@ -160,6 +162,7 @@ impl<'a> Switch<'a> {
             blockers,
             target_gone,
             objects: members,
+            late,
             ..Report::refused(change, "")
         }
     }
@@ -285,7 +288,8 @@ impl<'a> Switch<'a> {
         match self.until {
             Some(until) if Instant::now() >= until => {
                 let deadline = self.options.deadline;
-                Err(GivenUp::because(format!("the deadline of {deadline:?} passed")))
+                let why = format!("the deadline of {deadline:?} passed");
+                Err(GivenUp { late: true, ..GivenUp::because(why) })
             }
             _ => Ok(()),
         }

@@ -123,7 +123,7 @@ impl Upgrade<'_> {
     fn run(mut self, change: Change) -> Report {
         let mut timeline = Timeline::begin();
         timeline.enter(Phase::Transfer);
-        let mut blockers = Vec::new();
+        let (mut blockers, mut late) = (Vec::new(), false);
         let end = match self.forward() {
             Ok(()) => {
                 timeline.enter(Phase::Commit);
@@ -132,6 +132,7 @@ impl Upgrade<'_> {
             Err(given_up) => {
                 timeline.enter(Phase::RollBack);
                 blockers = given_up.blockers;
+                late = given_up.late;
                 End::RolledBack(given_up.why + &self.back())
             }
         };
@@ -143,6 +144,7 @@ impl Upgrade<'_> {
             longest_block_ns: self.tally.longest_block_ns,
             blockers,
             objects: self.done.len() as u64,
+            late,
             ..Report::refused(change, "")
         }
     }
@@ -291,6 +293,6 @@ fn swap_batch<'a>(
     failed.map_or(Ok(()), Err)
 }
 
-fn of_object(slot: &Slot, GivenUp { why, blockers }: GivenUp) -> GivenUp {
-    GivenUp { why: format!("{}: {why}", slot.full_name()), blockers }
+fn of_object(slot: &Slot, given_up: GivenUp) -> GivenUp {
+    GivenUp { why: format!("{}: {}", slot.full_name(), given_up.why), ..given_up }
 }

@@ -413,3 +413,41 @@ fn the_loser_of_a_swap_lets_go_once_and_the_winner_never() {
     assert_eq!(c.sum(), 5);
     destroy(c.id());
 }
+
+/// Who is in the way leaves between two attempts.
+#[test]
+fn a_swap_that_is_late_is_tried_again() {
+    let c = counter("again", "shared");
+    let (hold, begun) = (Hold::default(), Arc::new(AtomicU64::new(0)));
+    std::thread::scope(|scope| {
+        let caller = stay_inside(scope, c, &hold);
+        let late = SwapOptions {
+            deadline: Duration::from_millis(50),
+            retries: 1,
+            ..SwapOptions::default()
+        };
+        let report = swap_named(c.id(), "partitioned", 1, &late);
+        assert!(report.rolled_back() && report.late, "{report:?}");
+        assert_eq!(report.attempts, 2);
+        assert!(!report.blockers.is_empty());
+        // The hook counts the attempts; at the second one the caller may go.
+        scope.spawn(|| {
+            while begun.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            hold.release();
+        });
+        let count = {
+            let begun = Arc::clone(&begun);
+            move |phase| {
+                begun.fetch_add(u64::from(phase == Phase::Prepare), Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        let patient = SwapOptions { retries: 1_000, hook: Some(Arc::new(count)), ..late };
+        let report = swap_named(c.id(), "partitioned", 2, &patient);
+        assert!(report.committed() && report.attempts >= 2, "{report:?}");
+        caller.join().expect("no panic");
+    });
+    destroy(c.id());
+}

@@ -123,6 +123,8 @@ mod tests {
             blockers: vec![],
             target_gone: false,
             objects: 1,
+            attempts: 1,
+            late: false,
         }
     }
 
