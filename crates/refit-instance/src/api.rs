@@ -23,9 +23,10 @@ use crate::refusal::{Kind, Refusal};
 use crate::server::{Peer, Shared};
 use crate::streams;
 use crate::swaps::{self, Work};
+use crate::upgrades::Upgrading;
 use crate::wire::{
-    CacheAnswer, CacheRequest, ChangesQuery, Health, JournalLine, Mount, MountRequest,
-    OBJECTS_HEADER, ObjectInfo, ObjectQuery, Swap,
+    CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, Mount, MountRequest,
+    OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap, Upgrade, UpgradeLine,
 };
 
 /// The longest body that is read.
@@ -52,6 +53,9 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(objects))
         .routes(routes!(object))
         .routes(routes!(swap))
+        .routes(routes!(classes))
+        .routes(routes!(upgrade))
+        .routes(routes!(pause))
         .routes(routes!(changes))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
@@ -105,7 +109,7 @@ async fn object(
     })
 }
 
-/// Swaps objects, one after the other; sends the report of each as it ends. If the requester goes away, the
+/// Swaps objects, one after the other, or `together` as one change; sends the report of each change as it ends. If the requester goes away, the
 /// change in progress is rolled back and the rest is left alone. Objects that end before their turn comes are left
 /// out. With `repeat` it goes on, round after round, until the time is over. Empty lines say only that the instance
 /// lives.
@@ -130,11 +134,50 @@ async fn swap(
     .await?;
     let (sender, gone, mut response) = streams::lines::<Report>();
     if asked.repeat.is_none() {
-        response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(targets.len()));
+        let changes = if asked.together { 1 } else { targets.len() };
+        response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(changes));
     }
     let work = Work { shared, asked, owner: peer.owner(), gone, sender };
     tokio::task::spawn_blocking(move || work.run(targets));
     Ok(response)
+}
+
+/// Classes of objects, a line for each of their factories.
+#[utoipa::path(get, path = "/classes", responses((status = 200, body = [ClassInfo])))]
+async fn classes(State(shared): State<Shared>) -> Result<Json<Vec<ClassInfo>>, Refusal> {
+    blocking("list classes", move || Ok(Json(shared.core.system.classes()))).await
+}
+
+/// Upgrades a class: swaps all of its objects and what new ones are made of, or nothing. If the requester goes away,
+/// it is rolled back. Empty lines say only that the instance lives.
+#[utoipa::path(post, path = "/upgrade", request_body = Upgrade, responses(
+    (status = 200, description = "NDJSON: how far it is, and in the end the report", body = UpgradeLine,
+     content_type = "application/x-ndjson"),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+    (status = 409, body = Refusal),
+))]
+async fn upgrade(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    asked: Asked<Upgrade>,
+) -> Result<Response, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("upgrade", &e.body_text()))?;
+    let (sender, gone, response) = streams::lines::<UpgradeLine>();
+    let upgrade = Upgrading::begin(shared, asked, peer.owner(), gone)?;
+    tokio::task::spawn_blocking(move || upgrade.run(&sender));
+    Ok(response)
+}
+
+/// Holds the upgrade of a class up, or lets it go on.
+#[utoipa::path(post, path = "/pause", request_body = Pause, responses(
+    (status = 204),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+))]
+async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<StatusCode, Refusal> {
+    let Json(Pause { class, paused }) = asked.map_err(|e| malformed("pause", &e.body_text()))?;
+    shared.core.upgrades.pause(&class, paused).map(|()| StatusCode::NO_CONTENT)
 }
 
 /// The journal: changes that have ended, oldest first.

@@ -23,8 +23,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
-    CacheAnswer, CacheMode, CacheRequest, ChangesQuery, Health, JournalLine, Mount, MountRequest,
-    OBJECTS_HEADER, ObjectInfo, ObjectQuery, Swap,
+    CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, Mount,
+    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap, Upgrade, UpgradeLine,
 };
 
 /// How long an instance may be silent before it is taken to hang. Streams say something every other second.
@@ -99,6 +99,33 @@ impl Client {
     pub fn swap(&self, swap: &Swap) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("swap {} to {}", swap.glob, swap.implementation);
         self.lines(&asked, post(&asked, "/swap", swap)?)
+    }
+
+    /// The classes that there are, a line for each factory.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn classes(&self) -> Result<Vec<ClassInfo>, Refusal> {
+        self.get("list classes", "/classes")
+    }
+
+    /// Upgrades a class; how far it is, and its report in the end.
+    ///
+    /// # Errors
+    /// It does not answer or refuses; nothing has been swapped then.
+    pub fn upgrade(&self, upgrade: &Upgrade) -> Result<Lines<UpgradeLine>, Refusal> {
+        let asked = format!("upgrade {} to {}", upgrade.class, upgrade.implementation);
+        self.lines(&asked, post(&asked, "/upgrade", upgrade)?)
+    }
+
+    /// Holds the upgrade of a class up, or lets it go on.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn pause(&self, class: &str, paused: bool) -> Result<(), Refusal> {
+        let asked = format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
+        let body = Pause { class: class.to_owned(), paused };
+        self.body(self.patience, &asked, post(&asked, "/pause", &body)?).map(drop)
     }
 
     /// Reads the journal.

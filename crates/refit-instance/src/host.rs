@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
-use refit_objects::{ObjectId, SwapOptions};
+use refit_objects::{ObjectId, SwapOptions, UpgradeOptions};
 
 use crate::refusal::{Kind, Refusal};
-use crate::system::{Served, SwapRequest, System};
-use crate::wire::{CacheMode, MountRequest, ObjectInfo};
+use crate::system::{Served, SwapRequest, System, UpgradeRequest};
+use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
 
 /// The objects and file servers of this process.
 pub fn host() -> Arc<dyn System> {
@@ -34,10 +34,35 @@ impl System for Host {
             deadline: request.deadline.unwrap_or(defaults.deadline),
             cancel: Some(Arc::clone(&request.cancel)),
             owner: request.owner.clone(),
+            retries: request.retries,
             ..defaults
         };
-        let object = ObjectId::from_bits(request.object);
-        refit_objects::swap_named(object, &request.implementation, request.change, &options)
+        let objects: Vec<_> = request
+            .objects
+            .iter()
+            .map(|(id, to)| (ObjectId::from_bits(*id), to.as_str()))
+            .collect();
+        refit_objects::swap_together(&objects, request.change, &options)
+    }
+
+    fn classes(&self) -> Vec<ClassInfo> {
+        refit_objects::classes().into_iter().map(ClassInfo::from).collect()
+    }
+
+    fn upgrade(&self, request: &UpgradeRequest) -> Report {
+        let defaults = SwapOptions::default();
+        let options = UpgradeOptions {
+            swap: SwapOptions {
+                deadline: request.deadline.unwrap_or(defaults.deadline),
+                cancel: Some(Arc::clone(&request.cancel)),
+                owner: request.owner.clone(),
+                ..defaults
+            },
+            rate: request.rate,
+            control: Arc::clone(&request.control),
+        };
+        let UpgradeRequest { class, implementation, change, .. } = request;
+        refit_objects::upgrade(class, implementation, *change, &options)
     }
 
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
@@ -160,6 +185,13 @@ impl From<CacheMode> for refit_files::CacheMode {
             CacheMode::Direct => Self::Direct,
             CacheMode::Auto => Self::Auto,
         }
+    }
+}
+
+impl From<refit_objects::ClassInfo> for ClassInfo {
+    fn from(class: refit_objects::ClassInfo) -> Self {
+        let refit_objects::ClassInfo { class, factory, implementation, instances } = class;
+        ClassInfo { class, factory, implementation, instances: instances as u64 }
     }
 }
 

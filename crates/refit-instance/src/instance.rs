@@ -16,6 +16,7 @@ use crate::glob::Glob;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Server;
 use crate::system::{Served, System};
+use crate::upgrades::Upgrades;
 use crate::wire::{CacheMode, Health, Mount, MountRequest, ObjectInfo};
 
 /// Reports that the journal keeps: at something over half a kilobyte each, about ten megabytes when it is full.
@@ -62,6 +63,7 @@ pub struct Instance {
 pub(crate) struct Core {
     pub(crate) system: Arc<dyn System>,
     pub(crate) journal: Journal,
+    pub(crate) upgrades: Upgrades,
     pub(crate) uid: u32,
     slots: Mutex<Slots>,
     began: Instant,
@@ -89,6 +91,7 @@ impl Instance {
         let core = Arc::new(Core {
             system,
             journal: Journal::new(options.journal_reports),
+            upgrades: Upgrades::default(),
             uid: options.uid,
             slots: Mutex::default(),
             began: Instant::now(),

@@ -25,6 +25,7 @@ mod server;
 mod streams;
 mod swaps;
 mod system;
+mod upgrades;
 pub mod wire;
 
 pub use client::{Client, Lines};
@@ -33,4 +34,4 @@ pub use glob::Glob;
 pub use host::host;
 pub use instance::{Instance, InstanceOptions};
 pub use refusal::{Kind, Refusal};
-pub use system::{Served, SwapRequest, System};
+pub use system::{Served, SwapRequest, System, UpgradeRequest};

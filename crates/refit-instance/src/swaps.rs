@@ -18,7 +18,7 @@ use crate::instance::Core;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
 use crate::system::SwapRequest;
-use crate::wire::{ObjectInfo, Repeat, Swap};
+use crate::wire::{ObjectInfo, Repeat, Swap, SwapPart};
 
 /// How old the list of objects may become while they are swapped again and again.
 const LIST_LIVES: Duration = Duration::from_millis(100);
@@ -51,6 +51,19 @@ struct Over;
 /// # Errors
 /// There is no such object, or none that knows such an implementation.
 pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
+    let mut targets = targets_of(core, asked)?;
+    if !asked.with.is_empty() && !asked.together {
+        let what = format!("swap {} to {}", asked.glob, asked.implementation);
+        let remedy = "say `together`, or ask for one after the other";
+        return Err(Refusal::new(Kind::Malformed, what, "`with` goes with `together`", remedy));
+    }
+    for SwapPart { glob, implementation } in &asked.with {
+        targets.extend(targets_of(core, &Swap::once(glob, implementation))?);
+    }
+    Ok(targets)
+}
+
+fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
     let what = || format!("swap {} to {}", asked.glob, asked.implementation);
     let objects = core.objects(&Glob::new(&asked.glob));
     if objects.is_empty() {
@@ -102,7 +115,8 @@ impl Work {
     pub(crate) fn run(&self, targets: Vec<Target>) {
         // Whoever wanted to know has gone: that ends it, and there is nobody to tell.
         let _ = match &self.asked.repeat {
-            None => targets.iter().try_for_each(|target| self.swap(target)),
+            None if self.asked.together => self.swap(&targets),
+            None => targets.chunks(1).try_for_each(|target| self.swap(target)),
             Some(repeat) => self.again_and_again(targets, repeat),
         };
     }
@@ -119,7 +133,7 @@ impl Work {
                 if over(beat) {
                     return Ok(());
                 }
-                self.swap(target)?;
+                self.swap(std::slice::from_ref(target))?;
                 // Right unless somebody else swaps it too; then the next list puts it right.
                 target.to = next(&self.asked, &target.to).to_owned();
                 self.pause(beat.checked_add(every), until)?;
@@ -158,21 +172,22 @@ impl Work {
         self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow()
     }
 
-    fn swap(&self, target: &Target) -> Result<(), Over> {
+    /// One change.
+    fn swap(&self, targets: &[Target]) -> Result<(), Over> {
         if self.over() {
             return Err(Over);
         }
         let core = &self.shared.core;
         let report = core.system.swap(&SwapRequest {
-            object: target.id,
-            implementation: target.to.clone(),
+            objects: targets.iter().map(|target| (target.id, target.to.clone())).collect(),
+            retries: self.asked.retries,
             change: core.journal.next_id(),
             deadline: self.asked.deadline_ms.map(Duration::from_millis),
             cancel: Arc::clone(&self.gone),
             owner: self.owner.clone(),
         });
         // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
-        if report.target_gone {
+        if report.target_gone && !self.asked.together {
             return Ok(());
         }
         core.journal.write(report.clone());

@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use refit_change::{ChangeId, Report};
+use refit_change::{Change, ChangeId, Report};
+use refit_objects::UpgradeControl;
 
 use crate::refusal::Refusal;
-use crate::wire::{CacheMode, MountRequest, ObjectInfo};
+use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
 
-/// One object is to be swapped.
+/// Objects are to be swapped: one, or several as one change.
 #[derive(Clone, Debug)]
 pub struct SwapRequest {
-    /// Which.
-    pub object: u64,
-    /// To what.
-    pub implementation: String,
+    /// Which, and to what.
+    pub objects: Vec<(u64, String)>,
+    /// How often it is tried again when it is late.
+    pub retries: u32,
     /// Number of the change.
     pub change: ChangeId,
     /// Time it may take; `None`: the default of the object system.
@@ -29,6 +30,27 @@ pub struct SwapRequest {
     pub cancel: Arc<AtomicBool>,
     /// Who asks.
     pub owner: String,
+}
+
+/// A class is to be upgraded.
+#[derive(Clone, Debug)]
+pub struct UpgradeRequest {
+    /// Which.
+    pub class: String,
+    /// To what.
+    pub implementation: String,
+    /// Objects per second at the most.
+    pub rate: Option<f64>,
+    /// Number of the change.
+    pub change: ChangeId,
+    /// Time that a batch of objects may take; `None`: the default of the object system.
+    pub deadline: Option<Duration>,
+    /// Becomes true when the requester has gone: roll back.
+    pub cancel: Arc<AtomicBool>,
+    /// Who asks.
+    pub owner: String,
+    /// By which it is followed and held up.
+    pub control: Arc<UpgradeControl>,
 }
 
 /// Objects, swaps and file servers of this process.
@@ -41,8 +63,20 @@ pub trait System: Send + Sync + 'static {
         self.objects().into_iter().find(|o| o.id == id)
     }
 
-    /// Swaps one object and reports; takes as long as it takes.
+    /// Swaps and reports; takes as long as it takes.
     fn swap(&self, request: &SwapRequest) -> Report;
+
+    /// The classes that can be upgraded; none unless said otherwise.
+    fn classes(&self) -> Vec<ClassInfo> {
+        Vec::new()
+    }
+
+    /// Upgrades a class and reports; takes as long as it takes.
+    fn upgrade(&self, request: &UpgradeRequest) -> Report {
+        let UpgradeRequest { change, class, implementation, owner, .. } = request;
+        let change = Change::new(*change, "upgrade", class, "", implementation, owner);
+        Report::refused(change, "there are no classes here")
+    }
 
     /// Mounts; returns when the mount answers.
     ///

@@ -52,9 +52,29 @@ pub struct Swap {
     /// of the object system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// How often each is tried again when it misses its deadline.
+    #[serde(default)]
+    pub retries: u32,
+    /// All of them, and those of `with`, as one change: no request sees some old and some new, and if one cannot be
+    /// swapped, none is.
+    #[serde(default)]
+    pub together: bool,
+    /// What else changes with it; only with `together`.
+    #[serde(default)]
+    pub with: Vec<SwapPart>,
     /// Swap again and again. Without it: each object once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
+}
+
+/// Some of the objects of a swap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwapPart {
+    /// Pattern over names.
+    pub glob: String,
+    /// What is to serve.
+    pub implementation: String,
 }
 
 /// How objects are swapped again and again: in turn, each to the implementation that follows its present one in
@@ -78,7 +98,15 @@ impl Swap {
     /// Each object once, within the default deadline.
     pub fn once(glob: impl Into<String>, implementation: impl Into<String>) -> Self {
         let (glob, implementation) = (glob.into(), implementation.into());
-        Swap { glob, implementation, deadline_ms: None, repeat: None }
+        Swap {
+            glob,
+            implementation,
+            deadline_ms: None,
+            retries: 0,
+            together: false,
+            with: Vec::new(),
+            repeat: None,
+        }
     }
 
     /// Implementations in the order in which they follow each other.
@@ -86,6 +114,62 @@ impl Swap {
         let others = self.repeat.iter().flat_map(|repeat| &repeat.others);
         std::iter::once(&self.implementation).chain(others).map(String::as_str)
     }
+}
+
+/// A class of objects, as one of its factories knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClassInfo {
+    /// Its name, that of its interface, e.g. `fcm`.
+    pub class: String,
+    /// The factory, e.g. the mount point whose files it makes caches for.
+    pub factory: String,
+    /// What new objects are made of.
+    pub implementation: String,
+    /// Objects that it has made and that live.
+    pub instances: u64,
+}
+
+/// Asks for the upgrade of a class: all objects and what new ones are made of, or nothing.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upgrade {
+    /// The class.
+    pub class: String,
+    /// What is to serve.
+    pub implementation: String,
+    /// For how long a batch of objects may take, in milliseconds. Without it: the default of the object system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Objects per second at the most. Without it: as fast as it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+}
+
+/// A line of the answer to an upgrade.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum UpgradeLine {
+    /// How far it is; comes from time to time.
+    Progress {
+        /// Objects that have been swapped.
+        done: u64,
+        /// Objects that are to be.
+        total: u64,
+        /// Whether it is held up.
+        paused: bool,
+    },
+    /// What became of it; the last line.
+    Report(Box<Report>),
+}
+
+/// Holds an upgrade up, or lets it go on.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    /// The class whose upgrade it is.
+    pub class: String,
+    /// Which of the two.
+    pub paused: bool,
 }
 
 /// Which part of the journal.

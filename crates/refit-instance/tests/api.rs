@@ -51,7 +51,8 @@ impl System for Toy {
     }
 
     fn swap(&self, request: &SwapRequest) -> Report {
-        let object = self.object(request.object).expect("only known objects are swapped");
+        let (id, to) = &request.objects[0];
+        let object = self.object(*id).expect("only known objects are swapped");
         let mut end = End::Committed;
         if object.name == "fcm:/stuck" {
             while !request.cancel.load(Ordering::Relaxed) {
@@ -65,7 +66,7 @@ impl System for Toy {
                 "swap",
                 &object.name,
                 &object.implementation,
-                &request.implementation,
+                to,
                 &request.owner,
             ),
             phases: vec![],

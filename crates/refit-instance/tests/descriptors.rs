@@ -38,7 +38,7 @@ impl System for Toy {
     }
 
     fn swap(&self, request: &SwapRequest) -> Report {
-        let to = &request.implementation;
+        let (_, to) = &request.objects[0];
         Report {
             change: Change::new(request.change, "swap", "fcm:/a", "shared", to, &request.owner),
             phases: vec![],

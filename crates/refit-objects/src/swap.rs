@@ -212,9 +212,19 @@ impl Asked<'_> {
     }
 
     fn change(&self, members: &[Member]) -> Change {
-        let all = |of: fn(&Member) -> String| members.iter().map(of).collect::<Vec<_>>().join(", ");
-        let (target, from, to) = (all(Member::object), all(Member::from), all(Member::to));
-        Change::new(self.id, "swap", &target, &from, &to, &self.options.owner)
+        let all = |of: fn(&Member) -> String| members.iter().map(of).collect();
+        self.changing(all(Member::object), all(Member::from), all(Member::to))
+    }
+
+    fn changing(&self, mut objects: Vec<String>, from: Vec<String>, to: Vec<String>) -> Change {
+        const SHOWN: usize = 4;
+        let more = objects.len().saturating_sub(SHOWN);
+        objects.truncate(SHOWN);
+        let mut target = objects.join(", ");
+        if more > 0 {
+            target += &format!(" and {more} more");
+        }
+        Change::new(self.id, "swap", &target, &each_once(from), &each_once(to), &self.options.owner)
     }
 
     /// The change of objects of which some may not be there any more to be asked for their names.
@@ -224,11 +234,10 @@ impl Asked<'_> {
             None => format!("{}.{}", id.index, id.serial),
         };
         let from = |id: &ObjectId| registry::get(*id).map(|slot| slot.root().implementation());
-        let target: Vec<_> = self.objects.iter().map(|(id, _)| name(id)).collect();
-        let from: Vec<_> = self.objects.iter().filter_map(|(id, _)| from(id)).collect();
-        let to: Vec<_> = self.objects.iter().map(|(_, to)| *to).collect();
-        let (target, from, to) = (target.join(", "), from.join(", "), to.join(", "));
-        Change::new(self.id, "swap", &target, &from, &to, &self.options.owner)
+        let names = self.objects.iter().map(|(id, _)| name(id)).collect();
+        let from = self.objects.iter().filter_map(|(id, _)| from(id)).collect();
+        let to = self.objects.iter().map(|(_, to)| (*to).to_owned()).collect();
+        self.changing(names, from, to)
     }
 
     fn refused(&self, why: String) -> Report {
@@ -242,4 +251,11 @@ impl Asked<'_> {
         };
         Report { target_gone: true, ..self.refused(why.into()) }
     }
+}
+
+/// Names, each once, in the order of the alphabet.
+pub(crate) fn each_once(mut names: Vec<String>) -> String {
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
 }

@@ -19,7 +19,7 @@ use crate::mediation::Tally;
 use crate::object::Slot;
 use crate::request::in_request;
 use crate::retire::{GENERATIONS, retire};
-use crate::swap::SwapOptions;
+use crate::swap::{SwapOptions, each_once};
 use crate::switch::{Ended, GivenUp, Switch};
 
 /// Objects that share one generation.
@@ -69,7 +69,7 @@ impl UpgradeControl {
 pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
     let owner = &options.swap.owner;
     let makers = makers_of(class);
-    let from = summary(makers.iter().map(|maker| maker.serving()));
+    let from = each_once(makers.iter().map(|maker| maker.serving()).collect());
     let change = Change::new(change, "upgrade", class, &from, to, owner);
     let refused = |change, why: &str| Report::refused(change, why);
     if makers.is_empty() {
@@ -96,14 +96,6 @@ pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions
         done: Vec::new(),
     };
     upgrade.run(change)
-}
-
-/// What there is, each once.
-fn summary(names: impl Iterator<Item = String>) -> String {
-    let mut names: Vec<_> = names.collect();
-    names.sort_unstable();
-    names.dedup();
-    names.join(", ")
 }
 
 /// An upgrade under way.

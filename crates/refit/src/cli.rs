@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::ValueHint;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use refit_instance::wire::SwapPart;
 
 use crate::format;
 
@@ -57,6 +58,13 @@ pub(crate) enum Command {
 
     /// Swap objects for another implementation while they are used
     Swap(SwapArgs),
+
+    /// List the classes of objects: what new ones are made of, and how many there are
+    #[command(after_help = "Example:\n  refit classes")]
+    Classes,
+
+    /// Swap all objects of a class and what new ones are made of, or nothing
+    Upgrade(UpgradeArgs),
 
     /// Show the journal: every change that has ended
     Changes(ChangesArgs),
@@ -154,6 +162,7 @@ pub(crate) struct MountArgs {
 Example:
   refit swap 'fcm:/logs/*' partitioned --deadline 50ms
   refit swap 'fcm:/logs/*' shared partitioned --every 1ms --for 10s
+  refit swap fcm:/a partitioned --together --with fcm:/b=shared
 
 Phases: prepare (the new object is built), forward (calls go to the old one and are tracked), block (new \
 calls wait, tracked ones drain), transfer (state moves), commit, or roll back at any point before that.")]
@@ -170,6 +179,19 @@ pub(crate) struct SwapArgs {
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) deadline: Duration,
 
+    /// How often each is tried again, after a pause that doubles, when it misses its deadline
+    #[arg(long, default_value = "0", value_name = "N")]
+    pub(crate) retries: u32,
+
+    /// All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is
+    #[arg(long, conflicts_with = "every")]
+    pub(crate) together: bool,
+
+    /// What else changes with it
+    #[arg(long, requires = "together", value_name = "OBJECT|GLOB=IMPLEMENTATION")]
+    #[arg(value_parser = parse_part)]
+    pub(crate) with: Vec<SwapPart>,
+
     /// Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it
     #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) every: Option<Duration>,
@@ -178,6 +200,50 @@ pub(crate) struct SwapArgs {
     #[arg(long = "for", requires = "every", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     pub(crate) time: Option<Duration>,
+}
+
+/// Reads `fcm:/a=shared`. Names can have an `=` in them, implementations cannot.
+fn parse_part(text: &str) -> Result<SwapPart, String> {
+    let wrong = || format!("`{text}` is not OBJECT=IMPLEMENTATION, e.g. fcm:/a=shared");
+    let (glob, implementation) = text.rsplit_once('=').ok_or_else(wrong)?;
+    if glob.is_empty() || implementation.is_empty() {
+        return Err(wrong());
+    }
+    Ok(SwapPart { glob: glob.to_owned(), implementation: implementation.to_owned() })
+}
+
+/// Arguments of `refit upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit upgrade fcm partitioned
+  refit upgrade fcm partitioned --rate 1000 &
+  refit upgrade fcm --pause
+
+If an object cannot be swapped, or Ctrl-C is pressed, everything is taken back, and new objects are made as before.")]
+pub(crate) struct UpgradeArgs {
+    /// The class, as `refit classes` shows it
+    pub(crate) class: String,
+
+    /// What is to serve
+    #[arg(required_unless_present_any = ["pause", "resume"])]
+    pub(crate) implementation: Option<String>,
+
+    /// How long a batch of objects may take before everything is taken back
+    #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
+    pub(crate) deadline: Duration,
+
+    /// Objects per second at the most
+    #[arg(long, value_name = "N")]
+    pub(crate) rate: Option<f64>,
+
+    /// Hold the upgrade that is under way up: meanwhile some objects are old and some are new
+    #[arg(long, conflicts_with_all = ["implementation", "rate", "resume"])]
+    pub(crate) pause: bool,
+
+    /// Let it go on
+    #[arg(long, conflicts_with_all = ["implementation", "rate"])]
+    pub(crate) resume: bool,
 }
 
 /// Arguments of `refit changes`.

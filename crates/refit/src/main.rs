@@ -40,6 +40,8 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Ls { glob } => commands::objects::list(glob, only, out),
         Command::Show { object } => commands::objects::show(object, only, out),
         Command::Swap(args) => commands::swap::run(args, only, out),
+        Command::Classes => commands::classes::list(only, out),
+        Command::Upgrade(args) => commands::classes::upgrade(args, only, out),
         Command::Changes(args) => commands::changes::run(args, only, out),
         Command::Cache { glob, mode } => commands::mounts::cache(glob, *mode, only, out),
         Command::Mounts => commands::mounts::list(only, out),

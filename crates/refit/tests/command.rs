@@ -361,6 +361,66 @@ fn many_objects_are_summed_up() {
 }
 
 #[test]
+fn classes_are_upgraded_whole_held_up_and_interrupted() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    for n in 0..100 {
+        fs::write(serving.mountpoint.join(format!("file{n}")), "text").expect("written");
+    }
+    let (code, stdout, _) = stage.run(&["classes"]);
+    assert!(code == 0 && stdout.contains("fcm    shared            100"), "{stdout}");
+    let (code, stdout, stderr) = stage.run(&["upgrade", "fcm", "partitioned"]);
+    assert!(code == 0 && stdout.contains("100 objects swapped"), "{stdout}{stderr}");
+    fs::write(serving.mountpoint.join("late"), "text").expect("written");
+    let (_, stdout, _) = stage.run(&["ls", "fcm:/late"]);
+    assert!(stdout.contains("partitioned"), "new ones are of the new implementation: {stdout}");
+
+    let mut slow = stage
+        .refit(&["upgrade", "fcm", "shared", "--rate", "50"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    while stage.run(&["upgrade", "fcm", "--pause"]).0 != 0 {
+        std::thread::yield_now();
+    }
+    stage.refuses(&["upgrade", "fcm", "shared"], "another upgrade of it is under way");
+    let pid = Pid::from_raw(slow.id() as i32).expect("a process");
+    kill_process(pid, Signal::INT).expect("it runs");
+    assert_eq!(slow.wait().expect("it ends").code(), Some(1));
+    // The upgrade is over when it can be held up no more; then everything is as it was.
+    while stage.run(&["upgrade", "fcm", "--resume"]).0 == 0 {
+        std::thread::yield_now();
+    }
+    let (_, stdout, _) = stage.run(&["--json", "ls", "fcm:*"]);
+    assert_eq!(stdout.matches("\"implementation\":\"partitioned\"").count(), 101, "{stdout}");
+    stage.refuses(&["upgrade", "fxm", "shared"], "no such class; see `refit classes`");
+    let (code, stdout, _) = stage.run(&["upgrade", "fcm", "other"]);
+    assert!(code == 1 && stdout.contains("there are: shared, partitioned"), "{stdout}");
+}
+
+#[test]
+fn several_objects_are_swapped_as_one_change() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    for name in ["a", "b", "c"] {
+        fs::write(serving.mountpoint.join(name), "text").expect("written");
+    }
+    let together = ["swap", "fcm:/a", "partitioned", "--together", "--with", "fcm:/[bc]=shared"];
+    stage.refuses(&together, "no such object");
+    let together = ["--json", "swap", "fcm:/a", "partitioned", "--together", "--with"];
+    let (code, stdout, stderr) = stage.run(&[&together[..], &["fcm:/b=partitioned"]].concat());
+    assert_eq!((code, stdout.lines().count()), (0, 1), "{stdout}{stderr}");
+    assert!(stdout.contains("\"target\":\"fcm:/a, fcm:/b\"") && stdout.contains("\"objects\":2"));
+    let (_, stdout, _) = stage.run(&["--json", "ls", "fcm:*"]);
+    assert_eq!(stdout.matches("\"implementation\":\"partitioned\"").count(), 2, "{stdout}");
+    let twice = ["swap", "fcm:/?", "shared", "--together", "--with", "fcm:/a=shared"];
+    let (code, stdout, _) = stage.run(&twice);
+    assert!(code == 1 && stdout.contains("it names an object twice"), "{stdout}");
+    assert_eq!(stage.run(&["swap", "fcm:/a", "shared", "--with", "fcm:/b=shared"]).0, 2);
+}
+
+#[test]
 fn what_cannot_be_mounted_is_told_in_one_line_and_leaves_nothing() {
     let stage = Stage::new();
     let (source, mnt) = (stage.path("source"), stage.path("mnt"));

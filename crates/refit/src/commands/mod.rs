@@ -1,6 +1,7 @@
 //! A module per command, or per handful of commands about the same thing.
 
 pub(crate) mod changes;
+pub(crate) mod classes;
 pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod mount;

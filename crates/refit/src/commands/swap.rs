@@ -85,7 +85,14 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
         for_ms: args.time.map(millis),
     });
     let deadline_ms = Some(millis(args.deadline));
-    Ok(Swap { deadline_ms, repeat, ..Swap::once(&args.glob, first) })
+    Ok(Swap {
+        deadline_ms,
+        repeat,
+        retries: args.retries,
+        together: args.together,
+        with: args.with.clone(),
+        ..Swap::once(&args.glob, first)
+    })
 }
 
 /// Until the instances have ended it, or Ctrl-C; either way it ends with the sum of it.
@@ -189,7 +196,7 @@ fn show(
 }
 
 /// A change for people: how it ended, how long it took and where, and the name last.
-fn lines(report: &Report) -> Vec<String> {
+pub(crate) fn lines(report: &Report) -> Vec<String> {
     let change = &report.change;
     let phases: Vec<String> = report
         .phases
@@ -207,6 +214,9 @@ fn lines(report: &Report) -> Vec<String> {
     )];
     if let End::RolledBack(why) | End::Refused(why) = &report.end {
         lines.push(format!("             {why}"));
+    }
+    if report.attempts > 1 {
+        lines.push(format!("             after {} attempts", report.attempts));
     }
     for blocker in &report.blockers {
         lines.push(format!(
@@ -245,7 +255,7 @@ fn progress(expected: u64, out: &Output) -> ProgressBar {
     bar
 }
 
-fn millis(d: Duration) -> u64 {
+pub(crate) fn millis(d: Duration) -> u64 {
     // A deadline below the unit of the API is not no deadline.
     u64::try_from(d.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }

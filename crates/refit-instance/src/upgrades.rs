@@ -1,0 +1,143 @@
+//! Upgrades of classes: one of each class at a time, followed by who asked for it, held up by anybody.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_objects::UpgradeControl;
+use tokio::sync::mpsc::Sender;
+
+use crate::refusal::{Kind, Refusal};
+use crate::server::Shared;
+use crate::system::UpgradeRequest;
+use crate::wire::{Upgrade, UpgradeLine};
+
+/// Between two lines about how far it is.
+const TELL: Duration = Duration::from_millis(100);
+
+/// Between two looks whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The upgrades that are under way, by class.
+#[derive(Debug, Default)]
+pub(crate) struct Upgrades(Mutex<BTreeMap<String, Arc<UpgradeControl>>>);
+
+impl Upgrades {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<UpgradeControl>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds one up, or lets it go on.
+    ///
+    /// # Errors
+    /// There is none of this class.
+    pub(crate) fn pause(&self, class: &str, paused: bool) -> Result<(), Refusal> {
+        let under_way = self.lock();
+        let control = under_way.get(class).ok_or_else(|| {
+            let what = if paused { "pause" } else { "resume" };
+            let remedy = "see `refit changes` for what has ended";
+            Refusal::new(
+                Kind::Unknown,
+                format!("{what} the upgrade of {class}"),
+                "none is under way",
+                remedy,
+            )
+        })?;
+        control.pause(paused);
+        Ok(())
+    }
+}
+
+/// An upgrade that is under way, listed as such until this is dropped.
+pub(crate) struct Upgrading {
+    shared: Shared,
+    request: UpgradeRequest,
+}
+
+impl Upgrading {
+    /// Checks what can be checked before anything is changed, and lists it.
+    ///
+    /// # Errors
+    /// There is no such class, or one is under way.
+    pub(crate) fn begin(
+        shared: Shared,
+        asked: Upgrade,
+        owner: String,
+        gone: Arc<AtomicBool>,
+    ) -> Result<Self, Refusal> {
+        let Upgrade { class, implementation, deadline_ms, rate } = asked;
+        let what = || format!("upgrade {class} to {implementation}");
+        let refuse = |kind, obstacle: &str, remedy: &str| {
+            Err(Refusal::new(kind, what(), obstacle, remedy.to_owned()))
+        };
+        let classes = shared.core.system.classes();
+        if !classes.iter().any(|known| known.class == class) {
+            return refuse(Kind::Unknown, "no such class", "see `refit classes` for what there is");
+        }
+        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return refuse(
+                Kind::Malformed,
+                "the rate is not a positive number",
+                "leave it out, or give one",
+            );
+        }
+        let control = Arc::new(UpgradeControl::default());
+        {
+            let mut under_way = shared.core.upgrades.lock();
+            if under_way.contains_key(&class) {
+                let remedy = "wait for its end, or end it by interrupting who asked for it";
+                return refuse(Kind::Busy, "another upgrade of it is under way", remedy);
+            }
+            under_way.insert(class.clone(), Arc::clone(&control));
+        }
+        let change = shared.core.journal.next_id();
+        let deadline = deadline_ms.map(Duration::from_millis);
+        let request = UpgradeRequest {
+            class,
+            implementation,
+            rate,
+            change,
+            deadline,
+            cancel: gone,
+            owner,
+            control,
+        };
+        Ok(Upgrading { shared, request })
+    }
+
+    /// Does it, and tells how far it is from time to time.
+    pub(crate) fn run(self, sender: &Sender<UpgradeLine>) {
+        let core = &self.shared.core;
+        thread::scope(|scope| {
+            let upgrade = scope.spawn(|| core.system.upgrade(&self.request));
+            let mut told = Instant::now();
+            while !upgrade.is_finished() {
+                if *self.shared.ending.borrow() {
+                    // Pairs with the loads in the object system; nothing else is published with it.
+                    self.request.cancel.store(true, Ordering::Relaxed);
+                }
+                if told.elapsed() >= TELL {
+                    told = Instant::now();
+                    let control = &self.request.control;
+                    let ((done, total), paused) = (control.progress(), control.paused());
+                    let (done, total) = (done as u64, total as u64);
+                    // Who has gone is noticed by the upgrade itself.
+                    let _ = sender.try_send(UpgradeLine::Progress { done, total, paused });
+                }
+                thread::sleep(LOOK);
+            }
+            if let Ok(report) = upgrade.join() {
+                core.journal.write(report.clone());
+                let _ = sender.blocking_send(UpgradeLine::Report(Box::new(report)));
+            }
+        });
+    }
+}
+
+impl Drop for Upgrading {
+    fn drop(&mut self) {
+        self.shared.core.upgrades.lock().remove(&self.request.class);
+    }
+}
