@@ -35,6 +35,7 @@ impl System for Host {
             cancel: Some(Arc::clone(&request.cancel)),
             owner: request.owner.clone(),
             retries: request.retries,
+            clustering: request.clustering.clone(),
             ..defaults
         };
         let objects: Vec<_> = request
@@ -204,6 +205,7 @@ impl From<refit_objects::ObjectInfo> for ObjectInfo {
             implementation: object.implementation,
             implementations: object.implementations.into_iter().map(str::to_owned).collect(),
             reps: object.reps as u64,
+            clustering: object.clustering,
             misses: object.misses,
             stats: object.stats.into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
         }

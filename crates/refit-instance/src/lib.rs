@@ -33,5 +33,6 @@ pub use directory::{Found, SocketDirectory, find};
 pub use glob::Glob;
 pub use host::host;
 pub use instance::{Instance, InstanceOptions};
+pub use refit_objects::Clustering;
 pub use refusal::{Kind, Refusal};
 pub use system::{Served, SwapRequest, System, UpgradeRequest};

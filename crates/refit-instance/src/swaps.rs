@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_change::Report;
+use refit_objects::Clustering;
 use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
@@ -51,6 +52,7 @@ struct Over;
 /// # Errors
 /// There is no such object, or none that knows such an implementation.
 pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
+    clustering(asked)?;
     let mut targets = targets_of(core, asked)?;
     if !asked.with.is_empty() && !asked.together {
         let what = format!("swap {} to {}", asked.glob, asked.implementation);
@@ -61,6 +63,16 @@ pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal>
         targets.extend(targets_of(core, &Swap::once(glob, implementation))?);
     }
     Ok(targets)
+}
+
+/// Which processors are to share a representative.
+fn clustering(asked: &Swap) -> Result<Clustering, Refusal> {
+    let Some(text) = &asked.reps else { return Ok(Clustering::AsMade) };
+    text.parse().map_err(|_| {
+        let what = format!("swap {} to {}", asked.glob, asked.implementation);
+        let obstacle = format!("{text:?} does not say which processors share a representative");
+        Refusal::new(Kind::Malformed, what, obstacle, "say one, each, groups:4 or map:0,0,1,1")
+    })
 }
 
 fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
@@ -180,6 +192,8 @@ impl Work {
         let core = &self.shared.core;
         let report = core.system.swap(&SwapRequest {
             objects: targets.iter().map(|target| (target.id, target.to.clone())).collect(),
+            // It was checked before anything was begun.
+            clustering: clustering(&self.asked).unwrap_or_default(),
             retries: self.asked.retries,
             change: core.journal.next_id(),
             deadline: self.asked.deadline_ms.map(Duration::from_millis),
@@ -209,6 +223,7 @@ mod tests {
             implementation: implementation.into(),
             implementations: implementations.iter().map(|s| (*s).to_owned()).collect(),
             reps: 0,
+            clustering: String::new(),
             misses: 0,
             stats: BTreeMap::new(),
         }

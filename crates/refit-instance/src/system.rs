@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use refit_change::{Change, ChangeId, Report};
-use refit_objects::UpgradeControl;
+use refit_objects::{Clustering, UpgradeControl};
 
 use crate::refusal::Refusal;
 use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
@@ -20,6 +20,8 @@ use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
 pub struct SwapRequest {
     /// Which, and to what.
     pub objects: Vec<(u64, String)>,
+    /// Which processors are to share a representative.
+    pub clustering: Clustering,
     /// How often it is tried again when it is late.
     pub retries: u32,
     /// Number of the change.

@@ -25,6 +25,9 @@ pub struct ObjectInfo {
     pub implementations: Vec<String>,
     /// Representatives made so far.
     pub reps: u64,
+    /// Which processors share one, as in `reps` of a swap.
+    #[serde(default)]
+    pub clustering: String,
     /// Misses of the translation table.
     pub misses: u64,
     /// What the implementation counts: size, resident, dirty, calls, faults …
@@ -52,6 +55,10 @@ pub struct Swap {
     /// of the object system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// Which processors are to share a representative: `one`, `each`, `groups:4`, `map:0,0,1,1`. Without it: as the
+    /// implementation has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reps: Option<String>,
     /// How often each is tried again when it misses its deadline.
     #[serde(default)]
     pub retries: u32,
@@ -102,6 +109,7 @@ impl Swap {
             glob,
             implementation,
             deadline_ms: None,
+            reps: None,
             retries: 0,
             together: false,
             with: Vec::new(),

@@ -34,6 +34,7 @@ fn object(id: u64, name: &str, implementations: &[&str]) -> ObjectInfo {
         implementation: implementations[0].into(),
         implementations: implementations.iter().map(|s| (*s).to_owned()).collect(),
         reps: 1,
+        clustering: "as-made".into(),
         misses: 0,
         stats: BTreeMap::from([("calls".to_owned(), 5)]),
     }

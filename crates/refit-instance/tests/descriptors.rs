@@ -32,6 +32,7 @@ impl System for Toy {
             implementation: "shared".into(),
             implementations: vec!["shared".into()],
             reps: 1,
+            clustering: "as-made".into(),
             misses: 0,
             stats: BTreeMap::new(),
         }]

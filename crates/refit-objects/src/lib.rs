@@ -63,6 +63,8 @@ mod sync;
 #[cfg(not(loom))]
 mod class;
 #[cfg(not(loom))]
+mod clustering;
+#[cfg(not(loom))]
 mod interface;
 #[cfg(not(loom))]
 mod mediator;
@@ -92,9 +94,10 @@ mod upgrade;
 #[cfg(not(loom))]
 pub use self::{
     class::{ClassInfo, CreateError, Factory, classes},
+    clustering::{Clustering, NoClustering},
     interface::{Implementations, Interface, Root, TransferError, reference},
     name::Name,
-    object::{ObjectId, ObjectInfo, create, destroy, object, objects},
+    object::{ObjectId, ObjectInfo, create, destroy, discard_entries, object, objects},
     rep::OwnedRep,
     request::{RequestToken, request},
     retire::settle,

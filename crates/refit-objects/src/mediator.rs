@@ -12,6 +12,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::clustering::Clustering;
 use crate::generation::Caller;
 use crate::mediation::{Admission, Mediation, Outcome};
 use crate::object::{AnyRoot, ObjectId, Slot};
@@ -117,6 +118,10 @@ impl AnyRoot for Mediator {
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.old.stats()
+    }
+
+    fn clustering(&self) -> Clustering {
+        self.old.clustering()
     }
 
     fn relinquish(&self) {}

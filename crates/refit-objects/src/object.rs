@@ -26,6 +26,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::class::Origin;
+use crate::clustering::Clustering;
 use crate::interface::{Implementations, Interface, Root};
 use crate::name::Name;
 use crate::registry;
@@ -121,6 +122,8 @@ pub struct ObjectInfo {
     pub implementations: Vec<&'static str>,
     /// Reps that have been made.
     pub reps: usize,
+    /// Which processors share one, as [`Clustering`] is written.
+    pub clustering: String,
     /// Calls that went through the default object.
     pub misses: u64,
     /// What the implementation counts.
@@ -135,6 +138,8 @@ pub(crate) trait AnyRoot: Send + Sync {
     fn implementation(&self) -> String;
     /// Reps that have been made.
     fn reps(&self) -> usize;
+    /// Which processors share one.
+    fn clustering(&self) -> Clustering;
     /// What the implementation counts.
     fn stats(&self) -> Vec<(&'static str, u64)>;
     /// See [`Root::relinquish`].
@@ -146,6 +151,7 @@ pub(crate) trait AnyRoot: Send + Sync {
 /// An implementation's root and the reps it has made.
 pub(crate) struct Attached<I: Interface> {
     pub(crate) root: Box<dyn Root<I>>,
+    clustering: Clustering,
     serial: u32,
     /// `(cluster number, rep)`.
     reps: Mutex<Vec<(usize, OwnedRep<I>)>>,
@@ -153,13 +159,17 @@ pub(crate) struct Attached<I: Interface> {
 
 impl<I: Interface> Attached<I> {
     pub(crate) fn new(root: Box<dyn Root<I>>, id: ObjectId) -> Self {
-        Attached { root, serial: id.serial, reps: Mutex::new(Vec::new()) }
+        Self::clustered(root, id, Clustering::AsMade)
+    }
+
+    pub(crate) fn clustered(root: Box<dyn Root<I>>, id: ObjectId, clustering: Clustering) -> Self {
+        Attached { root, clustering, serial: id.serial, reps: Mutex::new(Vec::new()) }
     }
 }
 
 impl<I: Interface> AnyRoot for Attached<I> {
     fn rep(&self, processor: usize) -> *const RepHeader {
-        let cluster = self.root.cluster(processor);
+        let cluster = self.clustering.of(processor, || self.root.cluster(processor));
         let mut reps = lock(&self.reps);
         if let Some((_, rep)) = reps.iter().find(|(c, _)| *c == cluster) {
             return rep.as_ptr();
@@ -177,6 +187,10 @@ impl<I: Interface> AnyRoot for Attached<I> {
 
     fn reps(&self) -> usize {
         lock(&self.reps).len()
+    }
+
+    fn clustering(&self) -> Clustering {
+        self.clustering.clone()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -198,7 +212,7 @@ pub(crate) trait Swapper: Send + Sync {
     /// Why no object can be swapped to this name; `None` if it can.
     fn cannot(&self, to: &str) -> Option<String>;
     /// The object with a new, empty root of this name; the error says why not.
-    fn member(&self, slot: &Arc<Slot>, to: &str) -> Result<Member, String>;
+    fn member(&self, slot: &Arc<Slot>, to: &str, clustering: Clustering) -> Result<Member, String>;
 }
 
 /// One object. `default` stands first: a pointer to it is a pointer to the slot.
@@ -315,6 +329,14 @@ impl Slot {
         Some(Arc::clone(&state.root))
     }
 
+    /// Throws the entries away; the next call on each processor finds its rep again.
+    fn flush(&self) {
+        let state = lock(&self.state);
+        if !state.destroyed {
+            self.point_entries(&state, &raw const self.default);
+        }
+    }
+
     pub(crate) fn info(&self) -> ObjectInfo {
         let root = self.root();
         ObjectInfo {
@@ -324,6 +346,7 @@ impl Slot {
             implementation: root.implementation(),
             implementations: self.swapper.names(),
             reps: root.reps(),
+            clustering: root.clustering().to_string(),
             misses: self.misses.load(Ordering::Relaxed),
             stats: root.stats(),
         }
@@ -389,6 +412,12 @@ pub fn destroy(id: ObjectId) {
     drop(ticket);
     registry::remove(&slot);
     retire(Box::new((root, registry::Freed(slot))));
+}
+
+/// Throws all entries of the translation table away. They are a cache: the next call of each object on each processor
+/// finds its rep again. For who wants to see that it is so, or has moved the memory underneath.
+pub fn discard_entries() {
+    registry::all().iter().for_each(|slot| slot.flush());
 }
 
 /// All objects, in no particular order.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use refit_change::{Change, ChangeId, Phase, Report};
 
+use crate::clustering::Clustering;
 use crate::interface::{Implementations, Interface, Root};
 use crate::object::{ObjectId, Slot, Swapper};
 use crate::registry;
@@ -27,6 +28,8 @@ pub struct SwapOptions {
     /// How often a swap that missed its deadline is begun anew, after a pause that doubles each time: who was in the
     /// way may be gone then.
     pub retries: u32,
+    /// Which processors are to share a rep.
+    pub clustering: Clustering,
     /// Set by the requester, or by who notices its end, to have the swap rolled back.
     pub cancel: Option<Arc<AtomicBool>>,
     /// Who asked; for the report.
@@ -40,6 +43,7 @@ impl Default for SwapOptions {
         SwapOptions {
             deadline: Duration::from_secs(1),
             retries: 0,
+            clustering: Clustering::AsMade,
             cancel: None,
             owner: String::new(),
             hook: None,
@@ -49,10 +53,11 @@ impl Default for SwapOptions {
 
 impl std::fmt::Debug for SwapOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SwapOptions { deadline, retries, cancel, owner, hook } = self;
+        let SwapOptions { deadline, retries, clustering, cancel, owner, hook } = self;
         f.debug_struct("SwapOptions")
             .field("deadline", deadline)
             .field("retries", retries)
+            .field("clustering", clustering)
             .field("cancel", cancel)
             .field("owner", owner)
             .field("hook", &hook.is_some())
@@ -85,7 +90,8 @@ pub fn swap<I: Interface>(
     let once = SwapOptions { retries: 0, ..options.clone() };
     let asked = Asked { options: &once, ..asked };
     asked.run(&mut |slot, _| {
-        let member = root.take().and_then(|root| Member::new(slot, root));
+        let member =
+            root.take().and_then(|root| Member::new(slot, root, options.clustering.clone()));
         member.ok_or_else(|| "its interface is another one".into())
     })
 }
@@ -98,7 +104,7 @@ pub fn swap_together(
     options: &SwapOptions,
 ) -> Report {
     let asked = Asked { objects, id: change, options };
-    asked.run(&mut |slot, to| slot.swapper.member(slot, to))
+    asked.run(&mut |slot, to| slot.swapper.member(slot, to, options.clustering.clone()))
 }
 
 /// Swaps objects of one interface by name.
@@ -122,10 +128,10 @@ impl<I: Interface> Swapper for ByName<I> {
         (!names.contains(&to)).then(why)
     }
 
-    fn member(&self, slot: &Arc<Slot>, to: &str) -> Result<Member, String> {
+    fn member(&self, slot: &Arc<Slot>, to: &str, clustering: Clustering) -> Result<Member, String> {
         let unknown = || self.cannot(to).unwrap_or_else(|| format!("{to:?} could not be made"));
         let root = self.0.root(to).ok_or_else(unknown)?;
-        Member::new(slot, root).ok_or_else(|| "its interface is another one".into())
+        Member::new(slot, root, clustering).ok_or_else(|| "its interface is another one".into())
     }
 }
 

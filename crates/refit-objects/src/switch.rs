@@ -37,6 +37,7 @@ use refit_change::{Blocker, Change, End, Phase, Report, Timeline};
 
 use refit_sys::thread::Urgent;
 
+use crate::clustering::Clustering;
 use crate::generation::Caller;
 use crate::interface::{Interface, Root, TransferError};
 use crate::mediation::{Mediation, Outcome, Tally};
@@ -57,10 +58,14 @@ pub(crate) struct Member {
 
 impl Member {
     /// `None` if the object has another interface.
-    pub(crate) fn new<I: Interface>(slot: &Arc<Slot>, root: Box<dyn Root<I>>) -> Option<Self> {
+    pub(crate) fn new<I: Interface>(
+        slot: &Arc<Slot>,
+        root: Box<dyn Root<I>>,
+        clustering: Clustering,
+    ) -> Option<Self> {
         let before = slot.root();
         let old = Arc::clone(&before).into_any().downcast::<Attached<I>>().ok()?;
-        let new = Arc::new(Attached::new(root, slot.id));
+        let new = Arc::new(Attached::clustered(root, slot.id, clustering));
         let transfer = {
             let new = Arc::clone(&new);
             move || old.root.export().and_then(|state| new.root.import(state))

@@ -255,7 +255,7 @@ fn swap_batch<'a>(
             continue;
         }
         let because = |why| GivenUp::because(format!("{}: {why}", slot.full_name()));
-        let member = slot.swapper.member(slot, to).map_err(because)?;
+        let member = slot.swapper.member(slot, to, options.clustering.clone()).map_err(because)?;
         switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
     }
     // Others wait for what happens from here on.

@@ -3,7 +3,12 @@
 mod common;
 
 use common::{CounterInterface, Hold, counter};
-use refit_objects::{ObjectId, destroy, object, objects, reference, request, settle};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use refit_objects::{
+    ObjectId, SwapOptions, destroy, discard_entries, object, objects, reference, request, settle,
+    swap_named,
+};
 
 #[test]
 fn reps_are_made_on_first_use() {
@@ -107,4 +112,69 @@ fn a_reference_is_given_only_for_what_is_there_and_of_its_interface() {
     }
     destroy(c.id());
     assert_eq!(reference::<CounterInterface>(id), None, "destroyed");
+}
+
+/// Entries are a cache: throwing them away while calls and swaps run loses nothing.
+#[test]
+fn the_table_is_discarded_at_random_while_calls_run() {
+    let c = counter("discard", "partitioned");
+    let stop = AtomicBool::new(false);
+    let added: u64 = std::thread::scope(|scope| {
+        let adders: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut n = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        c.add(1);
+                        c.nest(c, 2);
+                        n += 2;
+                    }
+                    n
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                discard_entries();
+            }
+        });
+        let options =
+            SwapOptions { deadline: std::time::Duration::from_secs(60), ..Default::default() };
+        for n in 0..500 {
+            let to = ["shared", "partitioned"][n % 2];
+            assert!(swap_named(c.id(), to, 0, &options).committed());
+        }
+        stop.store(true, Ordering::Relaxed);
+        adders.into_iter().map(|a| a.join().expect("no panic")).sum()
+    });
+    assert_eq!(c.sum(), added);
+    destroy(c.id());
+}
+
+#[test]
+fn the_degree_of_clustering_is_swapped_like_anything_else() {
+    let c = counter("degree", "partitioned");
+    let processors = refit_sys::processor::count();
+    for (n, (text, most)) in
+        [("each", processors), ("one", 1), ("groups:2", processors.div_ceil(2)), ("map:5", 1)]
+            .into_iter()
+            .enumerate()
+    {
+        let options = SwapOptions {
+            clustering: text.parse().expect("it is a clustering"),
+            deadline: std::time::Duration::from_secs(60),
+            ..Default::default()
+        };
+        assert!(swap_named(c.id(), "partitioned", 0, &options).committed());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1_000).for_each(|_| assert!(c.nest(c, 1) < u64::MAX)));
+            }
+        });
+        assert_eq!(c.sum(), 4_000 * (n as u64 + 1));
+        let info = object(c.id()).expect("it lives");
+        assert_eq!(info.clustering, text);
+        assert!((1..=most).contains(&info.reps), "{text}: {} reps", info.reps);
+    }
+    destroy(c.id());
 }

@@ -5,7 +5,11 @@
 //! `GLIBC_TUNABLES=glibc.pthread.rseq=0`, some sandboxes) `sched_getcpu` answers instead, at several times the price.
 //!
 //! The answer is a hint: the thread can be moved right after it was read.
+//!
+//! For tests, `REFIT_PROCESSORS=130` makes believe that there are so many, and that a thread is on any of them whenever
+//! it asks: a machine that is larger, busier and less steady than any that tests run on.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
 
@@ -21,6 +25,8 @@ pub enum Source {
     Rseq,
     /// `sched_getcpu`.
     GetCpu,
+    /// Made up, because `REFIT_PROCESSORS` says so.
+    MadeUp,
 }
 
 /// Number of the processor that runs this thread, below [`count`].
@@ -73,6 +79,9 @@ pub fn move_to(processor: usize) -> bool {
 
 #[cold]
 fn ask_kernel() -> usize {
+    if let Some(processors) = made_up() {
+        return roll() % processors as usize;
+    }
     // SAFETY: no arguments, no memory; -1 on failure.
     let cpu = unsafe { libc::sched_getcpu() };
     usize::try_from(cpu).unwrap_or(0).min(count() - 1)
@@ -87,16 +96,50 @@ pub fn count() -> usize {
 /// How the number is found here.
 pub fn source() -> Source {
     prepare();
-    if RSEQ_OFFSET.load(Relaxed) != 0 { Source::Rseq } else { Source::GetCpu }
+    match made_up() {
+        Some(_) => Source::MadeUp,
+        None if RSEQ_OFFSET.load(Relaxed) != 0 => Source::Rseq,
+        None => Source::GetCpu,
+    }
 }
 
 /// Finds out once how many processors there are and where `struct rseq` is.
 pub fn prepare() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
-        COUNT.store(possible(), Relaxed);
-        RSEQ_OFFSET.store(rseq_offset().unwrap_or(0), Relaxed);
+        COUNT.store(made_up().unwrap_or_else(possible), Relaxed);
+        let offset = if made_up().is_some() { None } else { rseq_offset() };
+        RSEQ_OFFSET.store(offset.unwrap_or(0), Relaxed);
     });
+}
+
+/// How many processors a test wants there to be.
+fn made_up() -> Option<u32> {
+    const MOST: u32 = 4096;
+    static WANTED: OnceLock<Option<u32>> = OnceLock::new();
+    *WANTED.get_or_init(|| {
+        let wanted = std::env::var("REFIT_PROCESSORS").ok()?.parse().ok()?;
+        (1..=MOST).contains(&wanted).then_some(wanted)
+    })
+}
+
+/// The next number of a thread's own sequence (xorshift); different in each thread, and none is better than another.
+fn roll() -> usize {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    STATE.with(|state| {
+        // The address tells threads apart; any seed but 0 does.
+        let mut x = match state.get() {
+            0 => std::ptr::from_ref(state).addr() as u64 | 1,
+            x => x,
+        };
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        state.set(x);
+        (x >> 33) as usize
+    })
 }
 
 /// Highest number in `/sys/devices/system/cpu/possible` plus one; processors can be sparse and can come later.

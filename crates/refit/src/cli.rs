@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::ValueHint;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use refit_instance::Clustering;
 use refit_instance::wire::SwapPart;
 
 use crate::format;
@@ -178,6 +179,11 @@ pub(crate) struct SwapArgs {
     /// How long each object may take before it is rolled back
     #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
     pub(crate) deadline: Duration,
+
+    /// Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the implementation has it unless
+    /// said otherwise
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) reps: Option<Clustering>,
 
     /// How often each is tried again, after a pause that doubles, when it misses its deadline
     #[arg(long, default_value = "0", value_name = "N")]

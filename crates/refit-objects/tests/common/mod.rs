@@ -179,7 +179,7 @@ impl Implementations<CounterInterface> for All {
         vec!["shared", "partitioned", "refusing", "panicking"]
     }
     fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
-        let processors = || (0..64).map(|_| AtomicU64::new(0)).collect();
+        let processors = || (0..refit_sys::processor::count()).map(|_| AtomicU64::new(0)).collect();
         Some(match name {
             "shared" => Box::new(SharedRoot(Arc::default())),
             "partitioned" => Box::new(PartitionedRoot(Arc::new(processors()))),

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 
+use refit_sys::processor::Source;
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde::Serialize;
 
@@ -148,8 +149,12 @@ fn memfd() -> Finding {
 
 fn rseq() -> Finding {
     let source = refit_sys::processor::source();
-    let ok = source == refit_sys::processor::Source::Rseq;
-    let found = if ok { "tells the processor" } else { "the C library does not register it" };
+    let ok = source == Source::Rseq;
+    let found = match source {
+        Source::Rseq => "tells the processor",
+        Source::GetCpu => "the C library does not register it",
+        Source::MadeUp => "REFIT_PROCESSORS makes processors up",
+    };
     Finding::new("rseq", ok, found).or(
         "some nanoseconds per call to find the processor",
         "a kernel with CONFIG_RSEQ, and glibc 2.35 or later",

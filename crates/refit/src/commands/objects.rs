@@ -76,7 +76,7 @@ pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<()
         fact("interface", &object.interface)?;
         fact("implementation", &object.implementation)?;
         fact("can become", &object.implementations.join(", "))?;
-        fact("reps", &format::count(object.reps))?;
+        fact("reps", &format!("{}, {}", format::count(object.reps), object.clustering))?;
         fact("misses", &format::count(object.misses))?;
         let mut stats: Vec<_> = object.stats.iter().collect();
         stats.sort_by_key(|(key, _)| rank(key));

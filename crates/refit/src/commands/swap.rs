@@ -88,6 +88,7 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
     Ok(Swap {
         deadline_ms,
         repeat,
+        reps: args.reps.as_ref().map(ToString::to_string),
         retries: args.retries,
         together: args.together,
         with: args.with.clone(),
