@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use refit_objects::{
-    CreateError, Factory, Implementations, Interface, Name, OwnedRep, Root, TransferError,
+    CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
 };
 
 use crate::clock::ClockMemory;
@@ -23,6 +23,14 @@ pub struct CacheParts {
     pub frames: Arc<FramePool>,
     /// The file that it caches.
     pub fr: FileRepresentativeRef,
+}
+
+impl CacheParts {
+    fn imports(&self) -> Vec<Import> {
+        let fr = Import { port: "fr", object: self.fr.id() };
+        let pm = Import { port: "pm", object: self.pm.id() };
+        vec![fr, pm]
+    }
 }
 
 /// Makes file caches; there is one for each set of files that belong together, say a mount.
@@ -83,6 +91,10 @@ impl Root<FileCacheInterface> for SharedRoot {
         self.0.relinquish();
     }
 
+    fn imports(&self) -> Vec<Import> {
+        self.0.parts().imports()
+    }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
         shown(self.0.stats())
     }
@@ -113,6 +125,10 @@ impl Root<FileCacheInterface> for PartitionedRoot {
 
     fn relinquish(&self) {
         self.0.relinquish();
+    }
+
+    fn imports(&self) -> Vec<Import> {
+        self.0.parts().imports()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {

@@ -87,6 +87,10 @@ impl PartitionedCache {
         whole::import(&self.file, &self.partitions, state)
     }
 
+    pub(crate) fn parts(&self) -> &CacheParts {
+        &self.file.parts
+    }
+
     pub(crate) fn relinquish(&self) {
         whole::relinquish(&self.partitions);
     }

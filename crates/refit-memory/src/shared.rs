@@ -45,6 +45,10 @@ impl SharedCache {
         whole::import(&self.file, self.cells(), state)
     }
 
+    pub(crate) fn parts(&self) -> &CacheParts {
+        &self.file.parts
+    }
+
     pub(crate) fn relinquish(&self) {
         whole::relinquish(self.cells());
     }

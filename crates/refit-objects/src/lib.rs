@@ -65,6 +65,8 @@ mod class;
 #[cfg(not(loom))]
 mod clustering;
 #[cfg(not(loom))]
+pub mod composition;
+#[cfg(not(loom))]
 mod interface;
 #[cfg(not(loom))]
 mod mediator;
@@ -95,10 +97,10 @@ mod upgrade;
 pub use self::{
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
-    interface::{Implementations, Interface, Root, TransferError, reference},
+    interface::{Implementations, Import, Interface, Root, TransferError, reference},
     name::Name,
     object::{ObjectId, ObjectInfo, create, destroy, discard_entries, object, objects},
-    rep::OwnedRep,
+    rep::{InterfaceInfo, MethodInfo, OwnedRep},
     request::{RequestToken, request},
     retire::settle,
     swap::{Hook, SwapOptions, swap, swap_named, swap_together},

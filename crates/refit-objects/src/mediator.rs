@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::clustering::Clustering;
 use crate::generation::Caller;
+use crate::interface::Import;
 use crate::mediation::{Admission, Mediation, Outcome};
 use crate::object::{AnyRoot, ObjectId, Slot};
 use crate::rep::{InterfaceInfo, RepHeader};
@@ -118,6 +119,10 @@ impl AnyRoot for Mediator {
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.old.stats()
+    }
+
+    fn imports(&self) -> Vec<Import> {
+        self.old.imports()
     }
 
     fn clustering(&self) -> Clustering {

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::class::Origin;
 use crate::clustering::Clustering;
-use crate::interface::{Implementations, Interface, Root};
+use crate::interface::{Implementations, Import, Interface, Root};
 use crate::name::Name;
 use crate::registry;
 use crate::rep::{InterfaceInfo, OwnedRep, RepHeader};
@@ -126,6 +126,8 @@ pub struct ObjectInfo {
     pub clustering: String,
     /// Calls that went through the default object.
     pub misses: u64,
+    /// The objects that it calls.
+    pub imports: Vec<Import>,
     /// What the implementation counts.
     pub stats: Vec<(&'static str, u64)>,
 }
@@ -142,6 +144,8 @@ pub(crate) trait AnyRoot: Send + Sync {
     fn clustering(&self) -> Clustering;
     /// What the implementation counts.
     fn stats(&self) -> Vec<(&'static str, u64)>;
+    /// See [`Root::imports`].
+    fn imports(&self) -> Vec<Import>;
     /// See [`Root::relinquish`].
     fn relinquish(&self);
     /// For the way back to the type.
@@ -195,6 +199,10 @@ impl<I: Interface> AnyRoot for Attached<I> {
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.root.stats()
+    }
+
+    fn imports(&self) -> Vec<Import> {
+        self.root.imports()
     }
 
     fn relinquish(&self) {
@@ -348,6 +356,7 @@ impl Slot {
             reps: root.reps(),
             clustering: root.clustering().to_string(),
             misses: self.misses.load(Ordering::Relaxed),
+            imports: root.imports(),
             stats: root.stats(),
         }
     }
