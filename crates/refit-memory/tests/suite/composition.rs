@@ -127,7 +127,7 @@ fn a_part_that_cannot_be_built_leaves_nothing_behind() {
     let frames = FramePool::new(16 * PAGE).unwrap();
     let blocks = blocks(&frames, &HostFile::new(vec![]));
     // The block is there, but no implementation of this name.
-    let cache = ("cache", "sharded", &[("fr", "disk"), ("pm", "memory")][..]);
+    let cache = ("cache", "sharded", &[("fr", "disk"), ("pm", "z-memory")][..]);
     let plan = plan(&[cache, ("z-memory", "clock", &[]), DISK]);
     let built = blocks.check(&plan).unwrap().build();
     let BuildError { part, why } = built.expect_err("there is no such implementation");
