@@ -6,6 +6,7 @@ use crate::check::{self, Checked};
 use crate::data::Memory;
 use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
+use crate::fuse;
 use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::modes::{CacheMode, Modes};
@@ -18,6 +19,7 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -99,6 +101,15 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     started
 }
 
+/// Lets the kernel read ahead as much as one request may carry. What a server may ask for when it is mounted is no more
+/// than the default of block devices (128 KiB), which is a round trip for every 32 pages of a file that is read from
+/// beginning to end. Only root may ask for more, here; without, it stays at that.
+fn read_ahead(device: u64) {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let _ = std::fs::write(file, (fuse::LARGEST / 1024).to_string());
+}
+
 /// Makes a cache and ends it: the first file must not be the one that finds out.
 fn try_implementation(server: &Server) -> Result<(), MountError> {
     let root = server.table.root();
@@ -135,7 +146,8 @@ fn start(
         helper("aside", Box::new(|server| jobs.run(server))).map_err(failed)?,
     ];
     // The first answer: from here on the mount works.
-    std::fs::metadata(&mountpoint).map_err(failed)?;
+    let top = std::fs::metadata(&mountpoint).map_err(failed)?;
+    read_ahead(top.dev());
     Ok(Mount { source, mountpoint, server, notifier, session: Some(session), helpers })
 }
 
