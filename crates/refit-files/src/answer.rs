@@ -32,13 +32,23 @@ impl Fuse {
         work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
         send: impl FnOnce(Result<T, Answer>),
     ) {
+        send(self.carry_out(from, work));
+        self.server.linger.wait();
+    }
+
+    /// Carries out one request; what to answer. For what cannot be sent as long as `work` is around.
+    pub(crate) fn carry_out<T>(
+        &self,
+        from: &Request,
+        work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
+    ) -> Result<T, Answer> {
         let server = &*self.server;
         let unique = from.unique().0;
         server.journal.began(unique);
         let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid(), umask: 0 };
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
         placement::follow(from.pid());
-        send(server.concluded(unique, outcome));
+        server.concluded(unique, outcome)
     }
 
     pub(crate) fn serve_empty(

@@ -80,6 +80,7 @@ impl Filesystem for Fuse {
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
         request(|| self.server.forget(ino.0, nlookup));
+        self.server.linger.wait();
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -222,17 +223,14 @@ impl Filesystem for Fuse {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            let outcome = std::cell::Cell::new(Err(Answer::EIO));
-            self.serve(
-                req,
-                |server, _| server.read(ino.0, offset, &mut buffer[..size], flags.0),
-                |read| outcome.set(read),
-            );
-            match outcome.into_inner() {
+            let read =
+                |server: &Server, _| server.read(ino.0, offset, &mut buffer[..size], flags.0);
+            match self.carry_out(req, read) {
                 Ok(n) => reply.data(&buffer[..n]),
                 Err(errno) => reply.error(errno),
             }
         });
+        self.server.linger.wait();
     }
 
     fn write(
@@ -306,16 +304,11 @@ impl Filesystem for Fuse {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let mut outcome = Err(Answer::EIO);
-        self.serve(
-            req,
-            |server, _| server.list(ino.0, offset, &mut reply),
-            |listed| outcome = listed,
-        );
-        match outcome {
+        match self.carry_out(req, |server, _| server.list(ino.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
+        self.server.linger.wait();
     }
 
     fn readdirplus(
@@ -326,16 +319,11 @@ impl Filesystem for Fuse {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let mut outcome = Err(Answer::EIO);
-        self.serve(
-            req,
-            |server, _| server.list(ino.0, offset, &mut reply),
-            |listed| outcome = listed,
-        );
-        match outcome {
+        match self.carry_out(req, |server, _| server.list(ino.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
+        self.server.linger.wait();
     }
 
     fn fsyncdir(

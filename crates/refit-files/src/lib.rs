@@ -26,6 +26,7 @@ mod glob;
 mod host;
 mod inode;
 mod journal;
+mod linger;
 mod listing;
 mod modes;
 mod mount;

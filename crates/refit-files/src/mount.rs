@@ -9,6 +9,7 @@ use crate::flusher::Queue;
 use crate::fuse;
 use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
+use crate::linger::Linger;
 use crate::modes::{CacheMode, Modes};
 use crate::pressure::Pressure;
 use crate::server::Server;
@@ -19,6 +20,7 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -87,6 +89,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         pressure: Pressure::new(raise_open_files()),
         files: AtomicU64::new(0),
         aside,
+        linger: Linger::default(),
         notifier: OnceLock::new(),
         write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
@@ -133,6 +136,7 @@ fn start(
     let notifier = session.notifier();
     let _ = server.notifier.set(notifier.clone());
     let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
+    server.linger.at(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;
     let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
         let server = server.clone();

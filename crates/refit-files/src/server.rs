@@ -6,6 +6,7 @@ use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
 use crate::inode::Inode;
 use crate::journal::{Journal, MountStats};
+use crate::linger::Linger;
 use crate::modes::Modes;
 use crate::pressure::Pressure;
 use crate::representative;
@@ -44,6 +45,7 @@ pub(crate) struct Server {
     pub(crate) modes: Modes,
     pub(crate) pressure: Pressure,
     pub(crate) aside: Aside,
+    pub(crate) linger: Linger,
     /// Set when the mount is there.
     pub(crate) notifier: OnceLock<Notifier>,
     /// The kernel collects writes.

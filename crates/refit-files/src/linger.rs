@@ -1,0 +1,137 @@
+//! Workers look out for the next request for a moment before they sleep.
+//!
+//! # Why
+//!
+//! A program that waits for one answer after the other sends its next request some microseconds after the answer. A
+//! worker that slept meanwhile has to be woken, mostly on another processor, which has gone idle with it: on a virtual
+//! machine that takes tens of microseconds, several times the work of a request.
+//!
+//! # How
+//!
+//! After an answer the worker polls the device for as long as a wake-up costs, [`MOMENT`]; so it never wastes more time
+//! than it could have saved. Between two looks it yields its processor: a program that shares the processor with it
+//! runs, and makes the very request that is waited for. At most [`MOST`] workers of a mount linger at a time.
+//!
+//! # When it does not help
+//!
+//! A program that computes for long between requests is not worth waiting for, and neither is one on a processor that
+//! others want too: a yield that lasts longer than the moment counts as in vain, whatever has come in meanwhile. Each
+//! look-out in vain doubles the number of requests until the next, and one that pays makes the next follow at once.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long a worker looks out: what a wake-up across processors costs.
+const MOMENT: Duration = Duration::from_micros(50);
+/// Workers of a mount that look out at a time; the others sleep and cost nothing.
+const MOST: u32 = 2;
+/// Requests between two look-outs, at most.
+const RAREST: u32 = 1024;
+
+thread_local! {
+    static PATIENCE: RefCell<Patience> = const { RefCell::new(Patience { period: 1, skip: 0 }) };
+}
+
+/// Where requests of a mount come in, and how many workers look out there.
+#[derive(Debug, Default)]
+pub(crate) struct Linger {
+    /// Set when the mount is there. Any descriptor of the connection tells of requests for all of them.
+    device: OnceLock<OwnedFd>,
+    workers: AtomicU32,
+}
+
+impl Linger {
+    pub(crate) fn at(&self, device: OwnedFd) {
+        let _ = self.device.set(device);
+    }
+
+    /// Called by a worker that has answered: returns when a request may have come, or after a moment.
+    pub(crate) fn wait(&self) {
+        let Some(device) = self.device.get() else { return };
+        PATIENCE.with_borrow_mut(|patience| {
+            if patience.due() {
+                if self.workers.fetch_add(1, Relaxed) < MOST {
+                    patience.learn(look_out(device));
+                }
+                self.workers.fetch_sub(1, Relaxed);
+            }
+        });
+    }
+}
+
+/// Whether a request, or the end of the connection, came within the moment.
+fn look_out(device: &OwnedFd) -> bool {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let began = Instant::now();
+    loop {
+        let news = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&AT_ONCE));
+        if began.elapsed() > MOMENT {
+            return false;
+        }
+        if news != Ok(0) {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// What a worker has learnt about waiting.
+struct Patience {
+    /// Requests from one look-out to the next.
+    period: u32,
+    /// Requests until the next look-out.
+    skip: u32,
+}
+
+impl Patience {
+    /// Whether to look out after this request.
+    fn due(&mut self) -> bool {
+        let due = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        due
+    }
+
+    fn learn(&mut self, paid: bool) {
+        self.period = if paid { 1 } else { (self.period * 2).min(RAREST) };
+        self.skip = self.period - 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests_until_due(patience: &mut Patience) -> u32 {
+        (1..).find(|_| patience.due()).unwrap()
+    }
+
+    #[test]
+    fn what_is_in_vain_becomes_rare_and_what_pays_frequent() {
+        let mut patience = Patience { period: 1, skip: 0 };
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            assert_eq!(requests_until_due(&mut patience), expected);
+            patience.learn(false);
+        }
+        patience.learn(true);
+        assert_eq!(requests_until_due(&mut patience), 1);
+        patience.learn(false);
+        assert_eq!(requests_until_due(&mut patience), 2);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_request_that_does_not_come_nor_longer_than_needed() {
+        let linger = Linger::default();
+        linger.wait(); // no mount yet
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        linger.at(reader);
+        linger.wait();
+        drop(writer);
+        // The connection has ended: only a processor that is taken away can make this be in vain, and not each time.
+        assert!((0..1000).any(|_| look_out(linger.device.get().unwrap())));
+        assert_eq!(linger.workers.load(Relaxed), 0);
+    }
+}
