@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 /// Bytes that one request may carry.
-pub(crate) const LARGEST: u32 = 1 << 20;
+const LARGEST: u32 = 1 << 20;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
