@@ -10,7 +10,7 @@ use refit_objects::{ObjectId, SwapOptions, UpgradeOptions};
 
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest};
-use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
+use crate::wire::{CacheMode, ClassInfo, Import, MountRequest, ObjectInfo};
 
 /// The objects and file servers of this process.
 pub fn host() -> Arc<dyn System> {
@@ -189,6 +189,12 @@ impl From<CacheMode> for refit_files::CacheMode {
     }
 }
 
+impl From<refit_objects::Import> for Import {
+    fn from(import: refit_objects::Import) -> Self {
+        Import { port: import.port.to_owned(), object: import.object.to_bits() }
+    }
+}
+
 impl From<refit_objects::ClassInfo> for ClassInfo {
     fn from(class: refit_objects::ClassInfo) -> Self {
         let refit_objects::ClassInfo { class, factory, implementation, instances } = class;
@@ -207,6 +213,7 @@ impl From<refit_objects::ObjectInfo> for ObjectInfo {
             reps: object.reps as u64,
             clustering: object.clustering,
             misses: object.misses,
+            imports: object.imports.into_iter().map(Import::from).collect(),
             stats: object.stats.into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
         }
     }

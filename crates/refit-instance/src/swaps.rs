@@ -225,6 +225,7 @@ mod tests {
             reps: 0,
             clustering: String::new(),
             misses: 0,
+            imports: vec![],
             stats: BTreeMap::new(),
         }
     }

@@ -30,8 +30,20 @@ pub struct ObjectInfo {
     pub clustering: String,
     /// Misses of the translation table.
     pub misses: u64,
+    /// The objects that it calls.
+    #[serde(default)]
+    pub imports: Vec<Import>,
     /// What the implementation counts: size, resident, dirty, calls, faults …
     pub stats: BTreeMap<String, u64>,
+}
+
+/// A reference that an object holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Import {
+    /// What it is to the object, e.g. `pm`.
+    pub port: String,
+    /// Number of the object to which it leads.
+    pub object: u64,
 }
 
 /// Which objects.

@@ -36,6 +36,7 @@ fn object(id: u64, name: &str, implementations: &[&str]) -> ObjectInfo {
         reps: 1,
         clustering: "as-made".into(),
         misses: 0,
+        imports: vec![],
         stats: BTreeMap::from([("calls".to_owned(), 5)]),
     }
 }

@@ -34,6 +34,7 @@ impl System for Toy {
             reps: 1,
             clustering: "as-made".into(),
             misses: 0,
+            imports: vec![],
             stats: BTreeMap::new(),
         }]
     }

@@ -43,15 +43,11 @@ pub(crate) enum Command {
     Mount(MountArgs),
 
     /// List objects
-    #[command(after_help = "Example:\n  refit ls 'fcm:/logs/*'")]
-    Ls {
-        /// Pattern over names
-        #[arg(default_value = "*", hide_default_value = true)]
-        glob: String,
-    },
+    Ls(LsArgs),
 
     /// Show everything that is known about an object
-    #[command(after_help = "Example:\n  refit show fcm:/logs/a")]
+    #[command(after_help = "Example:\n  refit show fcm:/logs/a\n\n\
+        The drawing at the end shows what the object stands on, and what stands on it.")]
     Show {
         /// Its name, or a pattern
         object: String,
@@ -112,6 +108,34 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
+}
+
+/// Arguments of `refit ls`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit ls 'fcm:/logs/*'
+  refit ls --class fcm --implementation shared --on pm:/mnt/data")]
+pub(crate) struct LsArgs {
+    /// Pattern over names
+    #[arg(default_value = "*", hide_default_value = true)]
+    pub(crate) glob: String,
+
+    /// Only objects of this class (the part of their names before the colon)
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) class: Option<String>,
+
+    /// Only objects that this implementation serves
+    #[arg(long, value_name = "NAME")]
+    pub(crate) implementation: Option<String>,
+
+    /// Only objects that stand on this one: call it, or call one that does
+    #[arg(long, value_name = "OBJECT")]
+    pub(crate) on: Option<String>,
+
+    /// Only objects on which this one stands
+    #[arg(long, value_name = "OBJECT")]
+    pub(crate) under: Option<String>,
 }
 
 /// Arguments of `refit mount`.

@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod failure;
 mod format;
+mod hierarchy;
 mod histogram;
 mod instances;
 mod output;
@@ -37,7 +38,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
     let only = cli.instance;
     match &cli.command {
         Command::Mount(args) => commands::mount::run(args, out),
-        Command::Ls { glob } => commands::objects::list(glob, only, out),
+        Command::Ls(args) => commands::objects::list(args, only, out),
         Command::Show { object } => commands::objects::show(object, only, out),
         Command::Swap(args) => commands::swap::run(args, only, out),
         Command::Classes => commands::classes::list(only, out),

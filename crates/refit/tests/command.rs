@@ -421,6 +421,37 @@ fn several_objects_are_swapped_as_one_change() {
 }
 
 #[test]
+fn objects_are_found_by_class_implementation_and_what_they_stand_on() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    for name in ["a", "b"] {
+        fs::write(serving.mountpoint.join(name), "text").expect("written");
+    }
+    assert_eq!(stage.run(&["swap", "fcm:/a", "partitioned"]).0, 0);
+    let names = |args: &[&str]| -> Vec<String> {
+        let (_, stdout, _) = stage.run(&[&["--json", "ls"], args].concat());
+        let name = |line: &str| {
+            let object: serde_json::Value = serde_json::from_str(line).expect("a JSON object");
+            object["name"].as_str().expect("a name").to_owned()
+        };
+        stdout.lines().map(name).collect()
+    };
+    let memory = format!("pm:{}", serving.mountpoint.display());
+    assert_eq!(names(&["--class", "fcm"]), ["fcm:/a", "fcm:/b"]);
+    assert_eq!(names(&["--implementation", "partitioned"]), ["fcm:/a"]);
+    assert_eq!(names(&["--on", &memory]), ["fcm:/a", "fcm:/b"]);
+    assert_eq!(names(&["--under", "fcm:/b"]), ["fr:/b", &memory]);
+    assert_eq!(names(&["--on", "fr:/a", "--under", "fcm:/b"]), [""; 0]);
+    stage.refuses(&["ls", "--on", "fr:/c"], "no such object");
+    let (_, stdout, _) = stage.run(&["show", "fcm:/a"]);
+    let drawn =
+        format!("  fcm:/a  partitioned\n  ├─ fr → fr:/a  host\n  └─ pm → {memory}  clock\n");
+    assert!(stdout.contains(&drawn), "{stdout}");
+    let (_, stdout, _) = stage.run(&["show", &memory]);
+    assert!(stdout.ends_with("  used by fcm:/a, fcm:/b\n"), "{stdout}");
+}
+
+#[test]
 fn what_cannot_be_mounted_is_told_in_one_line_and_leaves_nothing() {
     let stage = Stage::new();
     let (source, mnt) = (stage.path("source"), stage.path("mnt"));

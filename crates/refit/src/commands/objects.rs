@@ -1,10 +1,14 @@
 //! `refit ls` and `refit show`.
 
+use std::collections::BTreeSet;
+
 use refit_instance::wire::ObjectInfo;
 use serde::Serialize;
 
+use crate::cli::LsArgs;
 use crate::failure::Failure;
 use crate::format;
+use crate::hierarchy::Hierarchy;
 use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::table::{Align, Table};
@@ -23,11 +27,21 @@ struct Line<'a> {
 }
 
 /// Lists the objects that match.
-pub(crate) fn list(glob: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let LsArgs { glob, class, implementation, on, under } = args;
     let asked = format!("list {glob}");
-    let found = matching(&asked, glob, only)?;
+    let mut found = matching(&asked, glob, only)?;
+    found.retain(|(_, object)| {
+        class.as_ref().is_none_or(|class| object.interface == *class)
+            && implementation.as_ref().is_none_or(|name| object.implementation == *name)
+    });
+    if on.is_some() || under.is_some() {
+        let kin = kin(&asked, on.as_deref(), under.as_deref(), only)?;
+        found.retain(|(pid, object)| kin.contains(&(*pid, object.id)));
+    }
     // A pattern may match nothing; that there is nothing at all is no failure either.
-    if found.is_empty() && glob != "*" {
+    let all = glob == "*" && class.is_none() && implementation.is_none();
+    if found.is_empty() && !(all && on.is_none() && under.is_none()) {
         return Err(nothing(&asked));
     }
     if out.json() {
@@ -65,6 +79,10 @@ pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<()
     if out.json() {
         return print_json(&found, out);
     }
+    let mut all = Vec::new();
+    for Live { pid, client } in instances::live(&asked, only)? {
+        all.push((pid, client.objects("*")?));
+    }
     for (i, (pid, object)) in found.iter().enumerate() {
         if i > 0 {
             out.line("")?;
@@ -83,8 +101,38 @@ pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<()
         for (key, n) in stats {
             fact(key, &stat(key, *n))?;
         }
+        let objects = all.iter().find(|(instance, _)| instance == pid);
+        let hierarchy = Hierarchy::new(objects.map_or(&[], |(_, objects)| objects));
+        let drawing = hierarchy.draw(object.id);
+        if drawing.len() > 1 {
+            out.line("")?;
+            drawing.iter().try_for_each(|line| out.line(&format!("  {line}")))?;
+        }
     }
     Ok(())
+}
+
+/// The objects that stand on one and under another, by instance.
+fn kin(
+    asked: &str,
+    on: Option<&str>,
+    under: Option<&str>,
+    only: Option<u32>,
+) -> Result<BTreeSet<(u32, u64)>, Failure> {
+    let mut kin = BTreeSet::new();
+    for Live { pid, client } in instances::live(asked, only)? {
+        let objects = client.objects("*")?;
+        let hierarchy = Hierarchy::new(&objects);
+        let named = |name: &str| objects.iter().find(|o| o.name == name).map(|o| o.id);
+        let reached = |name: Option<&str>, way: &dyn Fn(u64) -> BTreeSet<u64>| match name {
+            Some(name) => named(name).map(way).unwrap_or_default(),
+            None => objects.iter().map(|o| o.id).collect(),
+        };
+        let on = reached(on, &|id| hierarchy.on(id));
+        let under = reached(under, &|id| hierarchy.under(id));
+        kin.extend(on.intersection(&under).map(|id| (pid, *id)));
+    }
+    Ok(kin)
 }
 
 fn matching(asked: &str, glob: &str, only: Option<u32>) -> Result<Vec<(u32, ObjectInfo)>, Failure> {
