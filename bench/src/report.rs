@@ -130,7 +130,7 @@ impl Report {
 
     pub(crate) fn classes(&mut self, upgrades: &Upgrades) {
         let heads = ["upgrade of 100,000 objects that two threads call", "", "must reach"];
-        self.section("Class upgrade (Soules 2003, §4.4)", "classes", &heads);
+        self.section("Class upgrade (Soules 2003, §7.1)", "classes", &heads);
         let rows: [(&str, &Sample, usize, &str); 4] = [
             ("the whole upgrade, s", &upgrades.total, 2, "≤ 2"),
             ("longest wait of a call for a switch, µs", &upgrades.blocked, 0, "≤ 1,000"),

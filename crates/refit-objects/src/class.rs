@@ -1,5 +1,5 @@
-//! Classes and their factories: which objects are of one kind, and what new ones of it are made of (Hui 2000, §3.3.1,
-//! §4.6; Soules 2003, §4.4).
+//! Classes and their factories: which objects are of one kind, and what new ones of it are made of (Soules
+//! 2003, §7.1: object creation and management).
 //!
 //! A factory makes the objects of a class with the implementation that serves just then, and knows which it has made.
 //! [`upgrade`](crate::upgrade()) swaps them all, and with them what new ones are made of. Several factories may make

@@ -1,5 +1,5 @@
-//! Upgrading a class: every object of it is swapped, and what new ones are made of, all or nothing (Soules 2003, §4.4;
-//! K42's factory breaks off at the first object that fails and leaves the class half done).
+//! Upgrading a class: every object of it is swapped, and what new ones are made of, all or nothing (Soules 2003,
+//! §7.1; K42's factory breaks off at the first object that fails and leaves the class half done).
 //!
 //! First the factories turn to the new implementation, then the objects are swapped in batches of [`BATCH`]: all
 //! mediators of a batch are installed, *one* generation passes for all of them, and then each object blocks its calls
