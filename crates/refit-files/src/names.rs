@@ -54,6 +54,7 @@ impl Server {
                 break;
             }
             self.pressure.relieve();
+            // The kernel tells nobody when a descriptor is free.
             std::thread::sleep(DESCRIPTOR_PAUSE);
             outcome = open();
         }

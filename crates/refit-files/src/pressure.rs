@@ -54,6 +54,7 @@ impl Pressure {
         if descriptors > self.high {
             self.relieve();
             if descriptors > self.brim {
+                // Who opens files waits for who closes them; the kernel tells nobody when a descriptor is free.
                 std::thread::sleep(PAUSE);
             }
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Served, in_both_modes, pattern};
+use common::{Served, clock_goes_on, in_both_modes, pattern};
 use refit_files::CacheMode;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use std::fs::{self, File};
@@ -213,7 +213,7 @@ fn direct_writes_on_a_caching_mount_change_the_time() {
     fs::write(served.path("d"), "x").unwrap();
     served.mount().set_cache_mode("/d", CacheMode::Direct);
     let before = fs::metadata(served.path("d")).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    clock_goes_on();
     let mut file = File::options().append(true).open(served.path("d")).unwrap();
     file.write_all(b"yz").unwrap();
     drop(file);

@@ -186,7 +186,10 @@ fn serve_for_another_test() {
     let mode = if mode == "direct" { CacheMode::Direct } else { CacheMode::Kernel };
     let _mount = mount(options(source.as_ref(), mountpoint.as_ref(), mode)).unwrap();
     println!("\nserving");
-    std::thread::sleep(std::time::Duration::from_secs(600));
+    // Until it is killed.
+    loop {
+        std::thread::park();
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Served, in_both_modes};
+use common::{Served, clock_goes_on, in_both_modes};
 use refit_files::CacheMode;
 use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -169,7 +169,7 @@ fn times_are_those_of_the_program_not_of_write_back() {
         fs::write(&path, "y").unwrap();
         let after_write = fs::metadata(&path).unwrap();
         assert!(after_write.mtime() >= written.mtime());
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        clock_goes_on();
         served.mount().write_back().unwrap();
         let after_write_back = fs::metadata(&path).unwrap();
         assert_eq!(
@@ -190,7 +190,7 @@ fn modification_time_advances_with_each_write() {
         let mut file = fs::File::create(served.path("m")).unwrap();
         let mut last = file.metadata().unwrap();
         for _ in 0..3 {
-            std::thread::sleep(std::time::Duration::from_millis(15));
+            clock_goes_on();
             file.write_all(b"more").unwrap();
             let now = fs::metadata(served.path("m")).unwrap();
             let time = |m: &fs::Metadata| (m.mtime(), m.mtime_nsec());

@@ -12,6 +12,16 @@ pub struct Served {
     _directory: tempfile::TempDir,
 }
 
+/// Returns when the clock that file times are taken from has gone on: what is written then is later than before.
+pub fn clock_goes_on() {
+    use rustix::time::{ClockId, clock_gettime};
+    // The kernel stamps files from its coarse clock, which goes on by a tick at a time.
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    while clock_gettime(ClockId::RealtimeCoarse) == now {
+        std::thread::yield_now();
+    }
+}
+
 /// Whether mounts can be tested here.
 pub fn possible() -> bool {
     let root = rustix::process::geteuid().is_root();
