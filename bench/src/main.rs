@@ -8,13 +8,15 @@ mod counter;
 mod files;
 mod load;
 mod memory;
+mod phases;
+mod plot;
 mod report;
 mod stats;
 mod swaps;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 6] = ["calls", "swaps", "classes", "memory", "load", "files"];
+const PARTS: [&str; 7] = ["calls", "swaps", "phases", "classes", "memory", "load", "files"];
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         match part {
             "calls" => report.calls(&calls::measure()),
             "swaps" => report.swaps(),
+            "phases" => report.phases(&phases::measure()),
             "classes" => report.classes(&classes::measure()),
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),

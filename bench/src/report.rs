@@ -1,6 +1,7 @@
 //! The tables of `bench/RESULTS.md`.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 
 use refit_objects::destroy;
@@ -10,6 +11,8 @@ use crate::classes::Upgrades;
 use crate::counter;
 use crate::files::{Files, Place, WORK, on_off};
 use crate::load::{Load, caches, serve};
+use crate::phases::{PATTERNS, Pattern, Phases};
+use crate::plot;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
 
@@ -115,6 +118,7 @@ impl Report {
             &of_cache,
             "median ≤ 30 µs, max ≤ 250 µs beyond",
         );
+        let contended = of_cache.total;
         drop(open);
 
         let large = place.mountpoint().join("large");
@@ -126,6 +130,42 @@ impl Report {
         let of_cache = idle(cache, "partitioned", SWAPS / 100);
         self.swap_row("the same, to `partitioned`", &of_cache, "");
         mount.unmount().expect("nobody uses it any more");
+        let paper = [("Soules 2003: mean", 27.6), ("Soules 2003: longest", 132.6)];
+        self.picture("null-swaps.svg", |to| plot::swaps(to, &contended, &paper));
+    }
+
+    pub(crate) fn phases(&mut self, phases: &Phases) {
+        let most = refit_sys::processor::count();
+        let title = "The counter experiment (Hui 2000, §5.3, figs. 5.3–5.5)";
+        let heads = ["ns per call", "shared", "partitioned", "switched between", "must reach"];
+        self.section(title, "phases", &heads);
+        for (contenders, (pattern, name)) in phases.iter().zip(PATTERNS) {
+            for threads in [1, most] {
+                let cell = |samples: &Vec<Sample>| match &samples[threads - 1] {
+                    sample if sample.len() == 0 => String::new(),
+                    sample => sample.show(1),
+                };
+                let [shared, partitioned, switched] = contenders.each_ref().map(cell);
+                let bar = match (pattern, threads == most) {
+                    (Pattern::Both, true) => "switched below both",
+                    _ => "",
+                };
+                let what = format!("{name}, {threads} threads");
+                self.row(&[what, shared, partitioned, switched, bar.into()]);
+            }
+        }
+        self.picture("counter.svg", |to| plot::phases(to, phases));
+    }
+
+    /// A plot beside this page; that it could not be drawn is said, not hidden.
+    fn picture(&mut self, name: &str, draw: impl FnOnce(&Path) -> plot::Drawn) {
+        let to = Path::new("bench/plots").join(name);
+        let drawn =
+            std::fs::create_dir_all("bench/plots").map_err(Into::into).and_then(|()| draw(&to));
+        let _ = match drawn {
+            Ok(()) => writeln!(self.0, "\n![{name}](plots/{name})"),
+            Err(error) => writeln!(self.0, "\n{name} could not be drawn: {error}"),
+        };
     }
 
     pub(crate) fn classes(&mut self, upgrades: &Upgrades) {

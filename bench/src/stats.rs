@@ -31,6 +31,10 @@ impl Sample {
         format!("{:.digits$} ({low:.digits$} – {high:.digits$})", self.median())
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().copied()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

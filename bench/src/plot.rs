@@ -1,0 +1,108 @@
+//! Plots of the results, beside `bench/RESULTS.md`.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::phases::{CONTENDERS, PATTERNS, Phases, most_threads};
+use crate::stats::Sample;
+
+/// Colours that people who see few colours can tell apart (Okabe and Ito).
+const COLOURS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
+
+/// Whether it could be drawn.
+pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The counter experiment: a panel for each pattern, nanoseconds over threads, 10th to 90th percentile as bars.
+pub(crate) fn phases(to: &Path, phases: &Phases) -> Drawn {
+    let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
+    root.fill(&WHITE)?;
+    for ((panel, (_, name)), contenders) in
+        root.split_evenly((1, 3)).iter().zip(PATTERNS).zip(phases)
+    {
+        let measured = contenders.iter().flatten().filter(|sample| sample.len() > 0);
+        let top = measured.map(|sample| sample.quantile(0.9)).fold(0.0, f64::max) * 1.1;
+        let mut chart = ChartBuilder::on(panel)
+            .caption(name, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.5..most_threads() as f64 + 0.5, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_labels(most_threads())
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .x_desc("threads")
+            .y_desc("ns per call")
+            .draw()?;
+        for ((samples, contender), colour) in contenders.iter().zip(CONTENDERS).zip(COLOURS) {
+            let points = samples.iter().zip(1..).filter(|(sample, _)| sample.len() > 0);
+            let points: Vec<(f64, &Sample)> = points.map(|(s, n)| (f64::from(n), s)).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let style = colour.stroke_width(2);
+            let line = points.iter().map(|(n, sample)| (*n, sample.median()));
+            chart
+                .draw_series(LineSeries::new(line, style))?
+                .label(contender)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+            chart.draw_series(points.iter().map(|(n, sample)| {
+                let (low, high) = (sample.quantile(0.1), sample.quantile(0.9));
+                PathElement::new([(*n, low), (*n, high)], colour.stroke_width(1))
+            }))?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.85))
+            .draw()?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Null swaps: how many took how long, with what the paper has as lines.
+pub(crate) fn swaps(to: &Path, swaps: &Sample, paper: &[(&str, f64)]) -> Drawn {
+    let root: Area<'_> = SVGBackend::new(to, (720, 400)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let last = paper.iter().map(|(_, us)| *us).fold(swaps.quantile(0.999), f64::max) * 1.05;
+    let width = last / 60.0;
+    let mut bins = [0_u32; 60];
+    for us in swaps.values() {
+        if let Some(bin) = bins.get_mut((us / width) as usize) {
+            *bin += 1;
+        }
+    }
+    let top = f64::from(bins.iter().copied().max().unwrap_or(1)) * 1.1;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..last, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("µs from the request to the commit")
+        .y_desc("swaps")
+        .y_label_formatter(&|n| format!("{n:.0}"))
+        .draw()?;
+    chart.draw_series(bins.iter().enumerate().map(|(n, count)| {
+        let left = n as f64 * width;
+        let corners = [(left, 0.0), (left + width * 0.9, f64::from(*count))];
+        Rectangle::new(corners, COLOURS[0].filled())
+    }))?;
+    for (n, (name, us)) in paper.iter().enumerate() {
+        let line = [(*us, 0.0), (*us, top)];
+        chart.draw_series([PathElement::new(line, COLOURS[1].stroke_width(1))])?;
+        let at = (*us + last / 200.0, top * (0.97 - 0.07 * n as f64));
+        chart.draw_series([Text::new((*name).to_owned(), at, ("sans-serif", 14).into_font())])?;
+    }
+    root.present()?;
+    Ok(())
+}
