@@ -67,6 +67,8 @@ mod clustering;
 #[cfg(not(loom))]
 pub mod composition;
 #[cfg(not(loom))]
+mod condition;
+#[cfg(not(loom))]
 mod interface;
 #[cfg(not(loom))]
 mod mediator;
@@ -97,6 +99,7 @@ mod upgrade;
 pub use self::{
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
+    condition::{Condition, Measure, Measured, NoCondition},
     interface::{Implementations, Import, Interface, Root, TransferError, reference},
     name::Name,
     object::{ObjectId, ObjectInfo, create, destroy, discard_entries, object, objects},

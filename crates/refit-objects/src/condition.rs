@@ -1,0 +1,437 @@
+//! What an object must keep to on probation: `errors == 0 && p99 < 1.2 × before`.
+//!
+//! A condition compares what was measured after a swap with numbers and with what was measured before it:
+//!
+//! ```text
+//! condition  = all { "||" all }
+//! all        = comparison { "&&" comparison }
+//! comparison = value ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) value | "(" condition ")"
+//! value      = factor { ( "×" | "*" ) factor }
+//! factor     = number [ unit ] | measure | "before" [ "." measure ]
+//! ```
+//!
+//! `before` alone is the measure on the other side of the comparison, as it was before the swap. Times are in
+//! nanoseconds, or with a unit (`ns`, `us`, `µs`, `ms`, `s`).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What is measured of an object's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Calls.
+    Calls,
+    /// Calls that returned an error or panicked.
+    Errors,
+    /// Calls per second.
+    Rate,
+    /// Mean time of a call, in nanoseconds.
+    Mean,
+    /// Time that half of the calls keep below, in nanoseconds.
+    P50,
+    /// Time that 90 % of the calls keep below, in nanoseconds.
+    P90,
+    /// Time that 99 % of the calls keep below, in nanoseconds.
+    P99,
+    /// The longest call, in nanoseconds.
+    Max,
+}
+
+const MEASURES: [(&str, Measure); 8] = [
+    ("calls", Measure::Calls),
+    ("errors", Measure::Errors),
+    ("rate", Measure::Rate),
+    ("mean", Measure::Mean),
+    ("p50", Measure::P50),
+    ("p90", Measure::P90),
+    ("p99", Measure::P99),
+    ("max", Measure::Max),
+];
+
+/// What was measured in some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Calls.
+    pub calls: u64,
+    /// Calls that returned an error or panicked.
+    pub errors: u64,
+    /// How long it was measured, in seconds.
+    pub seconds: f64,
+    /// Mean time of a call, in nanoseconds.
+    pub mean: f64,
+    /// Time that half of the calls keep below, in nanoseconds.
+    pub p50: u64,
+    /// Time that 90 % of the calls keep below, in nanoseconds.
+    pub p90: u64,
+    /// Time that 99 % of the calls keep below, in nanoseconds.
+    pub p99: u64,
+    /// The longest call, in nanoseconds.
+    pub max: u64,
+}
+
+impl Measured {
+    fn get(&self, measure: Measure) -> f64 {
+        match measure {
+            Measure::Calls => self.calls as f64,
+            Measure::Errors => self.errors as f64,
+            Measure::Rate if self.seconds > 0.0 => self.calls as f64 / self.seconds,
+            Measure::Rate => 0.0,
+            Measure::Mean => self.mean,
+            Measure::P50 => self.p50 as f64,
+            Measure::P90 => self.p90 as f64,
+            Measure::P99 => self.p99 as f64,
+            Measure::Max => self.max as f64,
+        }
+    }
+}
+
+/// A condition that was understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    text: String,
+    /// One of these must hold, all of each.
+    any: Vec<Vec<Clause>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Clause {
+    Compare { left: Vec<Factor>, comparison: Comparison, right: Vec<Factor>, text: String },
+    Nested(Condition),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Factor {
+    Number(f64),
+    Now(Measure),
+    Before(Measure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+/// What was written is no condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no condition: {why}; write e.g. errors == 0 && p99 < 1.2 × before")]
+pub struct NoCondition {
+    text: String,
+    why: String,
+}
+
+impl Condition {
+    /// What does not hold, with its numbers; `None` if the condition holds.
+    pub fn violation(&self, before: &Measured, after: &Measured) -> Option<String> {
+        let mut violations = Vec::new();
+        for all in &self.any {
+            match all.iter().find_map(|clause| clause.violation(before, after)) {
+                None => return None,
+                Some(violation) => violations.push(violation),
+            }
+        }
+        Some(violations.join(", and "))
+    }
+}
+
+impl Clause {
+    fn violation(&self, before: &Measured, after: &Measured) -> Option<String> {
+        let (left, comparison, right, text) = match self {
+            Clause::Nested(condition) => return condition.violation(before, after),
+            Clause::Compare { left, comparison, right, text } => (left, comparison, right, text),
+        };
+        let value = |factors: &[Factor]| -> f64 {
+            let factor = |factor: &Factor| match factor {
+                Factor::Number(number) => *number,
+                Factor::Now(measure) => after.get(*measure),
+                Factor::Before(measure) => before.get(*measure),
+            };
+            factors.iter().map(factor).product()
+        };
+        let (left, right) = (value(left), value(right));
+        let holds = match comparison {
+            Comparison::Equal => left == right,
+            Comparison::Unequal => left != right,
+            Comparison::Less => left < right,
+            Comparison::AtMost => left <= right,
+            Comparison::More => left > right,
+            Comparison::AtLeast => left >= right,
+        };
+        (!holds).then(|| format!("{text} does not hold: {left:.0} and {right:.0}"))
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Condition {
+    type Err = NoCondition;
+
+    fn from_str(text: &str) -> Result<Self, NoCondition> {
+        let wrong = |why| NoCondition { text: text.to_owned(), why };
+        let tokens = tokens(text).map_err(wrong)?;
+        let mut parser = Parser { tokens: &tokens, depth: 0 };
+        let condition = parser.condition().map_err(wrong)?;
+        match parser.tokens.first() {
+            None => Ok(Condition { text: text.trim().to_owned(), ..condition }),
+            Some(rest) => Err(wrong(format!("{rest:?} is one too many"))),
+        }
+    }
+}
+
+/// Words, numbers with their units, and signs.
+fn tokens(text: &str) -> Result<Vec<&str>, String> {
+    const SIGNS: [&str; 12] = ["&&", "||", "==", "!=", "<=", ">=", "<", ">", "×", "*", "(", ")"];
+    let (mut tokens, mut rest) = (Vec::new(), text.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let word = |c: char| c.is_alphanumeric() || c == '.' || c == '_';
+        let length = match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+            Some(sign) => sign.len(),
+            None if word(first) => rest.find(|c| !word(c)).unwrap_or(rest.len()),
+            None => return Err(format!("{first:?} has no meaning here")),
+        };
+        tokens.push(&rest[..length]);
+        rest = rest[length..].trim_start();
+    }
+    Ok(tokens)
+}
+
+struct Parser<'a> {
+    tokens: &'a [&'a str],
+    /// Parentheses that are open.
+    depth: u32,
+}
+
+impl Parser<'_> {
+    /// Parentheses within parentheses at the most.
+    const DEEPEST: u32 = 32;
+
+    fn take(&mut self, wanted: &str) -> bool {
+        let found = self.tokens.first() == Some(&wanted);
+        if found {
+            self.tokens = &self.tokens[1..];
+        }
+        found
+    }
+
+    fn condition(&mut self) -> Result<Condition, String> {
+        let begin = self.tokens;
+        let mut any = vec![self.all()?];
+        while self.take("||") {
+            any.push(self.all()?);
+        }
+        Ok(Condition { text: self.since(begin), any })
+    }
+
+    fn all(&mut self) -> Result<Vec<Clause>, String> {
+        let mut all = vec![self.clause()?];
+        while self.take("&&") {
+            all.push(self.clause()?);
+        }
+        Ok(all)
+    }
+
+    fn clause(&mut self) -> Result<Clause, String> {
+        if self.take("(") {
+            self.depth += 1;
+            if self.depth > Self::DEEPEST {
+                return Err("there are too many parentheses".into());
+            }
+            let condition = self.condition()?;
+            self.depth -= 1;
+            return if self.take(")") {
+                Ok(Clause::Nested(condition))
+            } else {
+                Err("a parenthesis is not closed".into())
+            };
+        }
+        let begin = self.tokens;
+        let left = self.value()?;
+        let comparison = self.comparison()?;
+        let right = self.value()?;
+        let text = self.since(begin);
+        let one = |factors: &[Side]| factors.iter().find_map(Side::measure);
+        let (of_left, of_right) = (one(&left), one(&right));
+        let settle = |factors: Vec<Side>, other: Option<Measure>| -> Result<Vec<Factor>, String> {
+            factors.into_iter().map(|factor| factor.settle(other)).collect()
+        };
+        let (left, right) = (settle(left, of_right)?, settle(right, of_left)?);
+        Ok(Clause::Compare { left, comparison, right, text })
+    }
+
+    fn since(&self, begin: &[&str]) -> String {
+        begin[..begin.len() - self.tokens.len()].join(" ")
+    }
+
+    fn comparison(&mut self) -> Result<Comparison, String> {
+        let known = [
+            ("==", Comparison::Equal),
+            ("!=", Comparison::Unequal),
+            ("<=", Comparison::AtMost),
+            (">=", Comparison::AtLeast),
+            ("<", Comparison::Less),
+            (">", Comparison::More),
+        ];
+        let found = known.into_iter().find(|(sign, _)| self.take(sign));
+        let there = self.tokens.first().copied().unwrap_or("its end");
+        found.map(|(_, c)| c).ok_or_else(|| format!("a comparison is missing before {there:?}"))
+    }
+
+    fn value(&mut self) -> Result<Vec<Side>, String> {
+        let mut value = vec![self.factor()?];
+        while self.take("×") || self.take("*") {
+            value.push(self.factor()?);
+        }
+        Ok(value)
+    }
+
+    fn factor(&mut self) -> Result<Side, String> {
+        let (token, rest) = self.tokens.split_first().ok_or("something is missing at its end")?;
+        self.tokens = rest;
+        if token.starts_with(|c: char| c.is_ascii_digit()) {
+            return number(token).map(Side::Number);
+        }
+        match token.split_once('.') {
+            None if *token == "before" => Ok(Side::SameBefore),
+            Some(("before", name)) => measure(name).map(Side::Before),
+            _ => measure(token).map(Side::Now),
+        }
+    }
+}
+
+/// A factor, as long as it is not known which measure `before` means.
+#[derive(Clone, Copy)]
+enum Side {
+    Number(f64),
+    Now(Measure),
+    Before(Measure),
+    SameBefore,
+}
+
+impl Side {
+    fn measure(&self) -> Option<Measure> {
+        match self {
+            Side::Now(measure) => Some(*measure),
+            _ => None,
+        }
+    }
+
+    fn settle(self, other: Option<Measure>) -> Result<Factor, String> {
+        match (self, other) {
+            (Side::Number(number), _) => Ok(Factor::Number(number)),
+            (Side::Now(measure), _) => Ok(Factor::Now(measure)),
+            (Side::Before(measure), _) | (Side::SameBefore, Some(measure)) => {
+                Ok(Factor::Before(measure))
+            }
+            (Side::SameBefore, None) => {
+                Err("`before` is compared with no measure; write e.g. before.p99".into())
+            }
+        }
+    }
+}
+
+fn measure(name: &str) -> Result<Measure, String> {
+    let found = MEASURES.iter().find(|(known, _)| *known == name).map(|(_, measure)| *measure);
+    let known = || MEASURES.map(|(name, _)| name).join(", ");
+    found.ok_or_else(|| format!("there is no measure {name:?}; there are: {}", known()))
+}
+
+fn number(token: &str) -> Result<f64, String> {
+    let end = token.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(token.len());
+    let (digits, unit) = token.split_at(end);
+    let scale = match unit {
+        "" | "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(format!("{unit:?} is no unit; there are: ns, us, ms, s")),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("{token:?} is no number"))?;
+    Ok(number * scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BEFORE: Measured = Measured {
+        calls: 1_000,
+        errors: 1,
+        seconds: 2.0,
+        mean: 80.0,
+        p50: 70,
+        p90: 90,
+        p99: 100,
+        max: 5_000,
+    };
+
+    fn violation(text: &str, after: Measured) -> Option<String> {
+        let condition: Condition = text.parse().expect("it is a condition");
+        assert_eq!(condition.to_string(), text.trim());
+        condition.violation(&BEFORE, &after)
+    }
+
+    #[test]
+    fn what_holds_and_what_does_not() {
+        let slow = Measured { p99: 130, errors: 0, ..BEFORE };
+        for text in [
+            "errors == 0",
+            "p99 <= 1.3 × before",
+            "p99 < 1.4 * before.p99",
+            "before < p99",
+            "max < 6us && mean < 1ms",
+            "errors > 3 || rate >= 500",
+            "(errors > 3 || rate == 500) && calls != 0",
+            " p50 * 2 == 140ns ",
+        ] {
+            assert_eq!(violation(text, slow), None, "{text}");
+        }
+        let said = violation("errors == 0 && p99 < 1.2 × before", slow).expect("it is slow");
+        assert_eq!(said, "p99 < 1.2 × before does not hold: 130 and 120");
+        let said = violation("errors > 0 || (rate > 1000 && calls > 0)", slow).expect("neither");
+        assert_eq!(
+            said,
+            "errors > 0 does not hold: 0 and 0, and rate > 1000 does not hold: 500 and 1000"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, says) in [
+            ("", "something is missing at its end"),
+            ("errors", "a comparison is missing before \"its end\""),
+            ("errors == ", "something is missing at its end"),
+            ("p98 < 3", "there is no measure \"p98\"; there are: calls, errors"),
+            ("p99 < before.p98", "there is no measure \"p98\""),
+            ("3 < before", "`before` is compared with no measure"),
+            ("p99 < 3 h", "\"h\" is one too many"),
+            ("p99 < 3h", "\"h\" is no unit"),
+            ("p99 < 3.1.4", "\"3.1.4\" is no number"),
+            ("(p99 < 3", "a parenthesis is not closed"),
+            ("p99 < 3 & calls > 1", "'&' has no meaning here"),
+        ] {
+            let error = text.parse::<Condition>().expect_err(text);
+            assert!(error.to_string().contains(says), "{text}: {error}");
+        }
+        let deep = "(".repeat(1_000) + "p99 < 1";
+        assert!(deep.parse::<Condition>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_written_is_a_panic(text in "[a-z0-9.<>=&|×*() ]{0,40}") {
+            if let Ok(condition) = text.parse::<Condition>() {
+                let _ = condition.violation(&BEFORE, &BEFORE);
+            }
+        }
+    }
+}
