@@ -6,6 +6,7 @@ mod calls;
 mod classes;
 mod counter;
 mod files;
+mod instructions;
 mod load;
 mod memory;
 mod phases;
@@ -16,9 +17,14 @@ mod swaps;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 7] = ["calls", "swaps", "phases", "classes", "memory", "load", "files"];
+const PARTS: [&str; 8] =
+    ["calls", "instructions", "swaps", "phases", "classes", "memory", "load", "files"];
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(instructions::ARGUMENT) {
+        instructions::steps();
+        return ExitCode::SUCCESS;
+    }
     let asked: Vec<String> = std::env::args().skip(1).collect();
     if let Some(unknown) = asked.iter().find(|a| !PARTS.contains(&a.as_str())) {
         eprintln!("bench: there is no part {unknown:?}; there are: {}", PARTS.join(", "));
@@ -32,6 +38,7 @@ fn main() -> ExitCode {
         eprintln!("measuring: {part}");
         match part {
             "calls" => report.calls(&calls::measure()),
+            "instructions" => report.instructions(instructions::measure()),
             "swaps" => report.swaps(),
             "phases" => report.phases(&phases::measure()),
             "classes" => report.classes(&classes::measure()),

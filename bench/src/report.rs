@@ -10,6 +10,7 @@ use crate::calls::Calls;
 use crate::classes::Upgrades;
 use crate::counter;
 use crate::files::{Files, Place, WORK, on_off};
+use crate::instructions::Instructions;
 use crate::load::{Load, caches, serve};
 use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
@@ -76,6 +77,33 @@ impl Report {
                 _ => (format!("{over:.2}"), format!("{:.1}×", over / own)),
             };
             self.row(&[name.into(), sample.show(2), over, times, bar.into()]);
+        }
+    }
+
+    pub(crate) fn instructions(&mut self, counted: std::io::Result<Instructions>) {
+        let title = "Instructions of a call and of a switch (Hui 2000, §5.2, tab. 5.1), counted by single steps";
+        self.section(title, "instructions", &["step", "instructions", "paper", "must reach"]);
+        let counted = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                return self.row(&[
+                    format!("not counted: {error}"),
+                    "".into(),
+                    "".into(),
+                    "".into(),
+                ]);
+            }
+        };
+        let rows: [(&str, u64, &str, &str); 6] = [
+            ("a call: look-up, request, dispatch, method", counted.call, "32", "≤ 16"),
+            ("the same within a request", counted.call_within, "", ""),
+            ("miss handling", counted.miss, "344", "≤ 200"),
+            ("a call that the mediator forwards", counted.forwarded, "633", "≤ 160"),
+            ("making a rep of the mediator", counted.mediator_rep(), "838", "≤ 400"),
+            ("the first mediated call, all of these", counted.first_mediated, "1815", "≤ 800"),
+        ];
+        for (name, count, paper, bar) in rows {
+            self.row(&[name.into(), count.to_string(), paper.into(), bar.into()]);
         }
     }
 

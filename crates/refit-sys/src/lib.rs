@@ -9,4 +9,5 @@ pub mod barrier;
 pub mod credentials;
 pub mod memory;
 pub mod processor;
+pub mod step;
 pub mod thread;
