@@ -6,6 +6,7 @@ mod calls;
 mod classes;
 mod counter;
 mod files;
+mod interposer;
 mod load;
 mod memory;
 mod phases;
@@ -16,7 +17,8 @@ mod swaps;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 7] = ["calls", "swaps", "phases", "classes", "memory", "load", "files"];
+const PARTS: [&str; 8] =
+    ["calls", "interposer", "swaps", "phases", "classes", "memory", "load", "files"];
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         eprintln!("measuring: {part}");
         match part {
             "calls" => report.calls(&calls::measure()),
+            "interposer" => report.interposer(&interposer::measure()),
             "swaps" => report.swaps(),
             "phases" => report.phases(&phases::measure()),
             "classes" => report.classes(&classes::measure()),
