@@ -98,9 +98,18 @@ fn shim(index: u16, method: &Method, vtable: &Ident) -> TokenStream {
                 let next = ::refit_objects::rt::vtable::<#vtable>(rep).#name;
                 match after {
                     ::refit_objects::After::Postcall(state) => {
-                        let post = ::refit_objects::rt::Postcall::new(this, #index, state);
+                        let unwound = ::refit_objects::rt::OnUnwind(|| {
+                            let outcome = ::refit_objects::Outcome::Unwound;
+                            ::refit_objects::rt::postcall(this, #index, state, outcome)
+                        });
                         let result = next(rep #(, #arguments)*);
-                        post.finish((&Probe(&result)).failed());
+                        unwound.disarm();
+                        let outcome = if (&Probe(&result)).failed() {
+                            ::refit_objects::Outcome::Failed
+                        } else {
+                            ::refit_objects::Outcome::Returned
+                        };
+                        ::refit_objects::rt::postcall(this, #index, state, outcome);
                         return result;
                     }
                     ::refit_objects::After::Fail(errno) => {

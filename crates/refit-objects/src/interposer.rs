@@ -265,47 +265,17 @@ pub unsafe fn precall(
     rep.guarded(method, "precall", || wrapper.precall(&call)).unwrap_or(After::Forward)
 }
 
-/// A call on its way through an object whose wrapper wants to see it come back. Runs the postcall when it is dropped
-/// by a panic of the method.
-#[derive(Debug)]
-pub struct Postcall {
-    this: *const RepHeader,
-    method: u16,
-    state: u64,
-}
-
-impl Postcall {
-    /// # Safety
-    /// As for [`inner`]; the result must be dropped or finished within the same request.
-    #[inline(always)]
-    pub unsafe fn new(this: *const RepHeader, method: u16, state: u64) -> Self {
-        Postcall { this, method, state }
-    }
-
-    /// The method returned.
-    #[inline(always)]
-    pub fn finish(self, failed: bool) {
-        let outcome = if failed { Outcome::Failed } else { Outcome::Returned };
-        self.run(outcome);
-        std::mem::forget(self);
-    }
-
-    #[inline(always)]
-    fn run(&self, outcome: Outcome) {
-        // SAFETY: the promise of `new`.
-        let rep = unsafe { InterposerRep::of(self.this) };
-        let Held::Untyped(wrapper) = &rep.attachment.wrapper else { return };
-        let info = rep.call(self.method);
-        let call = PostCall { info, state: self.state, outcome, borrowed: PhantomData };
-        rep.guarded(self.method, "postcall", || wrapper.postcall(&call));
-    }
-}
-
-impl Drop for Postcall {
-    #[cold]
-    fn drop(&mut self) {
-        self.run(Outcome::Unwound);
-    }
+/// Shows a wrapper that fits any interface how a call came back.
+///
+/// # Safety
+/// As for [`inner`].
+#[inline]
+pub unsafe fn postcall(this: *const RepHeader, method: u16, state: u64, outcome: Outcome) {
+    // SAFETY: the caller's promise.
+    let rep = unsafe { InterposerRep::of(this) };
+    let Held::Untyped(wrapper) = &rep.attachment.wrapper else { return };
+    let call = PostCall { info: rep.call(method), state, outcome, borrowed: PhantomData };
+    rep.guarded(method, "postcall", || wrapper.postcall(&call));
 }
 
 /// The wrapper behind an interposer's rep, as its type.
@@ -350,7 +320,7 @@ impl<F: FnMut()> OnUnwind<F> {
 }
 
 impl<F: FnMut()> Drop for OnUnwind<F> {
-    #[cold]
+    #[inline(always)]
     fn drop(&mut self) {
         (self.0)();
     }

@@ -141,7 +141,7 @@ pub use refit_objects_macros::interface;
 #[doc(hidden)]
 pub mod rt {
     pub use crate::interposer::{
-        InterposerRep, OnUnwind, Postcall, guarded, inner, precall, typed,
+        InterposerRep, OnUnwind, guarded, inner, postcall, precall, typed,
     };
     pub use crate::mediator::{Mediated, mediate};
     pub use crate::object::{Bound, miss};
