@@ -1,5 +1,6 @@
 //! Interposition: what wrappers see and may do, in which order, and what is left of them.
 
+mod noting;
 mod store;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,8 @@ use refit_objects::{
     unwrap_named,
 };
 
-use store::{Bomb, Counting, Notes, Noting, Opaque, StoreInterface, StoreRef, StoreWrapper, store};
+use noting::{Bomb, Counting, Notes, Noting};
+use store::{Opaque, StoreInterface, StoreRef, StoreWrapper, store};
 
 fn noting(s: StoreRef, name: &str, notes: &Arc<Notes>, post: bool) -> refit_objects::WrapperId {
     let wrapper = Noting { name: name.into(), notes: Arc::clone(notes), post };
