@@ -58,6 +58,8 @@
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
 mod generation;
+#[cfg(all(test, loom))]
+mod interposition_model;
 mod limbo;
 mod mediation;
 mod sync;
