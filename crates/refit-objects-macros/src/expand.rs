@@ -137,7 +137,6 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
     let system_head = head(&methods, vtable, version, &keep);
     let rep = rep(interface, names, &methods);
     let interposer = interpose::interposer(interface, names);
-    let typed = interpose::typed(interface, names);
     let doc = format!("The interface [`{trait_name}`], as a type.");
     quote! {
         #[doc = #doc]
@@ -176,7 +175,6 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
             }
 
             #rep
-            #typed
         };
     }
 }

@@ -31,7 +31,7 @@ fn fields(interface: &Interface, prefix: &str, generics: &TokenStream) -> TokenS
     quote! { #(#fields,)* }
 }
 
-/// Shims, vtable and method table of the interposer; `INTERPOSER` is what the interface's info needs.
+/// All that stands beside the other vtables; `INTERPOSER` in it is what the interface's info needs.
 pub(crate) fn interposer(interface: &Interface, names: &Names) -> TokenStream {
     let vtable = &names.vtable;
     let shims = interface.methods.iter().enumerate().map(|(n, m)| shim(n as u16, m, vtable));
@@ -39,8 +39,10 @@ pub(crate) fn interposer(interface: &Interface, names: &Names) -> TokenStream {
     let keep = quote! { ::refit_objects::rt::keep_rep };
     let head = head(&quote! { METHODS }, vtable, interface.arguments.version, &keep);
     let fields = fields(interface, "interpose", &quote! {});
+    let typed = typed(interface, names);
     quote! {
         #(#shims)*
+        #typed
         static INTERPOSE: #vtable = #vtable { head: #head, #fields };
         const INTERPOSER: ::refit_objects::rt::InterposerInfo = ::refit_objects::rt::InterposerInfo {
             vtable: unsafe { ::refit_objects::rt::VtPtr::new(&INTERPOSE) },
@@ -193,7 +195,7 @@ pub(crate) fn typed_trait(interface: &Interface) -> TokenStream {
 }
 
 /// `Interface::wrapper`, with the vtable of a type of wrapper.
-pub(crate) fn typed(interface: &Interface, names: &Names) -> TokenStream {
+fn typed(interface: &Interface, names: &Names) -> TokenStream {
     let Names { interface: marker, vtable, .. } = names;
     let wrapper = format_ident!("{}Wrapper", interface.item.ident);
     let shims = interface
