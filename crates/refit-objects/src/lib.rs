@@ -129,7 +129,7 @@ pub use self::{
         Pre, PreCall, TypedWrapper, Value, Wrapper, WrapperInfo,
     },
     wrapping::{
-        Which, WrapError, WrapperFailure, attach, attach_typed, detach, observe_failures,
+        Which, WrapError, WrapperFailure, attach, attach_typed, can_wrap, detach, observe_failures,
         unwrap_named, wrap_named,
     },
 };

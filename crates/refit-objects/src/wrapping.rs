@@ -217,6 +217,15 @@ pub fn detach(object: ObjectId, wrapper: WrapperId) -> Result<(), WrapError> {
     slot(object)?.detach(&Which::Id(wrapper)).map(drop)
 }
 
+/// Whether a wrapper of this name can be made for an object like this one.
+///
+/// # Errors
+/// Why not.
+pub fn can_wrap(object: ObjectId, wrapper: &str, settings: &[Setting]) -> Result<(), WrapError> {
+    wrappers::by_name(wrapper, settings, slot(object)?.interface)?;
+    Ok(())
+}
+
 /// Attaches a wrapper by its name (see [`wrappers::by_name`]), as a change with a report.
 pub fn wrap_named(
     object: ObjectId,
