@@ -268,8 +268,7 @@ fn finish(change: Change, mut timeline: Timeline, done: Result<(), WrapError>) -
         }
         Err(error) => {
             let target_gone = error == WrapError::Gone;
-            let report = report(change, timeline, End::Refused(error.to_string()));
-            Report { phases: Vec::new(), target_gone, ..report }
+            Report { target_gone, ..Report::refused(change, &error.to_string()) }
         }
     }
 }
@@ -281,16 +280,7 @@ fn gone(object: ObjectId, what: &str, to: &str, change: ChangeId, owner: &str) -
 }
 
 fn report(change: Change, timeline: Timeline, end: End) -> Report {
-    Report {
-        change,
-        phases: timeline.end(),
-        end,
-        forwarded: 0,
-        blocked: 0,
-        longest_block_ns: 0,
-        blockers: Vec::new(),
-        target_gone: false,
-    }
+    Report { phases: timeline.end(), end, objects: 1, attempts: 1, ..Report::refused(change, "") }
 }
 
 type Observer = dyn Fn(&WrapperFailure) + Send + Sync;
