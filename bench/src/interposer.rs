@@ -5,6 +5,7 @@
 //! each with the result of the one before.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use refit_objects::{After, PostCall, Pre, PreCall, Wrapper, attach, attach_typed, detach};
 use refit_sys::clock;
@@ -15,6 +16,9 @@ use crate::stats::Sample;
 
 const ATTACHMENTS: usize = 100_000;
 const ROUNDS: usize = 21;
+/// Attachments that are made one by one, and the pause between two changes.
+const APART: usize = 100;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Does nothing, before and after or before only.
 struct Empty {
@@ -50,17 +54,45 @@ pub(crate) struct Interposer {
     pub(crate) change: [Sample; 3],
     /// Their means: what is done later for many at once is in them too.
     pub(crate) mean: [f64; 3],
+    /// Attach, detach and, to compare, a bare call, with a pause before each: nothing is in a cache.
+    pub(crate) apart: [Sample; 3],
     /// A call without wrappers.
     pub(crate) bare: Sample,
     /// Calls through wrappers, by name.
     pub(crate) calls: Vec<(&'static str, Sample)>,
 }
 
+/// A tick in nanoseconds, from a time long enough to be sure of it.
+fn tick() -> f64 {
+    clock::nanos(1 << 30) as f64 / f64::from(1 << 30)
+}
+
+/// Attach, detach and a bare call, each after a pause.
+fn changes_apart(counter: CounterRef) -> [Sample; 3] {
+    let [mut attached, mut detached, mut called] = std::array::from_fn(|_| Sample::default());
+    for _ in 0..APART {
+        std::thread::sleep(PAUSE);
+        let began = clock::ticks();
+        let id = attach(counter.id(), Empty { post: true }).expect("it lives");
+        attached.push((clock::ticks() - began) as f64 * tick());
+        black_box(counter.next(1));
+        std::thread::sleep(PAUSE);
+        let began = clock::ticks();
+        detach(counter.id(), id).expect("it is attached");
+        detached.push((clock::ticks() - began) as f64 * tick());
+        black_box(counter.next(1));
+        std::thread::sleep(PAUSE);
+        let began = clock::ticks();
+        black_box(counter.next(1));
+        called.push((clock::ticks() - began) as f64 * tick());
+    }
+    [attached, detached, called]
+}
+
 fn changes(counter: CounterRef) -> ([Sample; 3], [f64; 3]) {
     let mut samples = [Sample::default(), Sample::default(), Sample::default()];
     let mut sums = [0.0; 3];
-    // A tick in nanoseconds, from a time long enough to be sure of it.
-    let tick = clock::nanos(1 << 30) as f64 / f64::from(1 << 30);
+    let tick = tick();
     for _ in 0..ATTACHMENTS {
         let began = clock::ticks();
         let id = attach(counter.id(), Empty { post: true }).expect("it lives");
@@ -116,6 +148,7 @@ pub(crate) fn measure() -> Interposer {
         calls.iter_mut().zip(&of_round[1..]).for_each(|((_, sample), (_, ns))| sample.push(*ns));
     }
     let (change, mean) = changes(counter);
+    let apart = changes_apart(counter);
     refit_objects::destroy(counter.id());
-    Interposer { change, mean, bare, calls }
+    Interposer { change, mean, apart, bare, calls }
 }

@@ -84,7 +84,7 @@ impl Report {
         let title = "Interposer (Soules 2003, §6.2, tab. 1)";
         let heads = ["what", "ns", "mean, ns", "over the bare call, ns", "paper, µs", "must reach"];
         self.section(title, "interposer", &heads);
-        let Interposer { change: [attach, first, detach], mean, bare, calls } = measured;
+        let Interposer { change: [attach, first, detach], mean, apart, bare, calls } = measured;
         let rows = [
             ("attach an empty wrapper", attach, mean[0], "17.84", "≤ 1 µs"),
             ("first call, which makes the reps", first, mean[1], "", ""),
@@ -93,6 +93,11 @@ impl Report {
         for (name, sample, mean, paper, bar) in rows {
             let mean = format!("{mean:.0}");
             self.row(&[name.into(), sample.show(0), mean, String::new(), paper.into(), bar.into()]);
+        }
+        for (name, sample) in
+            [("attach, 20 ms apart", &apart[0]), ("detach, 20 ms apart", &apart[1])]
+        {
+            self.row(&[name.into(), sample.show(0), "".into(), "".into(), "".into(), "".into()]);
         }
         self.row(&["call, bare".into(), bare.show(2), "".into(), "".into(), "".into(), "".into()]);
         for (name, sample) in calls {

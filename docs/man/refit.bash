@@ -22,9 +22,6 @@ _refit() {
             refit,changes)
                 cmd="refit__subcmd__changes"
                 ;;
-            refit,classes)
-                cmd="refit__subcmd__classes"
-                ;;
             refit,completions)
                 cmd="refit__subcmd__completions"
                 ;;
@@ -58,17 +55,17 @@ _refit() {
             refit,umount)
                 cmd="refit__subcmd__umount"
                 ;;
-            refit,upgrade)
-                cmd="refit__subcmd__upgrade"
+            refit,unwrap)
+                cmd="refit__subcmd__unwrap"
+                ;;
+            refit,wrap)
+                cmd="refit__subcmd__wrap"
                 ;;
             refit__subcmd__help,cache)
                 cmd="refit__subcmd__help__subcmd__cache"
                 ;;
             refit__subcmd__help,changes)
                 cmd="refit__subcmd__help__subcmd__changes"
-                ;;
-            refit__subcmd__help,classes)
-                cmd="refit__subcmd__help__subcmd__classes"
                 ;;
             refit__subcmd__help,completions)
                 cmd="refit__subcmd__help__subcmd__completions"
@@ -103,8 +100,11 @@ _refit() {
             refit__subcmd__help,umount)
                 cmd="refit__subcmd__help__subcmd__umount"
                 ;;
-            refit__subcmd__help,upgrade)
-                cmd="refit__subcmd__help__subcmd__upgrade"
+            refit__subcmd__help,unwrap)
+                cmd="refit__subcmd__help__subcmd__unwrap"
+                ;;
+            refit__subcmd__help,wrap)
+                cmd="refit__subcmd__help__subcmd__wrap"
                 ;;
             *)
                 ;;
@@ -113,7 +113,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap wrap unwrap changes cache mounts umount doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -174,24 +174,6 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        refit__subcmd__classes)
-            opts="-h --json --instance --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --instance)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         refit__subcmd__completions)
             opts="-h --json --instance --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -229,7 +211,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help"
+            opts="mount ls show swap wrap unwrap changes cache mounts umount doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -257,20 +239,6 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__changes)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        refit__subcmd__help__subcmd__classes)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -438,7 +406,21 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        refit__subcmd__help__subcmd__upgrade)
+        refit__subcmd__help__subcmd__unwrap)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__wrap)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -453,28 +435,12 @@ _refit() {
             return 0
             ;;
         refit__subcmd__ls)
-            opts="-h --class --implementation --on --under --json --instance --help"
+            opts="-h --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --class)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --implementation)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --on)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --under)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -557,12 +523,16 @@ _refit() {
             return 0
             ;;
         refit__subcmd__show)
-            opts="-h --json --instance --help"
+            opts="-f -h --follow --every --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -575,25 +545,13 @@ _refit() {
             return 0
             ;;
         refit__subcmd__swap)
-            opts="-h --deadline --reps --retries --together --with --every --for --json --instance --help"
+            opts="-h --deadline --every --for --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --deadline)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --reps)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --retries)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --with)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -663,21 +621,31 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        refit__subcmd__upgrade)
-            opts="-h --deadline --rate --pause --resume --json --instance --help"
+        refit__subcmd__unwrap)
+            opts="-h --all --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --deadline)
+                --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
+                *)
+                    COMPREPLY=()
                     ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__wrap)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

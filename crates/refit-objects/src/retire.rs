@@ -1,8 +1,9 @@
 //! What nobody can find any more is freed when nobody can use it any more.
 //!
 //! Things wait in a [`Limbo`]. Whoever retires or swaps next takes out what is due, and a thread, the *reaper*, sees to
-//! it that this does not depend on anybody: it wakes when something is deferred or had to be left, looks every
-//! [`PERIOD`], and sleeps for good once nothing has been there for a while.
+//! it that this does not depend on anybody: it looks every [`SOON`] while something is there, every [`LATER`] for a
+//! while after that, and then sleeps until it is woken. To wake it is a system call, which would cost more than what is
+//! deferred; so whoever defers several things in a few seconds pays for one wake-up at most.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,11 +16,14 @@ pub(crate) static GENERATIONS: Generations = Generations::new();
 
 static LIMBO: Limbo = Limbo::new();
 
-/// Between two looks of the reaper.
-const PERIOD: Duration = Duration::from_millis(10);
+/// Between two looks of the reaper while there is something to do.
+const SOON: Duration = Duration::from_millis(10);
 
-/// Looks without anything to do before the reaper sleeps for good.
-const IDLE_LOOKS: u32 = 20;
+/// Between two looks when there was nothing to do lately.
+const LATER: Duration = Duration::from_millis(250);
+
+/// Looks without anything to do before the reaper takes its time, and before it sleeps until it is woken.
+const IDLE_LOOKS: [u32; 2] = [10, 30];
 
 /// As many deferred things share a barrier at most.
 const DEFERRED_AT_MOST: usize = 256;
@@ -66,7 +70,7 @@ struct Reaper {
 }
 
 struct ReaperState {
-    /// It looks again within [`PERIOD`].
+    /// It looks again within [`LATER`].
     awake: bool,
     thread: Thread,
 }
@@ -106,7 +110,7 @@ impl Reaper {
     fn work(&self) {
         let mut idle = 0;
         loop {
-            if idle == IDLE_LOOKS {
+            if idle == IDLE_LOOKS[1] {
                 let mut state = self.lock();
                 // Whoever defers from here on finds it asleep; whoever did before is seen here.
                 state.awake = !LIMBO.is_empty();
@@ -115,7 +119,7 @@ impl Reaper {
                 }
                 idle = 0;
             }
-            std::thread::sleep(PERIOD);
+            std::thread::sleep(if idle < IDLE_LOOKS[0] { SOON } else { LATER });
             idle = if LIMBO.is_empty() { idle + 1 } else { 0 };
             settle();
         }
