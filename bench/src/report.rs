@@ -94,10 +94,10 @@ impl Report {
             let mean = format!("{mean:.0}");
             self.row(&[name.into(), sample.show(0), mean, String::new(), paper.into(), bar.into()]);
         }
-        for (name, sample) in
-            [("attach, 20 ms apart", &apart[0]), ("detach, 20 ms apart", &apart[1])]
-        {
-            self.row(&[name.into(), sample.show(0), "".into(), "".into(), "".into(), "".into()]);
+        let rows = ["attach", "detach", "a bare call, to compare,"];
+        for (name, sample) in rows.into_iter().zip(apart) {
+            let name = format!("{name} after a pause of 20 ms");
+            self.row(&[name, sample.show(0), "".into(), "".into(), "".into(), "".into()]);
         }
         self.row(&["call, bare".into(), bare.show(2), "".into(), "".into(), "".into(), "".into()]);
         for (name, sample) in calls {
