@@ -22,6 +22,9 @@ _refit() {
             refit,changes)
                 cmd="refit__subcmd__changes"
                 ;;
+            refit,classes)
+                cmd="refit__subcmd__classes"
+                ;;
             refit,completions)
                 cmd="refit__subcmd__completions"
                 ;;
@@ -58,6 +61,9 @@ _refit() {
             refit,unwrap)
                 cmd="refit__subcmd__unwrap"
                 ;;
+            refit,upgrade)
+                cmd="refit__subcmd__upgrade"
+                ;;
             refit,wrap)
                 cmd="refit__subcmd__wrap"
                 ;;
@@ -66,6 +72,9 @@ _refit() {
                 ;;
             refit__subcmd__help,changes)
                 cmd="refit__subcmd__help__subcmd__changes"
+                ;;
+            refit__subcmd__help,classes)
+                cmd="refit__subcmd__help__subcmd__classes"
                 ;;
             refit__subcmd__help,completions)
                 cmd="refit__subcmd__help__subcmd__completions"
@@ -103,6 +112,9 @@ _refit() {
             refit__subcmd__help,unwrap)
                 cmd="refit__subcmd__help__subcmd__unwrap"
                 ;;
+            refit__subcmd__help,upgrade)
+                cmd="refit__subcmd__help__subcmd__upgrade"
+                ;;
             refit__subcmd__help,wrap)
                 cmd="refit__subcmd__help__subcmd__wrap"
                 ;;
@@ -113,7 +125,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap wrap unwrap changes cache mounts umount doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -174,6 +186,24 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__classes)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__completions)
             opts="-h --json --instance --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -211,7 +241,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap wrap unwrap changes cache mounts umount doctor tour completions man help"
+            opts="mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -239,6 +269,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__changes)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__classes)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -420,6 +464,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__upgrade)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__wrap)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -545,13 +603,21 @@ _refit() {
             return 0
             ;;
         refit__subcmd__swap)
-            opts="-h --deadline --every --for --json --instance --help"
+            opts="-h --deadline --retries --together --with --every --for --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --deadline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --retries)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --with)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -628,6 +694,32 @@ _refit() {
                 return 0
             fi
             case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__upgrade)
+            opts="-h --deadline --rate --pause --resume --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --deadline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -131,13 +131,14 @@ fn refuses_what_it_cannot_do_and_says_what_there_is() {
         (wrap(name, "latency", &[("x", "1")]), Kind::Malformed, "there are: method"),
         (wrap(name, "fault", &[("error", "5")]), Kind::Malformed, "can express an errno"),
     ] {
-        let refusal = stage.client.wrap(&asked).err().expect("it refuses");
+        let Err(refusal) = stage.client.wrap(&asked) else { panic!("it was not refused") };
         assert_eq!(refusal.kind, kind, "{refusal}");
         assert!(refusal.to_string().contains(says), "{refusal}");
     }
     let unwrap = |wrapper: Option<&str>| {
         let asked = Unwrap { glob: name.into(), wrapper: wrapper.map(str::to_owned) };
-        stage.client.unwrap(&asked).err().expect("it refuses")
+        let Err(refusal) = stage.client.unwrap(&asked) else { panic!("it was not refused") };
+        refusal
     };
     assert!(unwrap(None).to_string().contains("nothing of it is wrapped"));
     ends(stage.client.wrap(&wrap(name, "count", &[])));
