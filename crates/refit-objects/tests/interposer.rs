@@ -14,7 +14,7 @@ use refit_change::{End, Phase};
 use refit_objects::{
     After, Outcome, Pre, PreCall, SwapOptions, Value, Which, WrapError, Wrapper, WrapperFailure,
     attach, attach_typed, destroy, detach, object, observe_failures, settle, swap_named,
-    unwrap_named,
+    swap_together, unwrap_named,
 };
 
 use noting::{Bomb, Counting, Notes, Noting};
@@ -368,6 +368,60 @@ fn what_cannot_be_done_is_refused_with_what_there_is() {
     assert_eq!(detach(s.id(), a), Err(WrapError::Gone));
     let report = unwrap_named(s.id(), &Which::All, 1, "me");
     assert!(report.target_gone && matches!(report.end, End::Refused(_)), "{report:?}");
+}
+
+/// Takes itself away when it has seen enough, and cannot say what it has seen.
+struct Once {
+    object: refit_objects::ObjectId,
+    own: std::sync::OnceLock<refit_objects::WrapperId>,
+    seen: AtomicU64,
+}
+
+impl Wrapper for Once {
+    fn name(&self) -> &str {
+        "once"
+    }
+    fn precall(&self, _call: &PreCall<'_>) -> After {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        let own = self.own.get().expect("it has been told");
+        detach(self.object, *own).expect("it is attached");
+        After::Postcall(0)
+    }
+    fn stats(&self) -> Vec<(String, u64)> {
+        panic!("cannot say")
+    }
+}
+
+#[test]
+fn a_wrapper_can_take_itself_away_and_panic_over_what_it_has_counted() {
+    let s = store("once");
+    let object_id = s.id();
+    let own = std::sync::OnceLock::new();
+    let once = Arc::new(Once { object: object_id, own, seen: AtomicU64::new(0) });
+    let id = attach(object_id, Arc::clone(&once)).expect("it lives");
+    once.own.set(id).expect("told once");
+    let info = object(object_id).expect("it lives");
+    assert_eq!((info.wrappers[0].name.as_str(), &info.wrappers[0].stats[..]), ("once", &[][..]));
+    (0..3).for_each(|n| assert_eq!(s.add(1), n));
+    assert_eq!(once.seen.load(Ordering::Relaxed), 1);
+    dropped(&once);
+    destroy(object_id);
+}
+
+#[test]
+fn wrappers_stay_when_objects_are_swapped_together() {
+    let stores = [store("together a"), store("together b")];
+    let counting = stores.map(|s| {
+        let counting = Counting::new();
+        attach(s.id(), Arc::clone(&counting)).expect("it lives");
+        counting
+    });
+    let parts: Vec<_> = stores.iter().map(|s| (s.id(), "spread")).collect();
+    assert!(swap_together(&parts, 1, &patient()).committed());
+    refit_objects::request(|| stores.iter().for_each(|s| assert_eq!(s.add(1), 0)));
+    counting.iter().for_each(|c| assert_eq!(c.after.load(Ordering::Relaxed), 1));
+    stores.iter().for_each(|s| destroy(s.id()));
+    counting.iter().for_each(dropped);
 }
 
 proptest! {
