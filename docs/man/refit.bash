@@ -493,12 +493,28 @@ _refit() {
             return 0
             ;;
         refit__subcmd__ls)
-            opts="-h --json --instance --help"
+            opts="-h --class --implementation --on --under --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --class)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --implementation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --under)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -603,13 +619,17 @@ _refit() {
             return 0
             ;;
         refit__subcmd__swap)
-            opts="-h --deadline --retries --together --with --every --for --json --instance --help"
+            opts="-h --deadline --reps --retries --together --with --every --for --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --deadline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reps)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -57,6 +57,10 @@ complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Le
 complete -c refit -n "__fish_refit_using_subcommand mount" -l until-eof -d 'Unmount as well when standard input ends, whoever uses the mount: for programs that start refit and must not leave it behind'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c refit -n "__fish_refit_using_subcommand ls" -l class -d 'Only objects of this class (the part of their names before the colon)' -r
+complete -c refit -n "__fish_refit_using_subcommand ls" -l implementation -d 'Only objects that this implementation serves' -r
+complete -c refit -n "__fish_refit_using_subcommand ls" -l on -d 'Only objects that stand on this one: call it, or call one that does' -r
+complete -c refit -n "__fish_refit_using_subcommand ls" -l under -d 'Only objects on which this one stands' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand ls" -s h -l help -d 'Print help'
@@ -66,6 +70,7 @@ complete -c refit -n "__fish_refit_using_subcommand show" -s f -l follow -d 'Sta
 complete -c refit -n "__fish_refit_using_subcommand show" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand show" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l deadline -d 'How long each object may take before it is rolled back' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l reps -d 'Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the implementation has it unless said otherwise' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l retries -d 'How often each is tried again, after a pause that doubles, when it misses its deadline' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l with -d 'What else changes with it' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l every -d 'Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it' -r

@@ -331,7 +331,7 @@ impl Slot {
             // The wrappers stay; the reps that lead through them to the root that was there do not.
             let again = state.layer.as_ref().and_then(|layer| Layer::of(layer.stack().to_vec()));
             let layer = std::mem::replace(&mut state.layer, again);
-            self.flush(&state);
+            self.flush_locked(&state);
             (before, layer)
         };
         if let Some(layer) = layer {
@@ -341,7 +341,7 @@ impl Slot {
     }
 
     /// Points all entries to the default object: the next call on each processor misses.
-    pub(crate) fn flush(&self, locked: &MutexGuard<'_, State>) {
+    pub(crate) fn flush_locked(&self, locked: &MutexGuard<'_, State>) {
         self.point_entries(locked, &raw const self.default);
     }
 

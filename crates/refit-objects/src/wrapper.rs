@@ -316,7 +316,7 @@ pub struct MethodShape {
 }
 
 /// The generic interposer of an interface.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct InterposerInfo {
     /// Vtable of its reps, for wrappers that fit any interface.
     pub vtable: VtPtr,

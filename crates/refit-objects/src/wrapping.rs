@@ -117,7 +117,7 @@ impl Slot {
             let present = state.layer.as_ref().map_or(&[][..], Layer::stack);
             let (stack, result) = change(present)?;
             let before = std::mem::replace(&mut state.layer, Layer::of(stack));
-            self.flush(&state);
+            self.flush_locked(&state);
             (before, result)
         };
         // Outside of the lock: it may free what was deferred earlier.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use refit_objects::{
-    After, PostCall, PreCall, SwapOptions, Wrapper, WrapperId, attach, destroy, detach, object,
-    settle, swap_named,
+    After, PostCall, PreCall, SwapOptions, Wrapper, WrapperId, attach, destroy, detach,
+    discard_entries, object, settle, swap_named,
 };
 
 use store::{StoreRef, store};
@@ -154,6 +154,7 @@ fn wrappers_come_and_go_under_calls_and_swaps() {
                 let report = swap_named(s.id(), to, swaps, &options);
                 assert!(report.committed(), "{report:?}");
                 swaps += 1;
+                discard_entries();
             }
             swaps
         });
