@@ -17,7 +17,7 @@ use store::{StoreRef, store};
 const CALLERS: usize = 3;
 const CHANGERS: usize = 2;
 /// Of each changer.
-const CHANGES: u64 = 3_000;
+const CHANGES: u64 = 10_000;
 
 static LIVE: AtomicU64 = AtomicU64::new(0);
 
