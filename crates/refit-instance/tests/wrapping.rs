@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use refit_change::{End, Report};
 use refit_instance::wire::{ObjectInfo, Unwrap, Wrap};
@@ -153,9 +154,16 @@ fn a_wrapper_that_panics_stands_in_the_journal() {
     let object = tally("bombed");
     attach(object.id(), Bomb).expect("it lives");
     assert_eq!(object.add(1), 0);
-    let entries = stage.instance.journal().entries();
-    let entry = entries.iter().find(|e| e.report.change.target == "tally:bombed");
-    let report = &entry.expect("it was written down").report;
+    let until = Instant::now() + Duration::from_secs(60);
+    let report = loop {
+        let entries = stage.instance.journal().entries();
+        let entry = entries.iter().find(|e| e.report.change.target == "tally:bombed");
+        if let Some(entry) = entry {
+            break Arc::clone(&entry.report);
+        }
+        assert!(Instant::now() < until, "it was not written down");
+        std::thread::sleep(Duration::from_millis(5));
+    };
     assert_eq!((report.change.mechanism.as_str(), &report.end), ("unwrap", &End::Committed));
     assert_eq!((&*report.change.from, &*report.change.to), ("bomb(one)", "one"));
     assert!(report.change.owner.contains("panicked in precall of add: as asked"), "{report:?}");

@@ -164,7 +164,12 @@ impl Slot {
 
     /// The wrappers that failed lately.
     pub(crate) fn wrapper_failures(&self) -> Vec<WrapperFailure> {
-        lock(&self.state).failures.iter().cloned().collect()
+        let mut failures: Vec<_> = lock(&self.state).failures.iter().cloned().collect();
+        if !failures.is_empty() {
+            let name = self.full_name();
+            failures.iter_mut().for_each(|failure| failure.object.clone_from(&name));
+        }
+        failures
     }
 
     /// What serves with what is around it: `latency(count(shared))`.
@@ -287,30 +292,46 @@ type Observer = dyn Fn(&WrapperFailure) + Send + Sync;
 
 static OBSERVERS: Mutex<Vec<Weak<Observer>>> = Mutex::new(Vec::new());
 
-/// Has `observer` told of every wrapper that panics, for as long as it lives. It is called in the middle of the call
-/// that was wrapped: it must be quick, and must not call objects.
+/// Has `observer` told of every wrapper that panics, for as long as it lives; shortly after the call has ended, on any
+/// thread.
 pub fn observe_failures(observer: &Arc<Observer>) {
     let mut observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
     observers.retain(|o| o.strong_count() > 0);
     observers.push(Arc::downgrade(observer));
 }
 
-/// Detaches a wrapper that panicked, and tells who wants to know.
+/// Detaches a wrapper that panicked, and sees to it that those who want to know are told.
+///
+/// This is in the middle of the call that was wrapped, whose thread may hold any lock. To find out the object's name, and
+/// to tell, can take locks too; so that waits in limbo until the request has ended.
 pub(crate) fn detach_broken(object: ObjectId, wrapper: WrapperId, why: String) {
     let Ok(slot) = slot(object) else { return };
     let from = slot.composed();
     let Ok(detached) = slot.detach(&Which::Id(wrapper)) else { return };
     let failure = WrapperFailure {
-        object: slot.full_name(),
+        object: String::new(),
         wrapper: detached.first().map_or_else(String::new, |a| a.name.to_string()),
         why,
         from,
         to: slot.composed(),
     };
     slot.remember(failure.clone());
-    let observers: Vec<Arc<Observer>> = {
-        let observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
-        observers.iter().filter_map(Weak::upgrade).collect()
-    };
-    observers.iter().for_each(|observer| observer(&failure));
+    defer(Box::new(Announcement { slot, failure }));
+}
+
+/// Tells those who want to know when it is dropped.
+struct Announcement {
+    slot: Arc<Slot>,
+    failure: WrapperFailure,
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        self.failure.object = self.slot.full_name();
+        let observers: Vec<Arc<Observer>> = {
+            let observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+            observers.iter().filter_map(Weak::upgrade).collect()
+        };
+        observers.iter().for_each(|observer| observer(&self.failure));
+    }
 }

@@ -209,7 +209,12 @@ fn a_wrapper_that_panics_is_detached_and_the_call_goes_on() {
         assert_eq!(failure.to, "counting(one)");
         let report = failure.report(7);
         assert!(report.committed() && report.change.owner.contains("bomb"), "{report:?}");
-        assert!(seen.lock().unwrap().contains(failure));
+        let until = Instant::now() + Duration::from_secs(60);
+        while !seen.lock().unwrap().contains(failure) {
+            assert!(Instant::now() < until, "nobody was told");
+            settle();
+            std::thread::yield_now();
+        }
         assert_eq!(counting.before.load(Ordering::Relaxed), 3);
         assert_eq!(counting.after.load(Ordering::Relaxed), 3);
         dropped(&bomb);
