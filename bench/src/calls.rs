@@ -17,7 +17,7 @@ const CALLS: u64 = 1_000_000;
 const ROUNDS: usize = 41;
 
 /// Nanoseconds per call.
-fn time(mut call: impl FnMut(u64) -> u64) -> f64 {
+pub(crate) fn time(mut call: impl FnMut(u64) -> u64) -> f64 {
     let began = Instant::now();
     let mut n = 0;
     for _ in 0..CALLS {

@@ -3,8 +3,8 @@
 //! The bench starts itself once more, stepped, with [`ARGUMENT`]; that process runs each step between two marks.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use refit_objects::change::Phase;
 use refit_objects::{SwapOptions, destroy, discard_entries, request, swap_named};

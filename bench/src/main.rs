@@ -7,6 +7,7 @@ mod classes;
 mod counter;
 mod files;
 mod instructions;
+mod interposer;
 mod load;
 mod memory;
 mod phases;
@@ -17,8 +18,17 @@ mod swaps;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 8] =
-    ["calls", "instructions", "swaps", "phases", "classes", "memory", "load", "files"];
+const PARTS: [&str; 9] = [
+    "calls",
+    "instructions",
+    "interposer",
+    "swaps",
+    "phases",
+    "classes",
+    "memory",
+    "load",
+    "files",
+];
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(instructions::ARGUMENT) {
@@ -39,6 +49,7 @@ fn main() -> ExitCode {
         match part {
             "calls" => report.calls(&calls::measure()),
             "instructions" => report.instructions(instructions::measure()),
+            "interposer" => report.interposer(&interposer::measure()),
             "swaps" => report.swaps(),
             "phases" => report.phases(&phases::measure()),
             "classes" => report.classes(&classes::measure()),

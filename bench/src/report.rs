@@ -11,6 +11,7 @@ use crate::classes::Upgrades;
 use crate::counter;
 use crate::files::{Files, Place, WORK, on_off};
 use crate::instructions::Instructions;
+use crate::interposer::Interposer;
 use crate::load::{Load, caches, serve};
 use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
@@ -104,6 +105,37 @@ impl Report {
         ];
         for (name, count, paper, bar) in rows {
             self.row(&[name.into(), count.to_string(), paper.into(), bar.into()]);
+        }
+    }
+
+    pub(crate) fn interposer(&mut self, measured: &Interposer) {
+        let title = "Interposer (Soules 2003, §6.2, tab. 1)";
+        let heads = ["what", "ns", "mean, ns", "over the bare call, ns", "paper, µs", "must reach"];
+        self.section(title, "interposer", &heads);
+        let Interposer { change: [attach, first, detach], mean, apart, bare, calls } = measured;
+        let rows = [
+            ("attach an empty wrapper", attach, mean[0], "17.84", "≤ 1 µs"),
+            ("first call, which makes the reps", first, mean[1], "", ""),
+            ("detach it", detach, mean[2], "4.23", "≤ 1 µs"),
+        ];
+        for (name, sample, mean, paper, bar) in rows {
+            let mean = format!("{mean:.0}");
+            self.row(&[name.into(), sample.show(0), mean, String::new(), paper.into(), bar.into()]);
+        }
+        let rows = ["attach", "detach", "a bare call, to compare,"];
+        for (name, sample) in rows.into_iter().zip(apart) {
+            let name = format!("{name} after a pause of 20 ms");
+            self.row(&[name, sample.show(0), "".into(), "".into(), "".into(), "".into()]);
+        }
+        self.row(&["call, bare".into(), bare.show(2), "".into(), "".into(), "".into(), "".into()]);
+        for (name, sample) in calls {
+            let over = format!("{:.2}", sample.median() - bare.median());
+            let (paper, bar) = match *name {
+                "empty, precall and postcall" => ("1.40", "≤ 10 ns over"),
+                _ => ("", ""),
+            };
+            let name = format!("call through {name}");
+            self.row(&[name, sample.show(2), "".into(), over, paper.into(), bar.into()]);
         }
     }
 

@@ -34,6 +34,8 @@ complete -c refit -n "__fish_refit_needs_command" -f -a "show" -d 'Show everythi
 complete -c refit -n "__fish_refit_needs_command" -f -a "swap" -d 'Swap objects for another implementation while they are used'
 complete -c refit -n "__fish_refit_needs_command" -f -a "classes" -d 'List the classes of objects: what new ones are made of, and how many there are'
 complete -c refit -n "__fish_refit_needs_command" -f -a "upgrade" -d 'Swap all objects of a class and what new ones are made of, or nothing'
+complete -c refit -n "__fish_refit_needs_command" -f -a "wrap" -d 'Put code around objects that sees every call, while they are used'
+complete -c refit -n "__fish_refit_needs_command" -f -a "unwrap" -d 'Take such code away again'
 complete -c refit -n "__fish_refit_needs_command" -f -a "changes" -d 'Show the journal: every change that has ended'
 complete -c refit -n "__fish_refit_needs_command" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
 complete -c refit -n "__fish_refit_needs_command" -f -a "mounts" -d 'List what is mounted'
@@ -62,7 +64,9 @@ complete -c refit -n "__fish_refit_using_subcommand ls" -l under -d 'Only object
 complete -c refit -n "__fish_refit_using_subcommand ls" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand ls" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand show" -l every -d 'How often' -r
 complete -c refit -n "__fish_refit_using_subcommand show" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand show" -s f -l follow -d 'Stay and show it again and again; Ctrl-C ends it'
 complete -c refit -n "__fish_refit_using_subcommand show" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand show" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l deadline -d 'How long each object may take before it is rolled back' -r
@@ -85,6 +89,13 @@ complete -c refit -n "__fish_refit_using_subcommand upgrade" -l pause -d 'Hold t
 complete -c refit -n "__fish_refit_using_subcommand upgrade" -l resume -d 'Let it go on'
 complete -c refit -n "__fish_refit_using_subcommand upgrade" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand upgrade" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand wrap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand wrap" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand wrap" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand unwrap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand unwrap" -l all -d 'All wrappers'
+complete -c refit -n "__fish_refit_using_subcommand unwrap" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand unwrap" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand changes" -s n -l last -d 'At most this many of the latest of what is there already' -r
 complete -c refit -n "__fish_refit_using_subcommand changes" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand changes" -s f -l follow -d 'Stay and print what comes'
@@ -113,18 +124,20 @@ complete -c refit -n "__fish_refit_using_subcommand completions" -s h -l help -d
 complete -c refit -n "__fish_refit_using_subcommand man" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand man" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand man" -s h -l help -d 'Print help'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "mount" -d 'Serve directories; runs until Ctrl-C, then writes everything back and unmounts'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "ls" -d 'List objects'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "show" -d 'Show everything that is known about an object'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "swap" -d 'Swap objects for another implementation while they are used'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "classes" -d 'List the classes of objects: what new ones are made of, and how many there are'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "upgrade" -d 'Swap all objects of a class and what new ones are made of, or nothing'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "changes" -d 'Show the journal: every change that has ended'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "mounts" -d 'List what is mounted'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "umount" -d 'Write everything back and unmount'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "completions" -d 'Print completions for a shell'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "man" -d 'Write man pages'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade changes cache mounts umount doctor tour completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "mount" -d 'Serve directories; runs until Ctrl-C, then writes everything back and unmounts'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "ls" -d 'List objects'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "show" -d 'Show everything that is known about an object'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "swap" -d 'Swap objects for another implementation while they are used'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "classes" -d 'List the classes of objects: what new ones are made of, and how many there are'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "upgrade" -d 'Swap all objects of a class and what new ones are made of, or nothing'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "wrap" -d 'Put code around objects that sees every call, while they are used'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "unwrap" -d 'Take such code away again'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "changes" -d 'Show the journal: every change that has ended'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "mounts" -d 'List what is mounted'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "umount" -d 'Write everything back and unmount'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "completions" -d 'Print completions for a shell'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "man" -d 'Write man pages'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -18,16 +18,19 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::glob::Glob;
-use crate::instance::no_such_mount;
+use crate::instance::{Core, no_such_mount};
 use crate::refusal::{Kind, Refusal};
 use crate::server::{Peer, Shared};
 use crate::streams;
 use crate::swaps::{self, Work};
+use crate::system::WrapAct;
 use crate::upgrades::Upgrading;
 use crate::wire::{
-    CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, Mount, MountRequest,
-    OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap, Upgrade, UpgradeLine,
+    CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, KnownWrapper, Mount,
+    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap, Unwrap, Upgrade,
+    UpgradeLine, Wrap,
 };
+use crate::wraps;
 
 /// The longest body that is read.
 const BODY_BYTES: usize = 64 * 1024;
@@ -56,6 +59,9 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(classes))
         .routes(routes!(upgrade))
         .routes(routes!(pause))
+        .routes(routes!(wrap))
+        .routes(routes!(unwrap))
+        .routes(routes!(wrappers))
         .routes(routes!(changes))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
@@ -178,6 +184,69 @@ async fn upgrade(
 async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<StatusCode, Refusal> {
     let Json(Pause { class, paused }) = asked.map_err(|e| malformed("pause", &e.body_text()))?;
     shared.core.upgrades.pause(&class, paused).map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Wraps objects, one after the other; sends the report of each as it ends. Objects that the wrapper does not fit are
+/// left out, unless there are no others. Empty lines say only that the instance lives.
+#[utoipa::path(post, path = "/wrap", request_body = Wrap, responses(
+    (status = 200, description = "NDJSON: a report per object", body = Report,
+     content_type = "application/x-ndjson",
+     headers(("refit-objects" = u64, description = "how many reports may come"))),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+))]
+async fn wrap(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    asked: Asked<Wrap>,
+) -> Result<Response, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("wrap", &e.body_text()))?;
+    change_wrappers(shared, peer, "wrap", move |core| wraps::to_wrap(core, asked)).await
+}
+
+/// Takes wrappers of objects away, one object after the other; sends the report of each as it ends. Objects without
+/// such a wrapper are left out, unless there are no others.
+#[utoipa::path(post, path = "/unwrap", request_body = Unwrap, responses(
+    (status = 200, description = "NDJSON: a report per object", body = Report,
+     content_type = "application/x-ndjson",
+     headers(("refit-objects" = u64, description = "how many reports may come"))),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+))]
+async fn unwrap(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    asked: Asked<Unwrap>,
+) -> Result<Response, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("unwrap", &e.body_text()))?;
+    change_wrappers(shared, peer, "unwrap", move |core| wraps::to_unwrap(core, asked)).await
+}
+
+async fn change_wrappers(
+    shared: Shared,
+    peer: Peer,
+    what: &str,
+    choose: impl FnOnce(&Core) -> Result<(WrapAct, Vec<u64>), Refusal> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let core = Arc::clone(&shared.core);
+    let (act, objects) = blocking(what, move || choose(&core)).await?;
+    let (sender, gone, mut response) = streams::lines::<Report>();
+    response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(objects.len()));
+    let work = wraps::Work { shared, act, owner: peer.owner(), gone, sender };
+    tokio::task::spawn_blocking(move || work.run(objects));
+    Ok(response)
+}
+
+/// Wrappers that can be attached.
+#[utoipa::path(get, path = "/wrappers", responses((status = 200, body = [KnownWrapper])))]
+async fn wrappers() -> Json<Vec<KnownWrapper>> {
+    let text = |text: &str| text.to_owned();
+    let known = refit_objects::wrappers::known().iter().map(|known| KnownWrapper {
+        name: text(known.name),
+        about: text(known.about),
+        options: known.options.iter().map(|(key, about)| (text(key), text(about))).collect(),
+    });
+    Json(known.collect())
 }
 
 /// The journal: changes that have ended, oldest first.

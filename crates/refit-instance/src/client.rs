@@ -23,8 +23,9 @@ use tokio::runtime::{Builder, Runtime};
 use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
-    CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, Mount,
-    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap, Upgrade, UpgradeLine,
+    CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
+    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap,
+    Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
 /// How long an instance may be silent before it is taken to hang. Streams say something every other second.
@@ -126,6 +127,32 @@ impl Client {
         let asked = format!("{} the upgrade of {class}", if paused { "pause" } else { "resume" });
         let body = Pause { class: class.to_owned(), paused };
         self.body(self.patience, &asked, post(&asked, "/pause", &body)?).map(drop)
+    }
+
+    /// Wraps; the reports come as the changes end.
+    ///
+    /// # Errors
+    /// It does not answer or refuses; nothing has been wrapped then.
+    pub fn wrap(&self, wrap: &Wrap) -> Result<Lines<refit_change::Report>, Refusal> {
+        let asked = format!("wrap {} in {}", wrap.glob, wrap.wrapper);
+        self.lines(&asked, post(&asked, "/wrap", wrap)?)
+    }
+
+    /// Unwraps; the reports come as the changes end.
+    ///
+    /// # Errors
+    /// It does not answer or refuses; nothing has been unwrapped then.
+    pub fn unwrap(&self, unwrap: &Unwrap) -> Result<Lines<refit_change::Report>, Refusal> {
+        let asked = format!("unwrap {}", unwrap.glob);
+        self.lines(&asked, post(&asked, "/unwrap", unwrap)?)
+    }
+
+    /// Wrappers that can be attached.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn wrappers(&self) -> Result<Vec<KnownWrapper>, Refusal> {
+        self.get("list wrappers", "/wrappers")
     }
 
     /// Reads the journal.

@@ -6,11 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
-use refit_objects::{ObjectId, SwapOptions, UpgradeOptions};
+use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
 
 use crate::refusal::{Kind, Refusal};
-use crate::system::{Served, SwapRequest, System, UpgradeRequest};
-use crate::wire::{CacheMode, ClassInfo, Import, MountRequest, ObjectInfo};
+use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
+use crate::wire::{
+    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectInfo, WrapperFailure, WrapperInfo,
+};
 
 /// The objects and file servers of this process.
 pub fn host() -> Arc<dyn System> {
@@ -64,6 +66,32 @@ impl System for Host {
         };
         let UpgradeRequest { class, implementation, change, .. } = request;
         refit_objects::upgrade(class, implementation, *change, &options)
+    }
+
+    fn can_wrap(&self, object: u64, act: &WrapAct) -> Result<(), String> {
+        let WrapAct::Attach { wrapper, settings } = act else { return Ok(()) };
+        let object = ObjectId::from_bits(object);
+        refit_objects::can_wrap(object, wrapper, settings).map_err(|e| e.to_string())
+    }
+
+    fn wrap(&self, request: &WrapRequest) -> Report {
+        let WrapRequest { object, act, change, owner } = request;
+        let object = ObjectId::from_bits(*object);
+        match act {
+            WrapAct::Attach { wrapper, settings } => {
+                refit_objects::wrap_named(object, wrapper, settings, *change, owner)
+            }
+            WrapAct::Detach { wrapper } => {
+                let which = match wrapper {
+                    None => Which::All,
+                    Some(text) => match text.parse() {
+                        Ok(id) => Which::Id(WrapperId(id)),
+                        Err(_) => Which::Named(text.clone()),
+                    },
+                };
+                refit_objects::unwrap_named(object, &which, *change, owner)
+            }
+        }
     }
 
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {
@@ -215,6 +243,29 @@ impl From<refit_objects::ObjectInfo> for ObjectInfo {
             misses: object.misses,
             imports: object.imports.into_iter().map(Import::from).collect(),
             stats: object.stats.into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
+            wrappers: object.wrappers.into_iter().map(WrapperInfo::from).collect(),
+            wrapper_failures: object
+                .wrapper_failures
+                .into_iter()
+                .map(|failure| WrapperFailure { wrapper: failure.wrapper, why: failure.why })
+                .collect(),
+        }
+    }
+}
+
+impl From<refit_objects::WrapperInfo> for WrapperInfo {
+    fn from(wrapper: refit_objects::WrapperInfo) -> Self {
+        let histogram = |h: refit_objects::Histogram| Histogram {
+            name: h.name,
+            unit: h.unit,
+            ranges: h.ranges,
+        };
+        WrapperInfo {
+            id: wrapper.id,
+            name: wrapper.name,
+            options: wrapper.options,
+            stats: wrapper.stats.into_iter().collect(),
+            histograms: wrapper.histograms.into_iter().map(histogram).collect(),
         }
     }
 }

@@ -57,6 +57,8 @@ impl InstanceOptions {
 pub struct Instance {
     core: Arc<Core>,
     server: Server,
+    /// Writes down which wrappers had to be detached. Told for as long as it lives.
+    _failures: Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync>,
 }
 
 /// What the control API and the owner of the instance both work on.
@@ -106,7 +108,8 @@ impl Instance {
         };
         let listener = options.directory.listen(pid).map_err(failed)?;
         let server = Server::start(Arc::clone(&core), listener, socket.clone()).map_err(failed)?;
-        Ok(Instance { core, server })
+        let failures = write_down_failures(&core);
+        Ok(Instance { core, server, _failures: failures })
     }
 
     /// Where it listens.
@@ -268,6 +271,21 @@ impl Core {
             uptime_ms: millis(self.began.elapsed()),
         }
     }
+}
+
+/// A wrapper that panics is detached by the object system itself; the journal has to have that too.
+fn write_down_failures(
+    core: &Arc<Core>,
+) -> Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync> {
+    let core = Arc::downgrade(core);
+    let observer: Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync> =
+        Arc::new(move |failure| {
+            if let Some(core) = core.upgrade() {
+                core.journal.write(failure.report(core.journal.next_id()));
+            }
+        });
+    refit_objects::observe_failures(&observer);
+    observer
 }
 
 fn view(id: u32, served: &dyn Served, leaving: bool) -> Mount {

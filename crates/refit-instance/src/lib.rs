@@ -27,6 +27,7 @@ mod swaps;
 mod system;
 mod upgrades;
 pub mod wire;
+mod wraps;
 
 pub use client::{Client, Lines};
 pub use directory::{Found, SocketDirectory, find};
@@ -35,4 +36,4 @@ pub use host::host;
 pub use instance::{Instance, InstanceOptions};
 pub use refit_objects::Clustering;
 pub use refusal::{Kind, Refusal};
-pub use system::{Served, SwapRequest, System, UpgradeRequest};
+pub use system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};

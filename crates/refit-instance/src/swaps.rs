@@ -211,8 +211,6 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn object(id: u64, implementation: &str, implementations: &[&str]) -> ObjectInfo {
@@ -222,11 +220,7 @@ mod tests {
             interface: "fcm".into(),
             implementation: implementation.into(),
             implementations: implementations.iter().map(|s| (*s).to_owned()).collect(),
-            reps: 0,
-            clustering: String::new(),
-            misses: 0,
-            imports: vec![],
-            stats: BTreeMap::new(),
+            ..ObjectInfo::default()
         }
     }
 

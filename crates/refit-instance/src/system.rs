@@ -55,6 +55,36 @@ pub struct UpgradeRequest {
     pub control: Arc<UpgradeControl>,
 }
 
+/// What is to be done with the wrappers of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrapAct {
+    /// One more.
+    Attach {
+        /// Its name.
+        wrapper: String,
+        /// What it is to be set to.
+        settings: Vec<(String, String)>,
+    },
+    /// Some less.
+    Detach {
+        /// Name or number of those that are to go; `None`: all.
+        wrapper: Option<String>,
+    },
+}
+
+/// One object is to be wrapped or unwrapped.
+#[derive(Clone, Debug)]
+pub struct WrapRequest {
+    /// Which.
+    pub object: u64,
+    /// How.
+    pub act: WrapAct,
+    /// Number of the change.
+    pub change: ChangeId,
+    /// Who asks.
+    pub owner: String,
+}
+
 /// Objects, swaps and file servers of this process.
 pub trait System: Send + Sync + 'static {
     /// All objects.
@@ -78,6 +108,20 @@ pub trait System: Send + Sync + 'static {
         let UpgradeRequest { change, class, implementation, owner, .. } = request;
         let change = Change::new(*change, "upgrade", class, "", implementation, owner);
         Report::refused(change, "there are no classes here")
+    }
+
+    /// Whether an act is possible on objects like this one; if not, why not.
+    ///
+    /// # Errors
+    /// What stands in the way, then `; ` and what to do.
+    fn can_wrap(&self, object: u64, act: &WrapAct) -> Result<(), String> {
+        let _ = (object, act);
+        Err("there are no wrappers here; ask another instance".into())
+    }
+
+    /// Wraps or unwraps one object, for which [`Self::can_wrap`] said yes, and reports; waits for nobody.
+    fn wrap(&self, request: &WrapRequest) -> Report {
+        unreachable!("{request:?}, but this system said that it cannot wrap")
     }
 
     /// Mounts; returns when the mount answers.

@@ -1,5 +1,7 @@
 //! What the control API says and hears. Plain data; sizes are in bytes, times in the unit of their name.
 
+mod wrapping;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -7,11 +9,13 @@ use refit_change::Report;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
+
 /// Header of the answer to a swap: how many objects it goes over; fewer reports come if some end meanwhile.
 pub const OBJECTS_HEADER: &str = "refit-objects";
 
 /// An object as it stands now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectInfo {
     /// Its number within the instance.
     pub id: u64,
@@ -35,6 +39,12 @@ pub struct ObjectInfo {
     pub imports: Vec<Import>,
     /// What the implementation counts: size, resident, dirty, calls, faults …
     pub stats: BTreeMap<String, u64>,
+    /// What is around the implementation, innermost first.
+    #[serde(default)]
+    pub wrappers: Vec<WrapperInfo>,
+    /// Wrappers that panicked and were detached for it; the last few.
+    #[serde(default)]
+    pub wrapper_failures: Vec<WrapperFailure>,
 }
 
 /// A reference that an object holds.

@@ -38,6 +38,7 @@ fn object(id: u64, name: &str, implementations: &[&str]) -> ObjectInfo {
         misses: 0,
         imports: vec![],
         stats: BTreeMap::from([("calls".to_owned(), 5)]),
+        ..ObjectInfo::default()
     }
 }
 

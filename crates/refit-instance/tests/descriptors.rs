@@ -3,7 +3,6 @@
 //! The instance runs in a process of its own, which is this test started again: it uses up its descriptors, and
 //! the test, which has some, asks.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -31,11 +30,7 @@ impl System for Toy {
             interface: "fcm".into(),
             implementation: "shared".into(),
             implementations: vec!["shared".into()],
-            reps: 1,
-            clustering: "as-made".into(),
-            misses: 0,
-            imports: vec![],
-            stats: BTreeMap::new(),
+            ..ObjectInfo::default()
         }]
     }
 

@@ -22,6 +22,13 @@ pub enum CacheError {
     Host(i32),
 }
 
+/// So that the wrapper `fault` can let calls of a cache fail.
+impl refit_objects::FromErrno for CacheError {
+    fn from_errno(errno: i32) -> Self {
+        CacheError::Host(errno)
+    }
+}
+
 /// What became of a page that physical memory asked back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {

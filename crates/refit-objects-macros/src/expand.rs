@@ -3,23 +3,26 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
+use crate::interpose;
 use crate::parse::{Interface, Method};
 
 /// The generated code is `unsafe` by nature; these lints speak to people, who write none of it.
-fn hush() -> TokenStream {
+pub(crate) fn hush() -> TokenStream {
     quote! {
         #[allow(
             unsafe_code, improper_ctypes_definitions, unused_qualifications, clippy::allow_attributes,
-            clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc, clippy::too_many_arguments
+            clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc, clippy::too_many_arguments,
+            unused_imports, unused_variables, unused_mut, dead_code, clippy::ptr_arg, clippy::type_complexity,
+            clippy::needless_borrow, clippy::needless_pass_by_value
         )]
     }
 }
 
 /// Names that belong to one interface.
-struct Names {
-    interface: Ident,
-    reference: Ident,
-    vtable: Ident,
+pub(crate) struct Names {
+    pub(crate) interface: Ident,
+    pub(crate) reference: Ident,
+    pub(crate) vtable: Ident,
 }
 
 pub(crate) fn expand(interface: &Interface) -> TokenStream {
@@ -32,7 +35,8 @@ pub(crate) fn expand(interface: &Interface) -> TokenStream {
     let vtable = vtable(interface, &names);
     let marker = marker(interface, &names);
     let reference = reference(interface, &names);
-    quote! { #item #vtable #marker #reference }
+    let wrapper = interpose::typed_trait(interface);
+    quote! { #item #vtable #marker #reference #wrapper }
 }
 
 /// `unsafe extern "C-unwind" fn(*const RepHeader, …) -> …`
@@ -81,7 +85,12 @@ fn forwarder(method: &Method, prefix: &str, vtable: &Ident, find: &TokenStream) 
     }
 }
 
-fn head(methods: &TokenStream, vtable: &Ident, version: u32, drop: &TokenStream) -> TokenStream {
+pub(crate) fn head(
+    methods: &TokenStream,
+    vtable: &Ident,
+    version: u32,
+    drop: &TokenStream,
+) -> TokenStream {
     quote! {
         ::refit_objects::rt::VtHeader {
             magic: ::refit_objects::rt::VT_MAGIC,
@@ -127,6 +136,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
     let keep = quote! { ::refit_objects::rt::keep_rep };
     let system_head = head(&methods, vtable, version, &keep);
     let rep = rep(interface, names, &methods);
+    let interposer = interpose::interposer(interface, names);
     let doc = format!("The interface [`{trait_name}`], as a type.");
     quote! {
         #[doc = #doc]
@@ -138,6 +148,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
             const METHODS: &[::refit_objects::rt::MethodInfo] = &[#(#infos,)*];
             #(#defaults)*
             #(#mediators)*
+            #interposer
             static DEFAULT: #vtable = #vtable { head: #system_head, #default_fields };
             static MEDIATE: #vtable = #vtable { head: #system_head, #mediate_fields };
             static INFO: ::refit_objects::rt::InterfaceInfo = ::refit_objects::rt::InterfaceInfo {
@@ -146,6 +157,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
                 methods: METHODS,
                 default: unsafe { ::refit_objects::rt::VtPtr::new(&DEFAULT) },
                 mediator: unsafe { ::refit_objects::rt::VtPtr::new(&MEDIATE) },
+                interposer: INTERPOSER,
             };
 
             unsafe impl ::refit_objects::Interface for #marker {

@@ -5,7 +5,8 @@
 //! - `FileCacheRef`: the reference, `Copy`, eight bytes, with the trait's methods;
 //! - `FileCacheInterface`: the interface as a type, with `rep(value)` that puts a value under its vtable;
 //! - `FileCacheVtable`: one `repr(C)` table of function pointers in the order of the trait, filled once per
-//!   implementation, once for the default object and once for the mediator.
+//!   implementation, once for the default object, once for the mediator and once for the interposer;
+//! - `FileCacheWrapper`: the trait of wrappers that know the interface, put to use by `FileCacheInterface::wrapper`.
 //!
 //! Methods take `&self` and any arguments; they have no type parameters and return nothing that borrows. New methods
 //! go to the end, and `version` is raised with them.
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod expand;
+mod interpose;
 mod parse;
 
 use proc_macro::TokenStream;

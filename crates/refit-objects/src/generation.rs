@@ -24,8 +24,8 @@
 //! word W before L, with a light barrier between. The heavy barrier makes T execute a full fence at some point F.
 //! If L came after F it would see S; so L, and with it W, came before F, and W is visible to the loads in `passed`.
 //! W's value was read before F and the increment came after it, so W < g. Hence `passed(g)` is false until T stored 0
-//! (or a later generation): the acquire load there pairs with the release store in `leave`, so that everything T did
-//! within its request happens before the return of `passed(g)`.
+//! (or a later generation): the acquire load there pairs with the release store in `leave`, or in the `enter` that
+//! followed it, so that everything T did within its request happens before the return of `passed(g)`.
 //! A thread that read the generation long ago and enters late may show a word < g although it sees the new table:
 //! then `passed` waits a little too long, which is harmless.
 //! Progress: a request that begins after `advance` has W ≥ g unless it read the generation before; each thread can do
@@ -107,7 +107,8 @@ impl ThreadRecord {
         let outermost = !self.inside();
         if outermost {
             let now = generations.current.load(Ordering::Relaxed);
-            self.word.store(now, Ordering::Relaxed);
+            // Release: who sees this generation here must also see the end of the request before it.
+            self.word.store(now, Ordering::Release);
             light(); // Pairs with `heavy` in `advance`: the word is seen, or the new table is.
         }
         outermost

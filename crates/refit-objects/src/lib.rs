@@ -45,18 +45,22 @@
 //! ```
 //!
 //! Does: translate references per processor, make reps on demand, account for requests, swap with state transfer,
-//! roll back. Does not (yet): interpose wrappers, negotiate protocols, upgrade classes, load code.
+//! roll back, wrap objects in code that sees every call. Does not (yet): negotiate protocols, upgrade classes, load code.
 //!
 //! | module | idea |
 //! |---|---|
 //! | `request`, `generation` | who is inside, and when everybody who was has left |
 //! | `table`, `rep` | from a reference to the rep of this processor |
-//! | `object`, `registry`, `retire` | life and death of objects, miss handling |
+//! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
+//! | `interposer`, `wrapper`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
 //! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
 mod generation;
+#[cfg(all(test, loom))]
+mod interposition_model;
+mod limbo;
 mod mediation;
 mod sync;
 
@@ -71,11 +75,16 @@ mod condition;
 #[cfg(not(loom))]
 mod interface;
 #[cfg(not(loom))]
+mod interposer;
+#[cfg(not(loom))]
 mod mediator;
 #[cfg(not(loom))]
 mod name;
 #[cfg(not(loom))]
 mod object;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod probe;
 #[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]
@@ -94,6 +103,12 @@ mod table;
 mod ticket;
 #[cfg(not(loom))]
 mod upgrade;
+#[cfg(not(loom))]
+mod wrapper;
+#[cfg(not(loom))]
+pub mod wrappers;
+#[cfg(not(loom))]
+mod wrapping;
 
 #[cfg(not(loom))]
 pub use self::{
@@ -101,6 +116,7 @@ pub use self::{
     clustering::{Clustering, NoClustering},
     condition::{Condition, Measure, Measured, NoCondition},
     interface::{Implementations, Import, Interface, Root, TransferError, reference},
+    interposer::WrapperId,
     name::Name,
     object::{ObjectId, ObjectInfo, create, destroy, discard_entries, object, objects},
     rep::{InterfaceInfo, MethodInfo, OwnedRep},
@@ -108,6 +124,14 @@ pub use self::{
     retire::settle,
     swap::{Hook, SwapOptions, swap, swap_named, swap_together},
     upgrade::{UpgradeControl, UpgradeOptions, upgrade},
+    wrapper::{
+        After, Argument, ArgumentInfo, CallInfo, FromErrno, Histogram, Kind, Outcome, PostCall,
+        Pre, PreCall, TypedWrapper, Value, Wrapper, WrapperInfo,
+    },
+    wrapping::{
+        Which, WrapError, WrapperFailure, attach, attach_typed, can_wrap, detach, observe_failures,
+        unwrap_named, wrap_named,
+    },
 };
 /// What a change reports: phases, end, who stood in the way.
 pub use refit_change as change;
@@ -118,12 +142,17 @@ pub use refit_objects_macros::interface;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod rt {
+    pub use crate::interposer::{
+        InterposerRep, OnUnwind, guarded, inner, postcall, precall, typed,
+    };
     pub use crate::mediator::{Mediated, mediate};
     pub use crate::object::{Bound, miss};
+    pub use crate::probe;
     pub use crate::rep::{
         InterfaceInfo, MethodInfo, Rep, RepHeader, VT_MAGIC, VtHeader, VtPtr, drop_rep, keep_rep,
     };
     pub use crate::request::Call;
+    pub use crate::wrapper::{InterposerInfo, MethodShape};
 
     /// Functions of an interface's vtable start after the head.
     ///

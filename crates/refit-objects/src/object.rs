@@ -18,6 +18,7 @@
 //! entries have been replaced, which frees them when a generation has passed.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,14 +29,17 @@ use serde::{Deserialize, Serialize};
 use crate::class::Origin;
 use crate::clustering::Clustering;
 use crate::interface::{Implementations, Import, Interface, Root};
+use crate::interposer::Layer;
 use crate::name::Name;
 use crate::registry;
 use crate::rep::{InterfaceInfo, OwnedRep, RepHeader};
-use crate::retire::retire;
+use crate::retire::{defer, retire};
 use crate::switch::Member;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::table;
 use crate::ticket::Ticket;
+use crate::wrapper::WrapperInfo;
+use crate::wrapping::WrapperFailure;
 
 /// Identity of an object: its place in the translation table and a serial number that no other object of the
 /// process has. `Copy`; a call through the id of a destroyed object panics and touches nothing.
@@ -130,6 +134,10 @@ pub struct ObjectInfo {
     pub imports: Vec<Import>,
     /// What the implementation counts.
     pub stats: Vec<(&'static str, u64)>,
+    /// What is around the implementation, innermost first.
+    pub wrappers: Vec<WrapperInfo>,
+    /// Wrappers that panicked and were detached for it; the last few.
+    pub wrapper_failures: Vec<WrapperFailure>,
 }
 
 /// What makes reps for processors: an implementation's root with its reps, or the mediator.
@@ -233,7 +241,7 @@ pub(crate) struct Slot {
     pub(crate) swapper: Box<dyn Swapper>,
     /// The factory that has made it.
     pub(crate) origin: Option<Origin>,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// Who may change this object; changes of one object queue here.
     changing: Ticket,
     /// Somebody waits to destroy the object: a change that is under way gives up.
@@ -243,7 +251,10 @@ pub(crate) struct Slot {
 
 pub(crate) struct State {
     root: Arc<dyn AnyRoot>,
-    destroyed: bool,
+    /// The wrappers around it; its reps belong to this root.
+    pub(crate) layer: Option<Layer>,
+    pub(crate) destroyed: bool,
+    pub(crate) failures: VecDeque<WrapperFailure>,
 }
 
 impl Slot {
@@ -262,7 +273,12 @@ impl Slot {
             name,
             swapper,
             origin,
-            state: Mutex::new(State { root, destroyed: false }),
+            state: Mutex::new(State {
+                root,
+                layer: None,
+                destroyed: false,
+                failures: VecDeque::new(),
+            }),
             changing: Ticket::new(),
             doomed: AtomicBool::new(false),
             misses: AtomicU64::new(0),
@@ -306,13 +322,27 @@ impl Slot {
     /// Returns the root that was there; its reps may be in use until a generation has passed.
     /// `None` if the object has been destroyed.
     pub(crate) fn swing_root(&self, root: Arc<dyn AnyRoot>) -> Option<Arc<dyn AnyRoot>> {
-        let mut state = lock(&self.state);
-        if state.destroyed {
-            return None;
+        let (before, layer) = {
+            let mut state = lock(&self.state);
+            if state.destroyed {
+                return None;
+            }
+            let before = std::mem::replace(&mut state.root, root);
+            // The wrappers stay; the reps that lead through them to the root that was there do not.
+            let again = state.layer.as_ref().and_then(|layer| Layer::of(layer.stack().to_vec()));
+            let layer = std::mem::replace(&mut state.layer, again);
+            self.flush_locked(&state);
+            (before, layer)
+        };
+        if let Some(layer) = layer {
+            defer(Box::new(layer));
         }
-        let before = std::mem::replace(&mut state.root, root);
-        self.point_entries(&state, &raw const self.default);
         Some(before)
+    }
+
+    /// Points all entries to the default object: the next call on each processor misses.
+    pub(crate) fn flush_locked(&self, locked: &MutexGuard<'_, State>) {
+        self.point_entries(locked, &raw const self.default);
     }
 
     /// Stores into all entries; the guard's data proves that the state is locked.
@@ -358,6 +388,8 @@ impl Slot {
             misses: self.misses.load(Ordering::Relaxed),
             imports: root.imports(),
             stats: root.stats(),
+            wrappers: self.wrapper_infos(),
+            wrapper_failures: self.wrapper_failures(),
         }
     }
 }
@@ -371,11 +403,15 @@ pub unsafe fn miss(default: *const RepHeader) -> *const RepHeader {
     let slot = unsafe { Slot::of_default(default) };
     slot.misses.fetch_add(1, Ordering::Relaxed);
     let processor = refit_sys::processor::current();
-    let state = lock(&slot.state);
+    let mut state = lock(&slot.state);
     // Under the lock, so that a concurrent flush cannot be overwritten by what was current before it.
-    let rep = state.root.rep(processor);
+    let mut rep = state.root.rep(processor);
+    if let Some(layer) = &mut state.layer {
+        rep = layer.rep(processor, rep);
+    }
     if !state.destroyed {
-        // SAFETY: the object was created; the rep lives as long as its root, which is retired after a flush.
+        // SAFETY: the object was created; the rep lives as long as its root or layer, which are
+        // retired after a flush.
         unsafe { table::install(processor, slot.id.index, rep) };
     }
     rep

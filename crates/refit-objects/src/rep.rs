@@ -67,6 +67,8 @@ pub struct InterfaceInfo {
     pub default: VtPtr,
     /// Vtable of the mediator's reps.
     pub mediator: VtPtr,
+    /// What the generic interposer needs.
+    pub interposer: crate::wrapper::InterposerInfo,
 }
 
 /// Head of every vtable. Append-only: a method is never moved, so a longer vtable serves an older caller.

@@ -46,12 +46,7 @@ pub(crate) enum Command {
     Ls(LsArgs),
 
     /// Show everything that is known about an object
-    #[command(after_help = "Example:\n  refit show fcm:/logs/a\n\n\
-        The drawing at the end shows what the object stands on, and what stands on it.")]
-    Show {
-        /// Its name, or a pattern
-        object: String,
-    },
+    Show(ShowArgs),
 
     /// Swap objects for another implementation while they are used
     Swap(SwapArgs),
@@ -62,6 +57,11 @@ pub(crate) enum Command {
 
     /// Swap all objects of a class and what new ones are made of, or nothing
     Upgrade(UpgradeArgs),
+    /// Put code around objects that sees every call, while they are used
+    Wrap(WrapArgs),
+
+    /// Take such code away again
+    Unwrap(UnwrapArgs),
 
     /// Show the journal: every change that has ended
     Changes(ChangesArgs),
@@ -274,6 +274,76 @@ pub(crate) struct UpgradeArgs {
     /// Let it go on
     #[arg(long, conflicts_with_all = ["implementation", "rate"])]
     pub(crate) resume: bool,
+}
+
+/// Arguments of `refit show`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit show fcm:/logs/a
+  refit show -f 'fcm:/logs/*' --every 200ms
+
+The drawing at the end shows what the object stands on, and what stands on it.")]
+pub(crate) struct ShowArgs {
+    /// Its name, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    pub(crate) object: String,
+
+    /// Stay and show it again and again; Ctrl-C ends it
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// How often
+    #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
+    #[arg(value_name = "TIME")]
+    pub(crate) every: Duration,
+}
+
+/// Arguments of `refit wrap`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Wrappers and their options:
+  count         calls, errors and panics of each method
+  latency       how long each method takes [method=NAME]
+  concurrency   calls that are inside at the same time [method=NAME]
+  sequential    whether accesses follow each other [method=NAME] [offset=ARGUMENT] [length=ARGUMENT]
+  arguments     how values of an argument are spread: argument=NAME [method=NAME]
+  fault         delays calls or lets them fail [delay=TIME] [error=ERRNO] [every=N] [method=NAME]
+
+What they find is shown by `refit show`, live by `refit show -f`. Wrappers stack; they stay when the object is swapped.
+
+Example:
+  refit wrap 'fcm:/logs/*' latency method=read
+  refit wrap fcm:/logs/a fault error=5 every=100 method=read")]
+pub(crate) struct WrapArgs {
+    /// Name of an object, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    pub(crate) glob: String,
+
+    /// What is to be put around it
+    #[arg(value_name = "WRAPPER")]
+    pub(crate) wrapper: String,
+
+    /// What it is to be set to
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) options: Vec<String>,
+}
+
+/// Arguments of `refit unwrap`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit unwrap 'fcm:/logs/*' latency\n  refit unwrap '*' --all")]
+pub(crate) struct UnwrapArgs {
+    /// Name of an object, or a pattern
+    #[arg(value_name = "OBJECT|GLOB")]
+    pub(crate) glob: String,
+
+    /// Name of the wrapper, or its number as `refit show` says it
+    #[arg(value_name = "WRAPPER", required_unless_present = "all")]
+    pub(crate) wrapper: Option<String>,
+
+    /// All wrappers
+    #[arg(long, conflicts_with = "wrapper")]
+    pub(crate) all: bool,
 }
 
 /// Arguments of `refit changes`.

@@ -96,7 +96,6 @@ impl<'a> Hierarchy<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use refit_instance::wire::Import;
 
@@ -108,14 +107,9 @@ mod tests {
         ObjectInfo {
             id,
             name: name.into(),
-            interface: String::new(),
             implementation: "plain".into(),
-            implementations: vec![],
-            reps: 0,
-            clustering: String::new(),
-            misses: 0,
             imports: imports.iter().map(import).collect(),
-            stats: BTreeMap::new(),
+            ..ObjectInfo::default()
         }
     }
 

@@ -54,18 +54,22 @@ impl Times {
 
     /// A line per bucket from the first that is not empty to the last.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let Some(first) = self.buckets.iter().position(|n| *n > 0) else { return Vec::new() };
-        let last = self.buckets.iter().rposition(|n| *n > 0).unwrap_or(first);
-        let most = self.buckets.iter().max().copied().unwrap_or(1);
-        (first..=last)
-            .map(|i| {
-                let n = self.buckets[i];
-                let from = format::nanos(1 << i);
-                let bar = "█".repeat(usize::try_from((n * BAR).div_ceil(most)).unwrap_or(0));
-                format!("{from:>8}  {bar:<40}  {:>9}", format::count(n))
-            })
-            .collect()
+        bars(&self.buckets, |i| format::nanos(1 << i))
     }
+}
+
+/// A line per bucket from the first that is not empty to the last; `from` says where a bucket begins.
+pub(crate) fn bars(buckets: &[u64], from: impl Fn(usize) -> String) -> Vec<String> {
+    let Some(first) = buckets.iter().position(|n| *n > 0) else { return Vec::new() };
+    let last = buckets.iter().rposition(|n| *n > 0).unwrap_or(first);
+    let most = buckets.iter().max().copied().unwrap_or(1);
+    (first..=last)
+        .map(|i| {
+            let n = buckets[i];
+            let bar = "█".repeat(usize::try_from((n * BAR).div_ceil(most)).unwrap_or(0));
+            format!("{:>8}  {bar:<40}  {:>9}", from(i), format::count(n))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -39,10 +39,12 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
     match &cli.command {
         Command::Mount(args) => commands::mount::run(args, out),
         Command::Ls(args) => commands::objects::list(args, only, out),
-        Command::Show { object } => commands::objects::show(object, only, out),
+        Command::Show(args) => commands::objects::show(args, only, out),
         Command::Swap(args) => commands::swap::run(args, only, out),
         Command::Classes => commands::classes::list(only, out),
         Command::Upgrade(args) => commands::classes::upgrade(args, only, out),
+        Command::Wrap(args) => commands::wrap::wrap(args, only, out),
+        Command::Unwrap(args) => commands::wrap::unwrap(args, only, out),
         Command::Changes(args) => commands::changes::run(args, only, out),
         Command::Cache { glob, mode } => commands::mounts::cache(glob, *mode, only, out),
         Command::Mounts => commands::mounts::list(only, out),

@@ -1,123 +1,16 @@
 //! The command as a user meets it: exit codes, one-line errors, and nothing left behind.
 
+mod stage;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 
-/// A world of its own: sockets and directories that no other test sees.
-struct Stage {
-    top: TempDir,
-}
-
-/// `refit mount` in the background; killed and cleared away if a test fails half-way.
-struct Serving {
-    child: Child,
-    mountpoint: PathBuf,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let top = tempfile::tempdir().expect("a temporary directory");
-        for name in ["source", "mnt"] {
-            fs::create_dir(top.path().join(name)).expect("made");
-        }
-        Stage { top }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.top.path().join(name)
-    }
-
-    fn refit(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
-        command.args(args).env("REFIT_RUNTIME_DIR", self.path("sockets"));
-        command
-    }
-
-    /// Runs to the end: exit code, standard output, standard error.
-    fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let Output { status, stdout, stderr } = self.refit(args).output().expect("it starts");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        (status.code().unwrap_or(-1), text(stdout), text(stderr))
-    }
-
-    /// Asserts a refusal: exit code 1, nothing on standard output, one line that says this.
-    fn refuses(&self, args: &[&str], says: &str) {
-        let (code, stdout, stderr) = self.run(args);
-        assert_eq!(code, 1, "{args:?}: {stdout}{stderr}");
-        assert_eq!(stdout, "", "{args:?}");
-        assert!(stderr.starts_with("refit: ") && stderr.contains(says), "{args:?}: {stderr}");
-        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
-    }
-
-    fn sockets(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path("sockets")) else { return Vec::new() };
-        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
-    }
-
-    /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be mounted.
-    fn serve(&self) -> Option<Serving> {
-        if !can_mount() {
-            println!("skipped: no /dev/fuse, or no permission to mount");
-            return None;
-        }
-        let (source, mountpoint) = (self.path("source"), self.path("mnt"));
-        let mut child = self
-            .refit(&["--json", "mount"])
-            .args([&source, &mountpoint])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("it can be read");
-        assert!(line.contains("\"serving\""), "{line}");
-        Some(Serving { child, mountpoint })
-    }
-}
-
-impl Serving {
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("it runs");
-    }
-
-    /// Waits for its end: exit code, or -1 if it was killed.
-    fn wait(&mut self) -> i32 {
-        self.child.wait().expect("it is our child").code().unwrap_or(-1)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if mounted(&self.mountpoint) {
-            let _ = Command::new("umount").arg("-l").arg(&self.mountpoint).status();
-        }
-    }
-}
-
-fn can_mount() -> bool {
-    let fuse = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    fuse && rustix::process::geteuid().is_root()
-}
-
-fn mounted(path: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("Linux has it");
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
-}
+use stage::{Serving, Stage, can_mount, mounted};
 
 #[test]
 fn without_an_instance_every_command_says_so() {
@@ -126,6 +19,8 @@ fn without_an_instance_every_command_says_so() {
         &["ls"][..],
         &["show", "fcm:/a"],
         &["swap", "fcm:/a", "shared"],
+        &["wrap", "fcm:/a", "count"],
+        &["unwrap", "fcm:/a", "--all"],
         &["changes"],
         &["changes", "-f"],
         &["cache", "*", "auto"],
@@ -155,6 +50,12 @@ fn wrong_usage_is_told_from_failure() {
         &["swap", "fcm:/a", "shared", "--deadline", "soon"],
         &["swap", "fcm:/a", "shared", "partitioned"],
         &["swap", "fcm:/a", "shared", "--for", "1s"],
+        &["wrap", "fcm:/a"],
+        &["wrap", "fcm:/a", "latency", "method"],
+        &["wrap", "fcm:/a", "latency", "method=read", "method=write"],
+        &["unwrap", "fcm:/a"],
+        &["unwrap", "fcm:/a", "count", "--all"],
+        &["show", "fcm:/a", "--every", "1s"],
         &["cache", "*", "never"],
         &["ls", "--instance", "me"],
     ] {

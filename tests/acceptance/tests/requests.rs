@@ -1,7 +1,8 @@
-//! The journal of requests: over 10^5 swaps every request is answered exactly once.
+//! The journal of requests: over 10^5 swaps, while wrappers come and go, every request is answered exactly once.
 
-use refit_acceptance::{CacheMode, Pace, Served, Storm, pattern, possible};
+use refit_acceptance::{CacheMode, Pace, Served, Storm, caches, pattern, possible};
 use refit_files::RequestEvent;
+use refit_objects::{Which, unwrap_named, wrap_named};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -40,6 +41,24 @@ fn work(directory: &Path, number: u64, storm: &Storm, until: Instant) {
     }
 }
 
+/// Wraps the caches of all files and unwraps them again, as long as the storm needs; how often.
+fn wrap(prefix: &str, storm: &Storm, until: Instant) -> u64 {
+    let mut wraps = 0;
+    while storm.committed() < SWAPS && Instant::now() < until {
+        let all = caches(prefix).into_iter();
+        for (cache, wrapper) in all.zip(["count", "latency", "concurrency"].iter().cycle()) {
+            // A file that was removed meanwhile is missed by nobody.
+            let report = wrap_named(cache.id, wrapper, &[], 0, "acceptance test");
+            assert!(report.committed() || report.target_gone, "{report:?}");
+            thread::sleep(Duration::from_micros(200));
+            let report = unwrap_named(cache.id, &Which::All, 0, "acceptance test");
+            assert!(report.committed() || report.target_gone, "{report:?}");
+            wraps += 1;
+        }
+    }
+    wraps
+}
+
 fn busy(number: u64) -> String {
     format!("busy{number}")
 }
@@ -57,12 +76,15 @@ fn every_request_is_answered_once() {
     let until = Instant::now() + LIMIT;
     let storm = served.storm(Pace::Continuous);
     let directory = served.directory();
-    thread::scope(|scope| {
+    let prefix = served.prefix();
+    let wraps = thread::scope(|scope| {
         for number in 0..FILES {
             let (directory, storm) = (&directory, &storm);
             scope.spawn(move || work(directory, number, storm, until));
         }
+        scope.spawn(|| wrap(&prefix, &storm, until)).join().expect("the wrapping thread failed")
     });
+    assert!(wraps > 100, "{wraps} wraps are too few to show anything");
     let tally = storm.stop();
     assert!(tally.committed >= SWAPS, "only {} swaps within {LIMIT:?}", tally.committed);
     // Programs do not wait for the answer to a close: these may be under way still.

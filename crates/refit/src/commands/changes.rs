@@ -90,6 +90,10 @@ fn entry(report: &Report) -> String {
     if let End::RolledBack(why) | End::Refused(why) = &report.end {
         line.push_str(": ");
         line.push_str(why);
+    } else if let Some(why) = change.owner.strip_prefix("refit: ") {
+        // Nobody asked for it.
+        line.push_str(": ");
+        line.push_str(why);
     }
     line
 }

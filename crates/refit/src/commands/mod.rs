@@ -9,6 +9,8 @@ pub(crate) mod mounts;
 pub(crate) mod objects;
 pub(crate) mod swap;
 pub(crate) mod tour;
+pub(crate) mod wrap;
+pub(crate) mod wrappers;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,11 +1,16 @@
 //! `refit ls` and `refit show`.
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use refit_instance::wire::ObjectInfo;
 use serde::Serialize;
 
-use crate::cli::LsArgs;
+use crate::cli::{LsArgs, ShowArgs};
+use crate::commands::{interruption, wrappers};
 use crate::failure::Failure;
 use crate::format;
 use crate::hierarchy::Hierarchy;
@@ -18,6 +23,9 @@ const BYTES: [&str; 1] = ["size"];
 
 /// What `refit ls` shows of what implementations count; the rest comes after it in `refit show`.
 const COLUMNS: [&str; 5] = ["size", "resident", "dirty", "calls", "faults"];
+
+/// How soon Ctrl-C is noticed.
+const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -59,7 +67,7 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     columns.push(("NAME", Align::Left));
     let mut table = Table::new(&columns);
     for (_, object) in &found {
-        let mut row = vec![object.implementation.clone(), object.reps.to_string()];
+        let mut row = vec![composed(object), object.reps.to_string()];
         row.extend(
             counted.iter().map(|key| object.stats.get(*key).map_or("-".into(), |n| stat(key, *n))),
         );
@@ -69,8 +77,31 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     table.lines().iter().try_for_each(|line| out.line(line))
 }
 
-/// Shows everything about the objects that match.
-pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+/// Shows everything about the objects that match, once or again and again.
+pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    if !args.follow {
+        return show_once(&args.object, only, out);
+    }
+    let interrupted = interruption()?;
+    let screen = !out.json() && std::io::stdout().is_terminal();
+    while !interrupted.load(Ordering::Relaxed) {
+        let then = Instant::now() + args.every;
+        if screen {
+            out.raw(b"\x1b[H\x1b[2J")?; // from the top of an empty screen
+        }
+        show_once(&args.object, only, out)?;
+        if !screen && !out.json() {
+            out.line("")?;
+        }
+        out.flush()?;
+        while !interrupted.load(Ordering::Relaxed) && Instant::now() < then {
+            thread::sleep(LOOK.min(then.saturating_duration_since(Instant::now())));
+        }
+    }
+    Ok(())
+}
+
+fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let asked = format!("show {name}");
     let found = matching(&asked, name, only)?;
     if found.is_empty() {
@@ -101,6 +132,7 @@ pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<()
         for (key, n) in stats {
             fact(key, &stat(key, *n))?;
         }
+        wrappers::lines(object).iter().try_for_each(|line| out.line(line))?;
         let objects = all.iter().find(|(instance, _)| instance == pid);
         let hierarchy = Hierarchy::new(objects.map_or(&[], |(_, objects)| objects));
         let drawing = hierarchy.draw(object.id);
@@ -110,6 +142,12 @@ pub(crate) fn show(name: &str, only: Option<u32>, out: &mut Output) -> Result<()
         }
     }
     Ok(())
+}
+
+/// The implementation with what is around it: `latency(count(shared))`.
+fn composed(object: &ObjectInfo) -> String {
+    let inner = object.implementation.clone();
+    object.wrappers.iter().fold(inner, |inner, w| format!("{}({inner})", w.name))
 }
 
 /// The objects that stand on one and under another, by instance.

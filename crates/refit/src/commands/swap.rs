@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use refit_change::{End, Phase, Report};
 use refit_instance::wire::{Repeat, Swap};
-use refit_instance::{Kind, Lines, Refusal};
+use refit_instance::{Client, Kind, Lines, Refusal};
 use serde::Serialize;
 
 use crate::cli::{Cli, SwapArgs};
@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::tally::Tally;
 
 /// Up to this many objects get a line each.
-const FEW: u64 = 20;
+pub(crate) const FEW: u64 = 20;
 
 /// How often the picture is drawn.
 const DRAW: Duration = Duration::from_millis(100);
@@ -43,14 +43,28 @@ pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Resul
     let request = request(args)?;
     let asked = format!("swap {} to {}", args.glob, request.implementation);
     let live = instances::live(&asked, only)?;
-    let begun = begin(&live, &request)?;
+    let begun = begin(&live, |client| client.swap(&request))?;
     if request.repeat.is_some() {
         return again_and_again(&asked, begun, out);
     }
     let expected: u64 = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
+    let tally = follow(begun, expected, "swapped", out)?;
+    if !out.json() && expected > FEW {
+        tally.print(out)?;
+    }
+    judge(asked, &tally, expected, out)
+}
+
+/// Shows changes as they end: a line each if they are few.
+pub(crate) fn follow(
+    begun: Begun,
+    expected: u64,
+    done: &str,
+    out: &mut Output,
+) -> Result<Tally, Failure> {
     let few = expected <= FEW;
     let mut tally = Tally::default();
-    let bar = progress(expected, out);
+    let bar = progress(expected, done, out);
     for (pid, lines) in begun {
         for report in lines {
             show(pid, &report?, few, &mut tally, &bar, out)?;
@@ -58,17 +72,7 @@ pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Resul
         }
     }
     bar.finish_and_clear();
-    if !out.json() && !few {
-        tally.print(out)?;
-        let gone = expected - tally.total();
-        if gone > 0 {
-            out.line(&format!("{} ended before its turn came", format::counted(gone, "object")))?;
-        }
-    }
-    if tally.total() == 0 && expected > 0 {
-        return Err(Failure::new(asked, "it ended before its turn came", "see `refit ls`"));
-    }
-    judge(asked, &tally)
+    Ok(tally)
 }
 
 fn request(args: &SwapArgs) -> Result<Swap, Failure> {
@@ -97,11 +101,7 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
 }
 
 /// Until the instances have ended it, or Ctrl-C; either way it ends with the sum of it.
-fn again_and_again(
-    asked: &str,
-    begun: Vec<(u32, Lines<Report>)>,
-    out: &mut Output,
-) -> Result<(), Failure> {
+fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
     let (sender, reports) = mpsc::channel::<(u32, Result<Report, Refusal>)>();
     for (pid, lines) in begun {
@@ -142,10 +142,24 @@ fn again_and_again(
     if tally.total() == 0 {
         return Err(Failure::new(asked, "nothing was swapped in that time", "see `refit ls`"));
     }
-    judge(asked.to_owned(), &tally)
+    let done = tally.total();
+    judge(asked.to_owned(), &tally, done, out)
 }
 
-fn judge(asked: String, tally: &Tally) -> Result<(), Failure> {
+/// What becomes of the command when the changes have ended; says what is missing of those that were expected.
+pub(crate) fn judge(
+    asked: String,
+    tally: &Tally,
+    expected: u64,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let gone = expected.saturating_sub(tally.total());
+    if gone > 0 && tally.total() > 0 && expected > FEW && !out.json() {
+        out.line(&format!("{} ended before its turn came", format::counted(gone, "object")))?;
+    }
+    if tally.total() == 0 && expected > 0 {
+        return Err(Failure::new(asked, "it ended before its turn came", "see `refit ls`"));
+    }
     if tally.failed() == 0 {
         return Ok(());
     }
@@ -153,13 +167,19 @@ fn judge(asked: String, tally: &Tally) -> Result<(), Failure> {
     Err(Failure::new(asked, failed, "the objects serve as before; see the reasons above"))
 }
 
+/// The answers of the instances that do something.
+pub(crate) type Begun = Vec<(u32, Lines<Report>)>;
+
 /// Begins on every instance that has such objects; an instance that has none is in nobody's way, unless none
 /// of them has any.
-fn begin(live: &[Live], request: &Swap) -> Result<Vec<(u32, Lines<Report>)>, Failure> {
+pub(crate) fn begin(
+    live: &[Live],
+    ask: impl Fn(&Client) -> Result<Lines<Report>, Refusal>,
+) -> Result<Begun, Failure> {
     let mut begun = Vec::new();
     let mut refusals: Vec<Refusal> = Vec::new();
     for Live { pid, client } in live {
-        match client.swap(request) {
+        match ask(client) {
             Ok(lines) => begun.push((*pid, lines)),
             Err(refusal) if refusal.kind == Kind::Unknown => refusals.push(refusal),
             Err(refusal) => return Err(refusal.into()),
@@ -202,7 +222,7 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
     let phases: Vec<String> = report
         .phases
         .iter()
-        .map(|p| format!("{} {}", phase(p.phase), format::nanos(p.ns)))
+        .map(|p| format!("{} {}", phase(&change.mechanism, p.phase), format::nanos(p.ns)))
         .collect();
     let mut lines = vec![format!(
         "{:<11}  {:>8}  {}  {} → {}  {}",
@@ -232,10 +252,11 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-/// The word for a phase of a swap.
-pub(crate) fn phase(phase: Phase) -> &'static str {
+/// The word for a phase of a change.
+pub(crate) fn phase(mechanism: &str, phase: Phase) -> &'static str {
     match phase {
         Phase::Prepare => "prepare",
+        Phase::Install if mechanism != "swap" => "install",
         Phase::Install => "forward",
         Phase::Quiesce => "block",
         Phase::Transfer => "transfer",
@@ -244,13 +265,14 @@ pub(crate) fn phase(phase: Phase) -> &'static str {
     }
 }
 
-fn progress(expected: u64, out: &Output) -> ProgressBar {
+fn progress(expected: u64, done: &str, out: &Output) -> ProgressBar {
     if expected <= FEW || out.json() {
         return ProgressBar::hidden();
     }
     // Draws on standard error, and only if that is a terminal.
     let bar = ProgressBar::new(expected);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} swapped, {eta} left") {
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {done}, {{eta}} left");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
     bar

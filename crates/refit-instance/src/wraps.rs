@@ -1,0 +1,121 @@
+//! Wraps and unwraps that were asked for: which objects they mean, and doing them one after the other.
+//!
+//! A pattern may take in objects that the wrapper does not fit, or that do not have the one that is to go; those are
+//! left out, unless there are no others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use refit_change::Report;
+use tokio::sync::mpsc::Sender;
+
+use crate::glob::Glob;
+use crate::instance::Core;
+use crate::refusal::{Kind, Refusal};
+use crate::server::Shared;
+use crate::system::{WrapAct, WrapRequest};
+use crate::wire::{ObjectInfo, Unwrap, Wrap};
+
+/// A request under way.
+pub(crate) struct Work {
+    pub(crate) shared: Shared,
+    pub(crate) act: WrapAct,
+    pub(crate) owner: String,
+    /// Becomes true when the requester has gone.
+    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) sender: Sender<Report>,
+}
+
+fn matching(core: &Core, what: &str, glob: &str) -> Result<Vec<ObjectInfo>, Refusal> {
+    let objects = core.objects(&Glob::new(glob));
+    if objects.is_empty() {
+        let remedy = "see `refit ls` for what there is";
+        return Err(Refusal::new(Kind::Unknown, what, "no such object", remedy));
+    }
+    Ok(objects)
+}
+
+/// The errors of wrappers read `what stands in the way; what to do`.
+fn refused(kind: Kind, what: String, why: &str) -> Refusal {
+    let (obstacle, remedy) = why.split_once("; ").unwrap_or((why, ""));
+    Refusal::new(kind, what, obstacle, remedy)
+}
+
+/// What to wrap, and how.
+///
+/// # Errors
+/// There is no such object, no such wrapper, or it fits none of them as it is to be set.
+pub(crate) fn to_wrap(core: &Core, asked: Wrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
+    let what = format!("wrap {} in {}", asked.glob, asked.wrapper);
+    let objects = matching(core, &what, &asked.glob)?;
+    let settings = asked.options.into_iter().collect();
+    let act = WrapAct::Attach { wrapper: asked.wrapper, settings };
+    // Whether a wrapper fits depends on the interface alone.
+    let mut fits: BTreeMap<&str, Result<(), String>> = BTreeMap::new();
+    for object in &objects {
+        fits.entry(&object.interface).or_insert_with(|| core.system.can_wrap(object.id, &act));
+    }
+    let chosen: Vec<u64> =
+        objects.iter().filter(|o| fits[&*o.interface].is_ok()).map(|o| o.id).collect();
+    match fits.into_values().find_map(Result::err) {
+        Some(why) if chosen.is_empty() => Err(refused(Kind::Malformed, what, &why)),
+        _ => Ok((act, chosen)),
+    }
+}
+
+/// What to unwrap, and of what.
+///
+/// # Errors
+/// There is no such object, or none that has such a wrapper.
+pub(crate) fn to_unwrap(core: &Core, asked: Unwrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
+    let what = match &asked.wrapper {
+        Some(wrapper) => format!("unwrap {} of {wrapper}", asked.glob),
+        None => format!("unwrap {}", asked.glob),
+    };
+    let objects = matching(core, &what, &asked.glob)?;
+    let meant = |name: &str, id: u64| match &asked.wrapper {
+        Some(wrapper) => wrapper == name || wrapper.parse() == Ok(id),
+        None => true,
+    };
+    let has = |o: &&ObjectInfo| o.wrappers.iter().any(|w| meant(&w.name, w.id));
+    let chosen: Vec<u64> = objects.iter().filter(has).map(|o| o.id).collect();
+    if chosen.is_empty() {
+        let mut there: Vec<&str> =
+            objects.iter().flat_map(|o| &o.wrappers).map(|w| w.name.as_str()).collect();
+        there.sort_unstable();
+        there.dedup();
+        let (obstacle, remedy) = match there[..] {
+            [] => ("nothing of it is wrapped", String::new()),
+            _ => ("no such wrapper is attached", format!("there are: {}", there.join(", "))),
+        };
+        return Err(Refusal::new(Kind::Unknown, what, obstacle, remedy));
+    }
+    Ok((WrapAct::Detach { wrapper: asked.wrapper }, chosen))
+}
+
+impl Work {
+    /// Until everything is done, or nobody wants to know any more.
+    pub(crate) fn run(&self, objects: Vec<u64>) {
+        let core = &self.shared.core;
+        for object in objects {
+            if self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow() {
+                return;
+            }
+            let report = core.system.wrap(&WrapRequest {
+                object,
+                act: self.act.clone(),
+                change: core.journal.next_id(),
+                owner: self.owner.clone(),
+            });
+            // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
+            if report.target_gone {
+                continue;
+            }
+            core.journal.write(report.clone());
+            if self.sender.blocking_send(report).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Where things wait that nobody can find any more, until nobody can use them any more.
+//!
+//! # Idea
+//!
+//! K42 frees through the same generations (Hui 2000, §3.3.3). To begin a generation costs a heavy barrier, half a
+//! microsecond to more than one. Who replaces something that is cheap to replace (a layer of wrappers) would pay more
+//! for the barrier than for the change. So there are two places to wait in: what is *deferred* has no generation
+//! yet; whoever begins one next, for whatever reason, takes everything deferred along.
+//!
+//! # Why this holds
+//!
+//! A thing is deferred after the table's entries were pointed away from it. `advance` takes the deferred things out,
+//! under their lock, *before* it begins the generation; so all those stores happened before its heavy barrier, and the
+//! proof in `generation` covers them: once that generation has passed, no request can hold a pointer to any of them.
+
+use std::collections::VecDeque;
+
+use crate::generation::Generations;
+use crate::sync::{Mutex, lock};
+
+/// Anything that frees what it holds when it is dropped.
+pub(crate) type Garbage = Box<dyn Send>;
+
+/// What the garbage panics over is not the business of the thread that happens to free it.
+#[cfg(not(loom))]
+fn free(garbage: Garbage) {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(garbage)));
+}
+
+/// Loom speaks by panicking.
+#[cfg(loom)]
+fn free(garbage: Garbage) {
+    drop(garbage);
+}
+
+/// The two waiting places.
+pub(crate) struct Limbo {
+    /// Not findable any more; no generation yet.
+    deferred: Mutex<Vec<Garbage>>,
+    /// Free when this generation has passed.
+    waiting: Mutex<VecDeque<(u64, Vec<Garbage>)>>,
+}
+
+impl Limbo {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Limbo { deferred: Mutex::new(Vec::new()), waiting: Mutex::new(VecDeque::new()) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Limbo { deferred: Mutex::new(Vec::new()), waiting: Mutex::new(VecDeque::new()) }
+    }
+
+    /// Takes something in without a barrier; how many such things there are now.
+    pub(crate) fn defer(&self, garbage: Garbage) -> usize {
+        let mut deferred = lock(&self.deferred);
+        deferred.push(garbage);
+        deferred.len()
+    }
+
+    /// Begins a generation for everything that was deferred. Nothing to do, nothing done.
+    pub(crate) fn advance(&self, generations: &Generations) {
+        let batch = std::mem::take(&mut *lock(&self.deferred));
+        if !batch.is_empty() {
+            self.wait(generations, batch);
+        }
+    }
+
+    /// Takes something in together with everything that was deferred.
+    pub(crate) fn retire(&self, generations: &Generations, garbage: Garbage) {
+        let mut batch = std::mem::take(&mut *lock(&self.deferred));
+        batch.push(garbage);
+        self.wait(generations, batch);
+    }
+
+    fn wait(&self, generations: &Generations, batch: Vec<Garbage>) {
+        let generation = generations.advance();
+        lock(&self.waiting).push_back((generation, batch));
+    }
+
+    /// Frees what is due.
+    pub(crate) fn collect(&self, generations: &Generations) {
+        loop {
+            let due = {
+                let mut waiting = lock(&self.waiting);
+                match waiting.front() {
+                    Some((generation, _)) if generations.passed(*generation) => waiting.pop_front(),
+                    _ => None,
+                }
+            };
+            let Some((_, batch)) = due else { return };
+            // Outside of the lock: what is freed may retire more.
+            batch.into_iter().for_each(free);
+        }
+    }
+
+    /// Whether nothing is in here.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.deferred).is_empty() && lock(&self.waiting).is_empty()
+    }
+
+    /// How many things are in here.
+    pub(crate) fn len(&self) -> usize {
+        let deferred = lock(&self.deferred).len();
+        deferred + lock(&self.waiting).iter().map(|(_, batch)| batch.len()).sum::<usize>()
+    }
+}

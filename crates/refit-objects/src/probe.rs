@@ -1,0 +1,129 @@
+//! How generated code asks a type for what it can do when it may not be able to do it.
+//!
+//! `(&Probe(&x)).value()` finds the first of these two traits if `x` is an [`Argument`], since a method that takes the
+//! receiver as it is goes before one that needs another reference; otherwise the second. So generated code need not
+//! know, and nothing is decided at run time. Used by what `#[interface]` generates; not for others.
+
+use std::marker::PhantomData;
+
+use crate::wrapper::{Argument, FromErrno, Kind, Value};
+
+/// A value that is asked.
+#[derive(Debug)]
+pub struct Probe<'a, T>(pub &'a T);
+
+/// A type that is asked.
+#[derive(Debug)]
+pub struct TypeProbe<T>(PhantomData<T>);
+
+impl<T> TypeProbe<T> {
+    /// Asks for `T`.
+    pub const fn new() -> Self {
+        TypeProbe(PhantomData)
+    }
+}
+
+impl<T> Default for TypeProbe<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// For arguments that can be seen.
+pub trait SeenValue {
+    /// The value.
+    fn value(&self) -> Value;
+}
+
+impl<T: Argument> SeenValue for Probe<'_, T> {
+    #[inline]
+    fn value(&self) -> Value {
+        self.0.value()
+    }
+}
+
+/// For all others.
+pub trait OpaqueValue {
+    /// The value.
+    fn value(&self) -> Value {
+        Value::Opaque
+    }
+}
+
+impl<T> OpaqueValue for &Probe<'_, T> {}
+
+/// For argument types that can be seen.
+pub trait SeenKind {
+    /// What is seen.
+    fn kind(&self) -> Kind;
+}
+
+impl<T: Argument> SeenKind for TypeProbe<T> {
+    fn kind(&self) -> Kind {
+        T::KIND
+    }
+}
+
+/// For all others.
+pub trait OpaqueKind {
+    /// What is seen.
+    fn kind(&self) -> Kind {
+        Kind::Opaque
+    }
+}
+
+impl<T> OpaqueKind for &TypeProbe<T> {}
+
+/// For results that can be errors.
+pub trait FallibleResult {
+    /// Whether this one is.
+    fn failed(&self) -> bool;
+}
+
+impl<T, E> FallibleResult for Probe<'_, Result<T, E>> {
+    #[inline]
+    fn failed(&self) -> bool {
+        self.0.is_err()
+    }
+}
+
+/// For all others.
+pub trait InfallibleResult {
+    /// Whether this one is.
+    fn failed(&self) -> bool {
+        false
+    }
+}
+
+impl<T> InfallibleResult for &Probe<'_, T> {}
+
+/// For result types that can express an `errno`.
+pub trait ErrnoResult<R> {
+    /// Whether they can.
+    fn can_fail(&self) -> bool {
+        true
+    }
+    /// The result.
+    fn with_errno(&self, errno: i32) -> Option<R>;
+}
+
+impl<T, E: FromErrno> ErrnoResult<Result<T, E>> for TypeProbe<Result<T, E>> {
+    fn with_errno(&self, errno: i32) -> Option<Result<T, E>> {
+        Some(Err(E::from_errno(errno)))
+    }
+}
+
+/// For all others.
+pub trait NoErrnoResult<R> {
+    /// Whether they can.
+    fn can_fail(&self) -> bool {
+        false
+    }
+    /// The result.
+    fn with_errno(&self, errno: i32) -> Option<R> {
+        let _ = errno;
+        None
+    }
+}
+
+impl<R> NoErrnoResult<R> for &TypeProbe<R> {}

@@ -1,0 +1,211 @@
+//! `key=value` options of ready wrappers, and what can be wrong with them.
+
+use std::time::Duration;
+
+use super::Known;
+use crate::rep::InterfaceInfo;
+use crate::wrapper::{ArgumentInfo, Kind};
+
+/// `(key, value)`.
+pub type Setting = (String, String);
+
+/// Why a wrapper could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrapperError {
+    /// There is no wrapper with this name.
+    #[error("no wrapper is called {name:?}; there are: {known}")]
+    UnknownWrapper {
+        /// The name that was given.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The wrapper has no such option.
+    #[error("{wrapper} has no option {option:?}; {}", has(.known))]
+    UnknownOption {
+        /// The wrapper.
+        wrapper: String,
+        /// The key that was given.
+        option: String,
+        /// The keys that there are.
+        known: String,
+    },
+    /// An option was given twice.
+    #[error("{wrapper}: the option {option} was given twice; give it once")]
+    Twice {
+        /// The wrapper.
+        wrapper: String,
+        /// The key.
+        option: String,
+    },
+    /// An option that the wrapper needs was not given.
+    #[error("{wrapper} needs {option}=…; {remedy}")]
+    Missing {
+        /// The wrapper.
+        wrapper: String,
+        /// The key.
+        option: String,
+        /// What could be given.
+        remedy: String,
+    },
+    /// An option has a value that means nothing.
+    #[error("{wrapper}: {option}={value} makes no sense; {remedy}")]
+    BadValue {
+        /// The wrapper.
+        wrapper: String,
+        /// The key.
+        option: String,
+        /// The value that was given.
+        value: String,
+        /// What could be given.
+        remedy: String,
+    },
+    /// No method of the interface can do what the wrapper needs.
+    #[error("{wrapper} cannot be used on {interface} objects: {why}")]
+    Unfit {
+        /// The wrapper.
+        wrapper: String,
+        /// Name of the interface.
+        interface: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+fn has(known: &str) -> String {
+    if known.is_empty() { "it has none".into() } else { format!("there are: {known}") }
+}
+
+/// Names, with commas.
+pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Options that have been checked for their keys.
+pub(super) struct Settings<'a> {
+    known: &'static Known,
+    given: &'a [Setting],
+    pub(super) interface: &'static InterfaceInfo,
+}
+
+impl<'a> Settings<'a> {
+    pub(super) fn new(
+        known: &'static Known,
+        given: &'a [Setting],
+        interface: &'static InterfaceInfo,
+    ) -> Result<Self, WrapperError> {
+        for (n, (key, _)) in given.iter().enumerate() {
+            let (wrapper, option) = (known.name.to_owned(), key.clone());
+            if !known.options.iter().any(|(k, _)| k == key) {
+                let known = list(known.options.iter().map(|(k, _)| *k));
+                return Err(WrapperError::UnknownOption { wrapper, option, known });
+            }
+            if given[..n].iter().any(|(k, _)| k == key) {
+                return Err(WrapperError::Twice { wrapper, option });
+            }
+        }
+        Ok(Settings { known, given, interface })
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&'a str> {
+        self.given.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// As it was written.
+    pub(super) fn given(&self) -> String {
+        let texts: Vec<_> = self.given.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        texts.join(" ")
+    }
+
+    pub(super) fn bad(&self, key: &str, remedy: impl Into<String>) -> WrapperError {
+        WrapperError::BadValue {
+            wrapper: self.known.name.into(),
+            option: key.into(),
+            value: self.text(key).unwrap_or_default().into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    pub(super) fn missing(&self, key: &str, remedy: impl Into<String>) -> WrapperError {
+        let (wrapper, option) = (self.known.name.into(), key.into());
+        WrapperError::Missing { wrapper, option, remedy: remedy.into() }
+    }
+
+    pub(super) fn unfit(&self, why: impl Into<String>) -> WrapperError {
+        WrapperError::Unfit {
+            wrapper: self.known.name.into(),
+            interface: self.interface.name.into(),
+            why: why.into(),
+        }
+    }
+
+    /// A number of at least 1.
+    pub(super) fn number(&self, key: &str) -> Result<Option<u64>, WrapperError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        match text.parse() {
+            Ok(n) if n > 0 => Ok(Some(n)),
+            _ => Err(self.bad(key, "write a whole number from 1")),
+        }
+    }
+
+    /// A time such as `1ms`.
+    pub(super) fn duration(&self, key: &str) -> Result<Option<Duration>, WrapperError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let per_unit = match unit {
+            "ns" => Some(1),
+            "us" | "µs" => Some(1_000),
+            "ms" => Some(1_000_000),
+            "s" => Some(1_000_000_000),
+            _ => None,
+        };
+        let nanos = number.parse::<u64>().ok().zip(per_unit).and_then(|(n, u)| n.checked_mul(u));
+        let time = nanos.map(Duration::from_nanos);
+        time.map(Some).ok_or_else(|| self.bad(key, "write a time, e.g. 200us, 1ms or 2s"))
+    }
+
+    /// The number of the method that `method=` names.
+    pub(super) fn method(&self) -> Result<Option<usize>, WrapperError> {
+        let Some(name) = self.text("method") else { return Ok(None) };
+        let methods = self.interface.methods;
+        let found = methods.iter().position(|m| m.name == name);
+        let there = || list(methods.iter().map(|m| m.name));
+        let interface = self.interface.name;
+        found.map(Some).ok_or_else(|| {
+            self.bad("method", format!("methods of {interface} objects are: {}", there()))
+        })
+    }
+
+    /// For each method that is chosen, where the first argument stands that `fits`.
+    pub(super) fn arguments(
+        &self,
+        fits: impl Fn(&ArgumentInfo) -> bool,
+    ) -> Result<Vec<Option<usize>>, WrapperError> {
+        let only = self.method()?;
+        let shapes = self.interface.interposer.methods.iter().enumerate();
+        let of = |(n, shape): (usize, &crate::wrapper::MethodShape)| {
+            let chosen = only.is_none_or(|only| only == n);
+            chosen.then(|| shape.arguments.iter().position(&fits)).flatten()
+        };
+        Ok(shapes.map(of).collect())
+    }
+
+    /// What could be said instead of an argument that is not there: `read.offset, read.buf …`.
+    pub(super) fn visible_arguments(&self) -> String {
+        let interface = self.interface;
+        let methods = interface.methods.iter().zip(interface.interposer.methods);
+        let mut names = Vec::new();
+        for (_, shape) in methods {
+            for argument in shape.arguments {
+                if (argument.kind)() != Kind::Opaque && !names.contains(&argument.name) {
+                    names.push(argument.name);
+                }
+            }
+        }
+        match names[..] {
+            [] => format!("methods of {} objects have none that can be seen", interface.name),
+            _ => format!("there are: {}", list(names)),
+        }
+    }
+}

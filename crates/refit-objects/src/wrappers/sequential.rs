@@ -1,0 +1,147 @@
+//! `sequential`: whether accesses follow each other (Soules 2003, §6.3: the detector of the adaptive page replacement).
+//!
+//! An access of `length` bytes at `offset` follows another one that ended at `offset`. Several programs can read one
+//! file from front to back at the same time, so the ends of the last few runs are kept; an access that follows none
+//! of them begins a run in the place of the oldest.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+
+use super::cells::{Padded, Powers, count, read};
+use super::options::{Settings, WrapperError};
+use crate::wrapper::{After, Histogram, Kind, PreCall, Wrapper};
+
+/// Runs that are followed at the same time.
+const RUNS: usize = 8;
+
+/// Accesses that follow each other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    end: u64,
+    /// Accesses in it; 0: there is none.
+    length: u64,
+    /// When it went on last, in accesses.
+    latest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    runs: [Run; RUNS],
+    accesses: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Sequential {
+    options: String,
+    /// For each method: where `offset` and `length` stand.
+    places: Vec<Option<(usize, Option<usize>)>>,
+    runs: Padded<Mutex<Runs>>,
+    accesses: AtomicU64,
+    following: AtomicU64,
+    ended: Powers,
+}
+
+impl Sequential {
+    pub(super) fn new(settings: &Settings<'_>) -> Result<Self, WrapperError> {
+        let offset = settings.text("offset").unwrap_or("offset");
+        let offsets = settings.arguments(|a| a.name == offset && (a.kind)() == Kind::Number)?;
+        if offsets.iter().all(Option::is_none) {
+            let there = settings.visible_arguments();
+            return Err(if settings.text("offset").is_some() {
+                settings.bad("offset", format!("no chosen method has such a number; {there}"))
+            } else {
+                settings
+                    .missing("offset", format!("no chosen method has a number `offset`; {there}"))
+            });
+        }
+        let length = settings.text("length");
+        let fits = |a: &crate::wrapper::ArgumentInfo| match length {
+            Some(name) => a.name == name && (a.kind)() != Kind::Opaque,
+            None => (a.kind)() == Kind::Length,
+        };
+        let lengths = settings.arguments(fits)?;
+        if length.is_some() && lengths.iter().all(Option::is_none) {
+            return Err(settings.bad("length", settings.visible_arguments()));
+        }
+        // Without a length an offset says nothing of where the next access would follow, unless only that is asked.
+        let named = settings.text("method").is_some();
+        let place = |(o, l): (Option<usize>, Option<usize>)| {
+            o.filter(|_| l.is_some() || named).map(|o| (o, l))
+        };
+        let places: Vec<_> = offsets.into_iter().zip(lengths).map(place).collect();
+        if places.iter().all(Option::is_none) {
+            return Err(settings.missing("length", settings.visible_arguments()));
+        }
+        Ok(Sequential {
+            options: settings.given(),
+            places,
+            runs: Padded::default(),
+            accesses: AtomicU64::new(0),
+            following: AtomicU64::new(0),
+            ended: Powers::default(),
+        })
+    }
+
+    fn access(&self, offset: u64, length: u64) {
+        count(&self.accesses);
+        let end = offset.saturating_add(length);
+        let mut all = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.accesses += 1;
+        let latest = all.accesses;
+        if let Some(run) = all.runs.iter_mut().find(|run| run.length > 0 && run.end == offset) {
+            *run = Run { end, length: run.length + 1, latest };
+            drop(all);
+            count(&self.following);
+            return;
+        }
+        let oldest = all.runs.iter_mut().min_by_key(|run| run.latest);
+        let ended = oldest.map(|run| std::mem::replace(run, Run { end, length: 1, latest }));
+        drop(all);
+        if let Some(run) = ended.filter(|run| run.length > 0) {
+            self.ended.add(run.length);
+        }
+    }
+}
+
+impl Wrapper for Sequential {
+    fn name(&self) -> &str {
+        "sequential"
+    }
+
+    fn precall(&self, call: &PreCall<'_>) -> After {
+        if let Some(Some((offset, length))) = self.places.get(call.method())
+            && let Some(offset) = call.argument(*offset).number()
+        {
+            // Without a length an access is one long: offsets are counted in what the object counts in.
+            let length = length.and_then(|l| call.argument(l).number()).unwrap_or(1);
+            self.access(offset, length);
+        }
+        After::Forward
+    }
+
+    fn options(&self) -> String {
+        self.options.clone()
+    }
+
+    fn stats(&self) -> Vec<(String, u64)> {
+        let (accesses, following) = (read(&self.accesses), read(&self.following));
+        let runs = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner).runs;
+        let longest = runs.iter().map(|run| run.length).max().unwrap_or(0);
+        let percent = (following * 100).checked_div(accesses).unwrap_or(0);
+        vec![
+            ("accesses".into(), accesses),
+            ("following".into(), following),
+            ("following_percent".into(), percent),
+            ("longest_present_run".into(), longest),
+        ]
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        // Runs that are under way count as they are.
+        let now = Powers::default();
+        let runs = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner).runs;
+        runs.iter().filter(|run| run.length > 0).for_each(|run| now.add(run.length));
+        vec![Powers::histogram([&self.ended, &now].into_iter(), "run", "accesses")]
+    }
+}

@@ -1,0 +1,337 @@
+//! Attaching and detaching wrappers: by hand, and as changes with a report.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use refit_change::{Change, ChangeId, End, Phase, Report, Timeline};
+use serde::{Deserialize, Serialize};
+
+use crate::interface::Interface;
+use crate::interposer::{Attachment, Layer, WrapperId};
+use crate::object::{ObjectId, Slot};
+use crate::registry;
+use crate::retire::defer;
+use crate::sync::lock;
+use crate::wrapper::{TypedWrapper, Wrapper, WrapperInfo};
+use crate::wrappers::{self, Setting};
+
+/// Wrappers that one object can have.
+pub(crate) const STACK_AT_MOST: usize = 64;
+
+/// Failures of wrappers that an object remembers.
+const FAILURES_KEPT: usize = 8;
+
+/// Why a wrapper was not attached or detached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrapError {
+    /// The object is gone.
+    #[error("the object does not exist any more")]
+    Gone,
+    /// The object has as many wrappers as it can have.
+    #[error("the object has {STACK_AT_MOST} wrappers already; detach one first")]
+    TooMany,
+    /// No such wrapper is attached.
+    #[error("no wrapper {asked} is attached; {}", attached(.there))]
+    NotAttached {
+        /// What was to be detached.
+        asked: String,
+        /// What is attached, innermost first.
+        there: Vec<String>,
+    },
+    /// There is no such wrapper, or it cannot be set like that.
+    #[error(transparent)]
+    Wrapper(#[from] wrappers::WrapperError),
+}
+
+fn attached(there: &[String]) -> String {
+    match there {
+        [] => "there is none on this object".into(),
+        some => format!("there are: {}", some.join(", ")),
+    }
+}
+
+/// A wrapper that panicked and was detached for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrapperFailure {
+    /// Full name of the object.
+    pub object: String,
+    /// Name of the wrapper.
+    pub wrapper: String,
+    /// What it did.
+    pub why: String,
+    /// What served before, e.g. `count(shared)`.
+    pub from: String,
+    /// What serves since.
+    pub to: String,
+}
+
+impl WrapperFailure {
+    /// As a change of the journal.
+    pub fn report(&self, change: ChangeId) -> Report {
+        let owner = format!("refit: the wrapper {} {}", self.wrapper, self.why);
+        let change = Change::new(change, "unwrap", &self.object, &self.from, &self.to, &owner);
+        report(change, Timeline::begin(), End::Committed)
+    }
+}
+
+/// Which wrappers are to be detached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    All,
+    /// This one.
+    Id(WrapperId),
+    /// All with this name.
+    Named(String),
+}
+
+impl Which {
+    fn matches(&self, attachment: &Attachment) -> bool {
+        match self {
+            Which::All => true,
+            Which::Id(id) => attachment.id == *id,
+            Which::Named(name) => *attachment.name == **name,
+        }
+    }
+
+    fn asked(&self) -> String {
+        match self {
+            Which::All => "at all".into(),
+            Which::Id(id) => format!("number {}", id.0),
+            Which::Named(name) => format!("{name:?}"),
+        }
+    }
+}
+
+impl Slot {
+    /// Puts a layer of other wrappers in place, as `change` makes them of the present ones, and flushes the entries.
+    fn change_layer<R>(
+        &self,
+        change: impl FnOnce(&[Arc<Attachment>]) -> Result<(Vec<Arc<Attachment>>, R), WrapError>,
+    ) -> Result<R, WrapError> {
+        let (before, result) = {
+            let mut state = lock(&self.state);
+            if state.destroyed {
+                return Err(WrapError::Gone);
+            }
+            let present = state.layer.as_ref().map_or(&[][..], Layer::stack);
+            let (stack, result) = change(present)?;
+            let before = std::mem::replace(&mut state.layer, Layer::of(stack));
+            self.flush_locked(&state);
+            (before, result)
+        };
+        // Outside of the lock: it may free what was deferred earlier.
+        if let Some(layer) = before {
+            defer(Box::new(layer));
+        }
+        Ok(result)
+    }
+
+    fn attach(&self, attachment: Arc<Attachment>) -> Result<WrapperId, WrapError> {
+        let id = attachment.id;
+        self.change_layer(|present| {
+            if present.len() >= STACK_AT_MOST {
+                return Err(WrapError::TooMany);
+            }
+            let mut stack = Vec::with_capacity(present.len() + 1);
+            stack.extend_from_slice(present);
+            stack.push(attachment);
+            Ok((stack, id))
+        })
+    }
+
+    /// What was detached.
+    fn detach(&self, which: &Which) -> Result<Vec<Arc<Attachment>>, WrapError> {
+        self.change_layer(|present| {
+            let (out, stay): (Vec<_>, Vec<_>) =
+                present.iter().cloned().partition(|a| which.matches(a));
+            if out.is_empty() {
+                let there = present.iter().map(|a| a.name.to_string()).collect();
+                return Err(WrapError::NotAttached { asked: which.asked(), there });
+            }
+            Ok((stay, out))
+        })
+    }
+
+    fn wrappers(&self) -> Vec<Arc<Attachment>> {
+        lock(&self.state).layer.as_ref().map_or_else(Vec::new, |layer| layer.stack().to_vec())
+    }
+
+    /// The wrappers as they are shown, innermost first.
+    pub(crate) fn wrapper_infos(&self) -> Vec<WrapperInfo> {
+        self.wrappers().iter().map(|a| a.info()).collect()
+    }
+
+    /// The wrappers that failed lately.
+    pub(crate) fn wrapper_failures(&self) -> Vec<WrapperFailure> {
+        let mut failures: Vec<_> = lock(&self.state).failures.iter().cloned().collect();
+        if !failures.is_empty() {
+            let name = self.full_name();
+            failures.iter_mut().for_each(|failure| failure.object.clone_from(&name));
+        }
+        failures
+    }
+
+    /// What serves with what is around it: `latency(count(shared))`.
+    pub(crate) fn composed(&self) -> String {
+        let inner = self.root().implementation();
+        self.wrappers().iter().fold(inner, |inner, a| format!("{}({inner})", a.name))
+    }
+
+    fn remember(&self, failure: WrapperFailure) {
+        let failures: &mut VecDeque<_> = &mut lock(&self.state).failures;
+        if failures.len() == FAILURES_KEPT {
+            failures.pop_front();
+        }
+        failures.push_back(failure);
+    }
+}
+
+fn slot(id: ObjectId) -> Result<Arc<Slot>, WrapError> {
+    registry::get(id).ok_or(WrapError::Gone)
+}
+
+/// Attaches a wrapper to an object, outside of those it has. Waits for nothing; calls that came in before go on
+/// without it.
+///
+/// # Errors
+/// The object is gone, or has too many wrappers.
+pub fn attach(object: ObjectId, wrapper: impl Wrapper + 'static) -> Result<WrapperId, WrapError> {
+    let slot = slot(object)?;
+    slot.attach(Attachment::untyped(object, slot.interface, Box::new(wrapper)))
+}
+
+/// Attaches a wrapper that knows the object's interface: `CounterInterface::wrapper(name, value)`.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_typed<I: Interface>(
+    object: I::Ref,
+    wrapper: TypedWrapper<I>,
+) -> Result<WrapperId, WrapError> {
+    let id = I::id(object);
+    slot(id)?.attach(Attachment::typed(id, I::info(), wrapper))
+}
+
+/// Detaches a wrapper. Waits for nothing: calls that came in before go through it to their end, and it is dropped
+/// some time after the last of them.
+///
+/// # Errors
+/// The object is gone, or the wrapper is not attached to it.
+pub fn detach(object: ObjectId, wrapper: WrapperId) -> Result<(), WrapError> {
+    slot(object)?.detach(&Which::Id(wrapper)).map(drop)
+}
+
+/// Whether a wrapper of this name can be made for an object like this one.
+///
+/// # Errors
+/// Why not.
+pub fn can_wrap(object: ObjectId, wrapper: &str, settings: &[Setting]) -> Result<(), WrapError> {
+    wrappers::by_name(wrapper, settings, slot(object)?.interface)?;
+    Ok(())
+}
+
+/// Attaches a wrapper by its name (see [`wrappers::by_name`]), as a change with a report.
+pub fn wrap_named(
+    object: ObjectId,
+    wrapper: &str,
+    settings: &[Setting],
+    change: ChangeId,
+    owner: &str,
+) -> Report {
+    let mut timeline = Timeline::begin();
+    let Ok(slot) = slot(object) else { return gone(object, "wrap", wrapper, change, owner) };
+    let from = slot.composed();
+    let to = format!("{wrapper}({from})");
+    let change = Change::new(change, "wrap", &slot.full_name(), &from, &to, owner);
+    let made = wrappers::by_name(wrapper, settings, slot.interface);
+    let attached = made.map_err(WrapError::from).and_then(|wrapper| {
+        let attachment = Attachment::untyped(object, slot.interface, wrapper);
+        timeline.enter(Phase::Install);
+        slot.attach(attachment)
+    });
+    finish(change, timeline, attached.map(drop))
+}
+
+/// Detaches wrappers, as a change with a report.
+pub fn unwrap_named(object: ObjectId, which: &Which, change: ChangeId, owner: &str) -> Report {
+    let mut timeline = Timeline::begin();
+    let Ok(slot) = slot(object) else { return gone(object, "unwrap", "", change, owner) };
+    let from = slot.composed();
+    timeline.enter(Phase::Install);
+    let detached = slot.detach(which);
+    let to = slot.composed();
+    let change = Change::new(change, "unwrap", &slot.full_name(), &from, &to, owner);
+    finish(change, timeline, detached.map(drop))
+}
+
+fn finish(change: Change, mut timeline: Timeline, done: Result<(), WrapError>) -> Report {
+    match done {
+        Ok(()) => {
+            timeline.enter(Phase::Commit);
+            report(change, timeline, End::Committed)
+        }
+        Err(error) => {
+            let target_gone = error == WrapError::Gone;
+            Report { target_gone, ..Report::refused(change, &error.to_string()) }
+        }
+    }
+}
+
+fn gone(object: ObjectId, what: &str, to: &str, change: ChangeId, owner: &str) -> Report {
+    let name = format!("{}.{}", object.index, object.serial);
+    let change = Change::new(change, what, &name, "", to, owner);
+    finish(change, Timeline::begin(), Err(WrapError::Gone))
+}
+
+fn report(change: Change, timeline: Timeline, end: End) -> Report {
+    Report { phases: timeline.end(), end, objects: 1, attempts: 1, ..Report::refused(change, "") }
+}
+
+type Observer = dyn Fn(&WrapperFailure) + Send + Sync;
+
+static OBSERVERS: Mutex<Vec<Weak<Observer>>> = Mutex::new(Vec::new());
+
+/// Has `observer` told of every wrapper that panics, for as long as it lives; shortly after the call has ended, on any
+/// thread.
+pub fn observe_failures(observer: &Arc<Observer>) {
+    let mut observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    observers.retain(|o| o.strong_count() > 0);
+    observers.push(Arc::downgrade(observer));
+}
+
+/// Detaches a wrapper that panicked, and sees to it that those who want to know are told.
+///
+/// This is in the middle of the call that was wrapped, whose thread may hold any lock. To find out the object's name, and
+/// to tell, can take locks too; so that waits in limbo until the request has ended.
+pub(crate) fn detach_broken(object: ObjectId, wrapper: WrapperId, why: String) {
+    let Ok(slot) = slot(object) else { return };
+    let from = slot.composed();
+    let Ok(detached) = slot.detach(&Which::Id(wrapper)) else { return };
+    let failure = WrapperFailure {
+        object: String::new(),
+        wrapper: detached.first().map_or_else(String::new, |a| a.name.to_string()),
+        why,
+        from,
+        to: slot.composed(),
+    };
+    slot.remember(failure.clone());
+    defer(Box::new(Announcement { slot, failure }));
+}
+
+/// Tells those who want to know when it is dropped.
+struct Announcement {
+    slot: Arc<Slot>,
+    failure: WrapperFailure,
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        self.failure.object = self.slot.full_name();
+        let observers: Vec<Arc<Observer>> = {
+            let observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+            observers.iter().filter_map(Weak::upgrade).collect()
+        };
+        observers.iter().for_each(|observer| observer(&self.failure));
+    }
+}

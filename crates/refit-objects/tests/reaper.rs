@@ -1,0 +1,39 @@
+//! What was detached is freed although nobody settles, retires or swaps. Alone in its process: nobody does.
+
+mod store;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use refit_objects::{After, PreCall, Wrapper, attach, detach};
+
+use store::store;
+
+struct Idle;
+
+impl Wrapper for Idle {
+    fn name(&self) -> &str {
+        "idle"
+    }
+    fn precall(&self, _call: &PreCall<'_>) -> After {
+        After::Forward
+    }
+}
+
+#[test]
+fn what_was_detached_is_freed_without_anybody_asking() {
+    let s = store("reaped");
+    // At once, when the reaper takes its time, and when it has fallen asleep and must be woken.
+    for pause in [0, 500, 6_000] {
+        std::thread::sleep(Duration::from_millis(pause));
+        let idle = Arc::new(Idle);
+        let id = attach(s.id(), Arc::clone(&idle)).expect("it lives");
+        s.add(1);
+        detach(s.id(), id).expect("it is attached");
+        let until = Instant::now() + Duration::from_secs(60);
+        while Arc::strong_count(&idle) > 1 {
+            assert!(Instant::now() < until, "a detached wrapper is kept");
+            std::thread::yield_now();
+        }
+    }
+}
