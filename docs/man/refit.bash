@@ -619,7 +619,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__swap)
-            opts="-h --deadline --reps --retries --together --with --every --for --json --instance --help"
+            opts="-h --deadline --reps --retries --probation --until --together --with --every --for --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -634,6 +634,14 @@ _refit() {
                     return 0
                     ;;
                 --retries)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --probation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --until)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

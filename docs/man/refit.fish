@@ -72,6 +72,8 @@ complete -c refit -n "__fish_refit_using_subcommand show" -s h -l help -d 'Print
 complete -c refit -n "__fish_refit_using_subcommand swap" -l deadline -d 'How long each object may take before it is rolled back' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l reps -d 'Which processors share a representative: one, each, groups:4, map:0,0,1,1; as the implementation has it unless said otherwise' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l retries -d 'How often each is tried again, after a pause that doubles, when it misses its deadline' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l probation -d 'Each has to keep to the condition of --until for this time, or is swapped back' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l until -d 'What has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with numbers, times or `before`' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l with -d 'What else changes with it' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l every -d 'Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l for -d 'End after this time' -r

@@ -45,7 +45,12 @@ impl System for Host {
             .iter()
             .map(|(id, to)| (ObjectId::from_bits(*id), to.as_str()))
             .collect();
-        refit_objects::swap_together(&objects, request.change, &options)
+        match (&request.probation, &objects[..]) {
+            (Some(probation), [(object, to)]) => {
+                refit_objects::swap_on_probation(*object, to, request.change, &options, probation)
+            }
+            _ => refit_objects::swap_together(&objects, request.change, &options),
+        }
     }
 
     fn classes(&self) -> Vec<ClassInfo> {

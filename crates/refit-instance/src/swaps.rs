@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_change::Report;
-use refit_objects::Clustering;
+use refit_objects::{Clustering, Condition, NoCondition, Probation};
 use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
@@ -19,7 +19,7 @@ use crate::instance::Core;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
 use crate::system::SwapRequest;
-use crate::wire::{ObjectInfo, Repeat, Swap, SwapPart};
+use crate::wire::{self, ObjectInfo, Repeat, Swap, SwapPart};
 
 /// How old the list of objects may become while they are swapped again and again.
 const LIST_LIVES: Duration = Duration::from_millis(100);
@@ -53,6 +53,7 @@ struct Over;
 /// There is no such object, or none that knows such an implementation.
 pub(crate) fn targets(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
     clustering(asked)?;
+    probation(asked)?;
     let mut targets = targets_of(core, asked)?;
     if !asked.with.is_empty() && !asked.together {
         let what = format!("swap {} to {}", asked.glob, asked.implementation);
@@ -73,6 +74,23 @@ fn clustering(asked: &Swap) -> Result<Clustering, Refusal> {
         let obstacle = format!("{text:?} does not say which processors share a representative");
         Refusal::new(Kind::Malformed, what, obstacle, "say one, each, groups:4 or map:0,0,1,1")
     })
+}
+
+/// How an implementation has to prove itself.
+fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
+    let Some(wire::Probation { ms, until }) = &asked.probation else { return Ok(None) };
+    let what = || format!("swap {} to {} on probation", asked.glob, asked.implementation);
+    if asked.together || asked.repeat.is_some() {
+        let remedy = "swap one after the other, each on probation of its own";
+        let obstacle = "several objects, or one again and again, cannot be on probation together";
+        return Err(Refusal::new(Kind::Malformed, what(), obstacle, remedy));
+    }
+    let until: Condition = until.parse().map_err(|error: NoCondition| {
+        Refusal::new(Kind::Malformed, what(), error.to_string(), "mend the condition")
+    })?;
+    let after = Duration::from_millis(*ms);
+    let before = after.min(Duration::from_secs(1));
+    Ok(Some(Probation { before, ..Probation::new(after, until) }))
 }
 
 fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
@@ -194,6 +212,7 @@ impl Work {
             objects: targets.iter().map(|target| (target.id, target.to.clone())).collect(),
             // It was checked before anything was begun.
             clustering: clustering(&self.asked).unwrap_or_default(),
+            probation: probation(&self.asked).unwrap_or_default(),
             retries: self.asked.retries,
             change: core.journal.next_id(),
             deadline: self.asked.deadline_ms.map(Duration::from_millis),

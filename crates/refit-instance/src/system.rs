@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use refit_change::{Change, ChangeId, Report};
-use refit_objects::{Clustering, UpgradeControl};
+use refit_objects::{Clustering, Probation, UpgradeControl};
 
 use crate::refusal::Refusal;
 use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
@@ -22,6 +22,8 @@ pub struct SwapRequest {
     pub objects: Vec<(u64, String)>,
     /// Which processors are to share a representative.
     pub clustering: Clustering,
+    /// How it has to prove itself; only with one object.
+    pub probation: Option<Probation>,
     /// How often it is tried again when it is late.
     pub retries: u32,
     /// Number of the change.

@@ -84,6 +84,9 @@ pub struct Swap {
     /// How often each is tried again when it misses its deadline.
     #[serde(default)]
     pub retries: u32,
+    /// Each has to keep to a condition for a while, or is swapped back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probation: Option<Probation>,
     /// All of them, and those of `with`, as one change: no request sees some old and some new, and if one cannot be
     /// swapped, none is.
     #[serde(default)]
@@ -94,6 +97,16 @@ pub struct Swap {
     /// Swap again and again. Without it: each object once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
+}
+
+/// How an implementation has to prove itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Probation {
+    /// For how long, in milliseconds; for as long, but a second at the most, calls are measured before the swap.
+    pub ms: u64,
+    /// What has to hold, e.g. `errors == 0 && p99 < 1.2 × before`.
+    pub until: String,
 }
 
 /// Some of the objects of a swap.
@@ -133,6 +146,7 @@ impl Swap {
             deadline_ms: None,
             reps: None,
             retries: 0,
+            probation: None,
             together: false,
             with: Vec::new(),
             repeat: None,

@@ -83,6 +83,8 @@ mod name;
 #[cfg(not(loom))]
 mod object;
 #[cfg(not(loom))]
+mod probation;
+#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod probe;
 #[cfg(not(loom))]
@@ -119,6 +121,7 @@ pub use self::{
     interposer::WrapperId,
     name::Name,
     object::{ObjectId, ObjectInfo, create, destroy, discard_entries, object, objects},
+    probation::{Probation, swap_on_probation},
     rep::{InterfaceInfo, MethodInfo, OwnedRep},
     request::{RequestToken, request},
     retire::settle,

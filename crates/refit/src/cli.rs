@@ -188,6 +188,7 @@ Example:
   refit swap 'fcm:/logs/*' partitioned --deadline 50ms
   refit swap 'fcm:/logs/*' shared partitioned --every 1ms --for 10s
   refit swap fcm:/a partitioned --together --with fcm:/b=shared
+  refit swap fcm:/a partitioned --probation 10s --until 'errors == 0 && p99 < 1.2 × before'
 
 Phases: prepare (the new object is built), forward (calls go to the old one and are tracked), block (new \
 calls wait, tracked ones drain), transfer (state moves), commit, or roll back at any point before that.")]
@@ -212,6 +213,15 @@ pub(crate) struct SwapArgs {
     /// How often each is tried again, after a pause that doubles, when it misses its deadline
     #[arg(long, default_value = "0", value_name = "N")]
     pub(crate) retries: u32,
+
+    /// Each has to keep to the condition of --until for this time, or is swapped back
+    #[arg(long, requires = "until", conflicts_with_all = ["every", "together"], value_name = "TIME")]
+    #[arg(value_parser = format::parse_duration)]
+    pub(crate) probation: Option<Duration>,
+
+    /// What has to hold: calls, errors, rate, mean, p50, p90, p99, max, compared with numbers, times or `before`
+    #[arg(long, requires = "probation", value_name = "CONDITION")]
+    pub(crate) until: Option<String>,
 
     /// All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is
     #[arg(long, conflicts_with = "every")]

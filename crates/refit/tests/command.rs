@@ -353,6 +353,28 @@ fn objects_are_found_by_class_implementation_and_what_they_stand_on() {
 }
 
 #[test]
+fn a_swap_on_probation_stays_or_goes_back() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    fs::write(serving.mountpoint.join("a"), "text").expect("written");
+    let on = |until: &str| {
+        stage.run(&["swap", "fcm:/a", "partitioned", "--probation", "100ms", "--until", until])
+    };
+    let (code, stdout, _) = on("calls > 1000000");
+    assert!(
+        code == 1 && stdout.contains("on probation: calls > 1000000 does not hold"),
+        "{stdout}"
+    );
+    assert!(stage.run(&["ls", "fcm:/a"]).1.contains("shared"));
+    let (code, stdout, stderr) = on("errors == 0 && p99 < 10 × before || calls < 10");
+    assert!(code == 0, "{stdout}{stderr}");
+    assert!(stage.run(&["ls", "fcm:/a"]).1.contains("partitioned"));
+    let (code, _, stderr) = on("p98 < 3");
+    assert!(code == 1 && stderr.contains("there is no measure \"p98\""), "{stderr}");
+    assert_eq!(stage.run(&["swap", "fcm:/a", "shared", "--probation", "1s"]).0, 2);
+}
+
+#[test]
 fn what_cannot_be_mounted_is_told_in_one_line_and_leaves_nothing() {
     let stage = Stage::new();
     let (source, mnt) = (stage.path("source"), stage.path("mnt"));

@@ -15,12 +15,14 @@ mod concurrency;
 mod count;
 mod fault;
 mod latency;
+mod meter;
 mod options;
 mod sequential;
 
 use crate::rep::InterfaceInfo;
 use crate::wrapper::Wrapper;
 
+pub(crate) use meter::Meter;
 pub use options::{Setting, WrapperError};
 use options::{Settings, list};
 

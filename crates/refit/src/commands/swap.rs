@@ -13,7 +13,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use refit_change::{End, Phase, Report};
-use refit_instance::wire::{Repeat, Swap};
+use refit_instance::wire::{Probation, Repeat, Swap};
 use refit_instance::{Client, Kind, Lines, Refusal};
 use serde::Serialize;
 
@@ -94,6 +94,10 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
         repeat,
         reps: args.reps.as_ref().map(ToString::to_string),
         retries: args.retries,
+        probation: args
+            .probation
+            .zip(args.until.clone())
+            .map(|(time, until)| Probation { ms: millis(time), until }),
         together: args.together,
         with: args.with.clone(),
         ..Swap::once(&args.glob, first)
