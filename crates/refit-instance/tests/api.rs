@@ -82,6 +82,7 @@ impl System for Toy {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 

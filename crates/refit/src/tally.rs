@@ -125,6 +125,7 @@ mod tests {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 
