@@ -143,7 +143,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
     let interposer = interpose::interposer(interface, names);
     let protocols = &interface.arguments.protocols;
     let declared = protocols.iter().map(Protocol::info);
-    let constants = protocols::constants(protocols, marker);
+    let constants = protocols::constants(protocols, marker, state);
     let doc = format!("The interface [`{trait_name}`], as a type.");
     quote! {
         #[doc = #doc]
@@ -174,7 +174,8 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
                     &INFO
                 }
                 fn protocols() -> &'static [::refit_objects::transfer::ProtocolInfo] {
-                    &[#(#declared,)*]
+                    const PROTOCOLS: &[::refit_objects::transfer::ProtocolInfo] = &[#(#declared,)*];
+                    PROTOCOLS
                 }
                 fn bind(object: ::refit_objects::rt::Bound<#marker>) -> #reference {
                     #reference(object)

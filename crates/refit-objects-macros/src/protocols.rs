@@ -75,8 +75,8 @@ impl Protocol {
     }
 }
 
-/// A constant for each, in upper case.
-pub(crate) fn constants(protocols: &[Protocol], marker: &Ident) -> TokenStream {
+/// A constant for each, in upper case, and for the canonical one.
+pub(crate) fn constants(protocols: &[Protocol], marker: &Ident, state: &Type) -> TokenStream {
     let constants = (1_u8..).zip(protocols).map(|(number, protocol)| {
         let name = format_ident!("{}", protocol.name.to_string().to_uppercase());
         let ty = &protocol.ty;
@@ -87,5 +87,12 @@ pub(crate) fn constants(protocols: &[Protocol], marker: &Ident) -> TokenStream {
                 ::refit_objects::transfer::Typed::declared(#number);
         }
     });
-    quote! { impl #marker { #(#constants)* } }
+    quote! {
+        impl #marker {
+            /// The canonical protocol: the interface's state.
+            pub const CANONICAL: ::refit_objects::transfer::Typed<#marker, #state> =
+                ::refit_objects::transfer::Typed::declared(0);
+            #(#constants)*
+        }
+    }
 }
