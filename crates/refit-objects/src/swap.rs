@@ -36,6 +36,12 @@ pub struct SwapOptions {
     pub owner: String,
     /// For tests and probes: sees every phase.
     pub hook: Option<Hook>,
+    /// Goes as far as to the commit, measures, and takes it back: nothing changes.
+    pub dry_run: bool,
+    /// Only the protocol of this name; without it, the best.
+    pub protocol: Option<String>,
+    /// How the rest of a lazy transfer is moved after the commit.
+    pub drain: DrainOptions,
 }
 
 impl Default for SwapOptions {
@@ -47,13 +53,26 @@ impl Default for SwapOptions {
             cancel: None,
             owner: String::new(),
             hook: None,
+            dry_run: false,
+            protocol: None,
+            drain: DrainOptions::default(),
         }
     }
 }
 
 impl std::fmt::Debug for SwapOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SwapOptions { deadline, retries, clustering, cancel, owner, hook } = self;
+        let SwapOptions {
+            deadline,
+            retries,
+            clustering,
+            cancel,
+            owner,
+            hook,
+            dry_run,
+            protocol,
+            drain,
+        } = self;
         f.debug_struct("SwapOptions")
             .field("deadline", deadline)
             .field("retries", retries)
@@ -61,6 +80,9 @@ impl std::fmt::Debug for SwapOptions {
             .field("cancel", cancel)
             .field("owner", owner)
             .field("hook", &hook.is_some())
+            .field("dry_run", dry_run)
+            .field("protocol", protocol)
+            .field("drain", drain)
             .finish()
     }
 }

@@ -43,9 +43,9 @@ impl<'a, I: Interface> Moving<'a, I> {
     pub(crate) fn agree(
         old: &'a dyn Root<I>,
         new: &'a dyn Root<I>,
-        options: &SwapOptions,
+        options: &'a SwapOptions,
     ) -> Result<Self, NoCommonProtocol> {
-        let sides = Sides::of(old, new);
+        let sides = Sides::of(old, new, options.protocol.as_deref());
         let Some(route) = sides.route() else { return Err(sides.nothing()) };
         let negotiation = options.dry_run.then(|| sides.explained(&route.protocols));
         let (rehearsed, done) = (Arc::default(), RefCell::default());

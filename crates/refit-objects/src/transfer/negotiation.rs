@@ -43,7 +43,7 @@ pub fn negotiate<I: Interface>(
     from: &dyn Root<I>,
     to: &dyn Root<I>,
 ) -> Result<Negotiation, NoCommonProtocol> {
-    let sides = Sides::of(from, to);
+    let sides = Sides::of(from, to, None);
     match sides.route() {
         Some(route) => Ok(sides.explained(&route.protocols)),
         None => Err(sides.nothing()),
@@ -56,24 +56,28 @@ pub(crate) struct Sides<'a, I: Interface> {
     to: &'a dyn Root<I>,
     exports: Protocols,
     imports: Protocols,
+    only: Option<&'a str>,
 }
 
 impl<'a, I: Interface> Sides<'a, I> {
-    pub(crate) fn of(from: &'a dyn Root<I>, to: &'a dyn Root<I>) -> Self {
+    /// `only`: whoever asks for the change wants the protocol of this name and no other.
+    pub(crate) fn of(from: &'a dyn Root<I>, to: &'a dyn Root<I>, only: Option<&'a str>) -> Self {
         // A root that panics over the question knows nothing.
         let ask = |list: &dyn Fn() -> Protocols| {
             catch_unwind(AssertUnwindSafe(list)).unwrap_or_else(|_| Protocols::only([]))
         };
         let (exports, imports) = (ask(&|| from.exports()), ask(&|| to.imports()));
-        Sides { from, to, exports, imports }
+        Sides { from, to, exports, imports, only }
     }
 
     /// The best route there is.
     pub(crate) fn route(&self) -> Option<Route> {
-        let all = known::converters::<I>();
+        let all = if self.only.is_some() { Vec::new() } else { known::converters::<I>() };
         let edges: Vec<_> = all.iter().map(|c| (c.from, c.to)).collect();
         let common = self.exports.bits() & self.imports.bits();
-        let misfit = |p: &Protocol| p.bit() & common != 0 && self.misfit(*p).is_some();
+        let unwanted = |p| self.only.is_some_and(|only| known::info::<I>(p).name != only);
+        let misfit =
+            |p: &Protocol| p.bit() & common != 0 && (unwanted(*p) || self.misfit(*p).is_some());
         let misfits = self.exports.iter().filter(misfit).fold(0, |bits, p| bits | p.bit());
         let protocols = choose(&self.exports, &self.imports, !misfits, &edges)?;
         let converter = |pair: &[Protocol]| {
@@ -135,6 +139,9 @@ impl<'a, I: Interface> Sides<'a, I> {
         let place = |list: &Protocols, p| list.rank(p).map_or(0, |rank| rank + 1);
         if route.len() == 1 {
             let (from, to) = (self.exports.among(common), self.imports.among(common));
+            if self.only.is_some() {
+                return "it was asked for".to_owned();
+            }
             let count = common.count_ones();
             let (from, to) = (place(&from, *first), place(&to, *first));
             let mut why = match count {
@@ -166,6 +173,9 @@ impl<'a, I: Interface> Sides<'a, I> {
         };
         let (exports, imports) = (list(&self.exports), list(&self.imports));
         let mut why = format!("the old can export {exports}; the new can import {imports}");
+        if let Some(only) = self.only {
+            why = format!("{why}; `{only}` was asked for");
+        }
         for protocol in self.exports.iter() {
             if self.imports.rank(protocol).is_some() {
                 if let Some(reason) = self.misfit(protocol) {
