@@ -1,6 +1,6 @@
 //! Lazy transfer: on demand, by the drain, at the deadline, and on top of each other.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ fn an_item_that_is_not_taken_is_kept_even_in_a_panic() {
     (0..4_u64).for_each(|key| drop(source.insert(key, key)));
     let (lazy, here) = (Lazy::new(2), Map::new(1));
     lazy.attach(Arc::clone(&source) as Arc<dyn LazySource<u64, u64>>);
-    let refused = lazy.settle(&1, |hand| drop(hand));
+    let refused = lazy.settle(&1, |_hand| ());
     assert!(refused.is_err_and(|e| e.0.contains("not taken over")));
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         lazy.settle(&2, |_hand| panic!("there is no room"))
@@ -174,7 +174,7 @@ fn the_old_state_is_freed_after_the_drain() {
 fn nothing_is_lost_or_comes_back_under_load() {
     const ITEMS: u64 = 2_000;
     let (t, _) = table("load", "lazy", ITEMS);
-    let stop = AtomicBool::new(false);
+    let stop = Stop::default();
     let moved = std::thread::scope(|scope| {
         for thread in 0..3 {
             let stop = &stop;
@@ -183,7 +183,7 @@ fn nothing_is_lost_or_comes_back_under_load() {
                 let mut mine: Vec<(u64, Option<u64>)> =
                     (0..ITEMS).filter(|k| k % 3 == thread).map(|k| (k, Some(3 * k))).collect();
                 let mut random = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-                while !stop.load(Ordering::Relaxed) {
+                while !stop.said() {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
@@ -206,6 +206,7 @@ fn nothing_is_lost_or_comes_back_under_load() {
                 }
             });
         }
+        let stopping = stop.when_dropped();
         let mut moved = 0;
         for round in 0..150 {
             let batch = 1 + round % 50;
@@ -221,7 +222,7 @@ fn nothing_is_lost_or_comes_back_under_load() {
             let drained = report.transfer.and_then(|t| t.drained).unwrap_or_default();
             moved += drained.on_demand + drained.by_drain;
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         moved
     });
     assert!(moved > 0);

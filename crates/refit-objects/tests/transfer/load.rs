@@ -1,6 +1,6 @@
 //! Swaps between all ways of transfer while the object is used.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use refit_objects::destroy;
 
@@ -10,14 +10,14 @@ use crate::table::*;
 fn every_way_keeps_every_item_while_calls_go_on() {
     const ITEMS: u64 = 600;
     let (t, faults) = table("ways", "copying", ITEMS);
-    let stop = AtomicBool::new(false);
+    let stop = Stop::default();
     let calls = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..2_u64 {
             let (stop, calls) = (&stop, &calls);
             scope.spawn(move || {
                 let mut n = 0;
-                while !stop.load(Ordering::Relaxed) {
+                while !stop.said() {
                     for key in (thread..ITEMS).step_by(2) {
                         assert_eq!(t.get(key), Ok(Some(3 * key + n)));
                         assert_eq!(t.insert(key, 3 * key + n + 1), Ok(Some(3 * key + n)));
@@ -30,6 +30,7 @@ fn every_way_keeps_every_item_while_calls_go_on() {
                 }
             });
         }
+        let stopping = stop.when_dropped();
         for round in 0..120 {
             // Some of them fail on the way, which nobody may notice.
             let fault = round % 5 == 4;
@@ -39,7 +40,7 @@ fn every_way_keeps_every_item_while_calls_go_on() {
             let report = swap(t, NAMES[round * 7 % 4]);
             assert_eq!(report.committed(), !fault, "{report:?}");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     assert!(calls.load(Ordering::Relaxed) > 0);
     check(t, ITEMS);

@@ -2,7 +2,7 @@
 
 use refit_objects::change::{End, Way};
 use refit_objects::transfer::{Protocol, Protocols, Typed, negotiate, register_converter};
-use refit_objects::{Root, change::Report, destroy, interface, swap};
+use refit_objects::{Root, change::Report, destroy, swap};
 
 use crate::table::{self, *};
 
@@ -145,8 +145,8 @@ fn protocols_of_implementations_are_told_by_name_and_type() {
 }
 
 mod crowded {
-    use super::*;
-    #[interface(name = "crowded", state = u64)]
+    #[refit_objects::interface(name = "crowded", state = u64)]
+    #[expect(dead_code, reason = "only its protocols are of interest")]
     pub(super) trait Crowded {
         fn call(&self);
     }

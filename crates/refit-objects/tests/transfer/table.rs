@@ -1,5 +1,6 @@
 //! A table of numbers with an implementation for each way of transfer, each of which can be made to fail.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -363,4 +364,26 @@ pub(crate) fn patient() -> SwapOptions {
 
 pub(crate) fn swap(table: TableRef, to: &str) -> Report {
     swap_named(table.id(), to, 1, &patient())
+}
+
+/// Tells threads to stop, in a panic too: whoever waits for them would wait for ever.
+#[derive(Default)]
+pub(crate) struct Stop(AtomicBool);
+
+pub(crate) struct Stopping<'a>(&'a Stop);
+
+impl Stop {
+    pub(crate) fn said(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn when_dropped(&self) -> Stopping<'_> {
+        Stopping(self)
+    }
+}
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
 }
