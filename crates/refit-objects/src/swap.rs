@@ -12,6 +12,8 @@ use crate::object::{ObjectId, Slot, Swapper};
 use crate::registry;
 use crate::request::in_request;
 use crate::switch::{Member, Switch};
+use crate::transfer::DrainOptions;
+use crate::transfer::moving::report_on;
 
 /// Between the first attempt and the second, and between two attempts at the most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -235,8 +237,16 @@ impl Asked<'_> {
         if members.is_empty() {
             return self.refused("it names no object".into());
         }
+        let moving: Vec<_> = members.iter().map(Member::moving).collect();
+        if let Some(none) = moving.iter().find_map(|m| m.agree(self.options).err()) {
+            let transfers = vec![none.as_transfer()];
+            return Report { transfers, ..self.refused(none.to_string()) };
+        }
         let change = self.change(&members);
-        Switch::new(members, self.options, began).run(change)
+        let mut report = Switch::new(members, self.options, began).run(change);
+        let over = || self.options.cancelled() || slots.iter().any(|(slot, _)| slot.doomed());
+        report_on(&mut report, &moving, self.options, &over);
+        report
     }
 
     fn change(&self, members: &[Member]) -> Change {

@@ -7,127 +7,147 @@
 //! is noticed in three places: the exporter says so itself ([`Exported::incomplete`](super::Exported::incomplete)), it
 //! packed fewer items than the old root counts, or the new root counts fewer than that after the import.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use refit_change::{End, Negotiation, Phase, Report, Transferred, Way};
+use refit_change::{Drained, Report, Transferred, Way};
 
-use super::drain;
+use super::drain::{self, DrainOptions};
 use super::exported::Exported;
 use super::negotiation::{NoCommonProtocol, Route, Sides, name};
 use super::{notes, panic_text};
 use crate::interface::{Interface, Root, TransferError};
-use crate::swap::{Hook, SwapOptions};
+use crate::object::Attached;
+use crate::swap::SwapOptions;
 use crate::sync::lock;
 
 /// Partitions go to several threads if doing them one after the other would take longer than this: some times what it
 /// costs to start a thread.
 const WORTH_THREADS: Duration = Duration::from_micros(300);
 
+/// The state of one object on its way, whatever its interface.
+pub(crate) trait Transferring {
+    /// Agrees on the way. Both roots may be in use.
+    fn agree(&self, options: &SwapOptions) -> Result<(), NoCommonProtocol>;
+    /// Moves the state, while nobody is in any method. Must have been agreed on.
+    fn run(&self) -> Result<(), TransferError>;
+    /// What there is to say about it.
+    fn transferred(&self) -> Transferred;
+    /// Whether there is something to drain after the commit.
+    fn lazy(&self) -> bool;
+    /// Moves the rest of a lazy transfer.
+    fn drain(&self, options: &DrainOptions, over: &dyn Fn() -> bool) -> Drained;
+}
+
 /// A transfer from `old` to `new`.
-pub(crate) struct Moving<'a, I: Interface> {
-    old: &'a dyn Root<I>,
-    new: &'a dyn Root<I>,
-    route: Route,
-    negotiation: Option<Negotiation>,
-    /// A dry run has come to its end.
-    rehearsed: Arc<AtomicBool>,
+pub(crate) struct Moving<I: Interface> {
+    old: Arc<Attached<I>>,
+    new: Arc<Attached<I>>,
+    route: OnceCell<Route>,
     done: RefCell<Transferred>,
 }
 
-impl<'a, I: Interface> Moving<'a, I> {
-    /// Agrees on the way. Both roots may be in use.
-    pub(crate) fn agree(
-        old: &'a dyn Root<I>,
-        new: &'a dyn Root<I>,
-        options: &'a SwapOptions,
-    ) -> Result<Self, NoCommonProtocol> {
-        let sides = Sides::of(old, new, options.protocol.as_deref());
-        let Some(route) = sides.route() else { return Err(sides.nothing()) };
-        let negotiation = options.dry_run.then(|| sides.explained(&route.protocols));
-        let (rehearsed, done) = (Arc::default(), RefCell::default());
-        Ok(Moving { old, new, route, negotiation, rehearsed, done })
-    }
-
-    /// The same options; for a dry run, with an end before the commit.
-    pub(crate) fn options(&self, options: &SwapOptions) -> SwapOptions {
-        if !options.dry_run {
-            return options.clone();
+/// When calls go on after a switch: the drains, and what the report says about each object.
+pub(crate) fn report_on(
+    report: &mut Report,
+    moving: &[Rc<dyn Transferring>],
+    options: &SwapOptions,
+    over: &dyn Fn() -> bool,
+) {
+    for object in moving {
+        let mut done = object.transferred();
+        if object.lazy() && report.committed() {
+            done.drained = Some(object.drain(&options.drain, over));
         }
-        let (inner, rehearsed) = (options.hook.clone(), Arc::clone(&self.rehearsed));
-        let hook: Hook = Arc::new(move |phase| {
-            inner.as_ref().map_or(Ok(()), |hook| hook(phase))?;
-            if phase == Phase::Commit {
-                rehearsed.store(true, Ordering::Relaxed); // Read by this thread only.
-                return Err("it was a dry run".to_owned());
-            }
-            Ok(())
-        });
-        SwapOptions { hook: Some(hook), ..options.clone() }
+        report.transfers.push(done);
+    }
+}
+
+impl<I: Interface> Transferring for Moving<I> {
+    fn agree(&self, options: &SwapOptions) -> Result<(), NoCommonProtocol> {
+        let sides = Sides::of(self.old(), self.new_root(), options.protocol.as_deref());
+        let Some(route) = sides.route() else { return Err(sides.nothing()) };
+        if options.dry_run {
+            self.done.borrow_mut().negotiation = Some(sides.explained(&route.protocols));
+        }
+        let _ = self.route.set(route); // Agreed on once.
+        Ok(())
     }
 
-    /// Moves the state, while nobody is in any method.
-    pub(crate) fn run(&self) -> Result<(), TransferError> {
-        let (result, notes) = notes::collect(|| self.transfer());
-        let mut done = self.done.borrow_mut();
-        done.notes.extend(notes);
+    fn run(&self) -> Result<(), TransferError> {
+        let Some(route) = self.route.get() else {
+            return Err(TransferError("nothing was agreed on; that is a mistake in refit".into()));
+        };
+        let (result, notes) = notes::collect(|| self.transfer(route));
+        self.done.borrow_mut().notes.extend(notes);
         result
     }
 
-    /// What is left to do when calls go on: the drain, and the report.
-    pub(crate) fn end(
-        self,
-        mut report: Report,
-        over: &dyn Fn() -> bool,
-        options: &SwapOptions,
-    ) -> Report {
-        if self.rehearsed.load(Ordering::Relaxed) && report.rolled_back() {
-            report.end = End::Rehearsed;
+    fn transferred(&self) -> Transferred {
+        let mut done = self.done.borrow().clone();
+        if let Some(route) = self.route.get() {
+            done.route = route.protocols.iter().map(|p| name::<I>(*p)).collect();
+            done.way = route.way;
+            done.parts = u32::try_from(route.parts).unwrap_or(u32::MAX);
         }
-        let mut done = self.done.into_inner();
-        done.route = self.route.protocols.iter().map(|p| name::<I>(*p)).collect();
-        done.way = self.route.way;
-        done.parts = u32::try_from(self.route.parts).unwrap_or(u32::MAX);
-        done.negotiation = self.negotiation;
-        if self.route.way == Way::Lazy && report.committed() {
-            done.drained = Some(drain::run(self.new, &options.drain, over));
-        }
-        report.transfer = Some(Box::new(done));
-        report
+        done
     }
 
-    fn transfer(&self) -> Result<(), TransferError> {
-        let expected = step(|| "counting the old state".into(), || Ok(self.old.count()))?;
-        if self.route.parts > 1 {
-            self.in_parts()?
+    fn lazy(&self) -> bool {
+        self.route.get().is_some_and(|route| route.way == Way::Lazy)
+    }
+
+    fn drain(&self, options: &DrainOptions, over: &dyn Fn() -> bool) -> Drained {
+        drain::run(self.new_root(), options, over)
+    }
+}
+
+impl<I: Interface> Moving<I> {
+    pub(crate) fn new(old: Arc<Attached<I>>, new: Arc<Attached<I>>) -> Self {
+        Moving { old, new, route: OnceCell::new(), done: RefCell::default() }
+    }
+
+    fn old(&self) -> &dyn Root<I> {
+        &*self.old.root
+    }
+
+    fn new_root(&self) -> &dyn Root<I> {
+        &*self.new.root
+    }
+
+    fn transfer(&self, route: &Route) -> Result<(), TransferError> {
+        let expected = step(|| "counting the old state".into(), || Ok(self.old().count()))?;
+        if route.parts > 1 {
+            self.in_parts(route)?
         } else {
-            self.whole()?
+            self.whole(route)?
         }
         let mut done = self.done.borrow_mut();
         compare("the old implementation holds", expected, "it exported", done.items)?;
         done.items = done.items.or(expected);
-        let arrived = step(|| "counting the new state".into(), || Ok(self.new.count()))?;
+        let arrived = step(|| "counting the new state".into(), || Ok(self.new_root().count()))?;
         compare("the old implementation exported", done.items, "the new one holds", arrived)
     }
 
-    fn whole(&self) -> Result<(), TransferError> {
-        let protocols = &self.route.protocols;
+    fn whole(&self, route: &Route) -> Result<(), TransferError> {
+        let protocols = &route.protocols;
         let began = Instant::now();
         let what = || format!("export as `{}`", name::<I>(protocols[0]));
-        let mut state = step(what, || self.old.export_as(protocols[0]))?;
+        let mut state = step(what, || self.old().export_as(protocols[0]))?;
         let exported = Instant::now();
         self.done.borrow_mut().take_in(&state)?;
-        for (to, convert) in protocols[1..].iter().zip(&self.route.converters) {
+        for (to, convert) in protocols[1..].iter().zip(&route.converters) {
             let what = || format!("conversion to `{}`", name::<I>(*to));
             state = step(what, || convert(state))?;
         }
         let converted = Instant::now();
         let last = protocols[protocols.len() - 1];
         let what = || format!("import as `{}`", name::<I>(last));
-        step(what, || self.new.import_as(last, state))?;
+        step(what, || self.new_root().import_as(last, state))?;
         let mut done = self.done.borrow_mut();
         done.export_ns = nanos(exported - began);
         if protocols.len() > 1 {
@@ -138,36 +158,35 @@ impl<'a, I: Interface> Moving<'a, I> {
     }
 
     /// The first partition tells how long the others will take.
-    fn in_parts(&self) -> Result<(), TransferError> {
+    fn in_parts(&self, route: &Route) -> Result<(), TransferError> {
         let done = Mutex::new(Transferred::default());
         let began = Instant::now();
         let next = AtomicUsize::new(1);
-        let mut result = self.part(0, &done);
-        let rest = u32::try_from(self.route.parts - 1).unwrap_or(u32::MAX);
+        let mut result = move_part(self.old(), self.new_root(), route, 0, &done);
+        let rest = u32::try_from(route.parts - 1).unwrap_or(u32::MAX);
         let threads = if result.is_ok() && began.elapsed().saturating_mul(rest) >= WORTH_THREADS {
-            refit_sys::processor::count().min(self.route.parts - 1)
+            refit_sys::processor::count().min(route.parts - 1)
         } else {
             1
         };
         if result.is_ok() {
-            result = self.by_threads(threads, &next, &done);
+            result = self.by_threads(route, threads, &next, &done);
         }
         let found = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut done = self.done.borrow_mut();
-        let notes = std::mem::take(&mut done.notes);
-        *done = found;
-        done.notes.extend(notes);
+        *done = Transferred { negotiation: done.negotiation.take(), ..found };
         result
     }
 
     fn by_threads(
         &self,
+        route: &Route,
         threads: usize,
         next: &AtomicUsize,
         done: &Mutex<Transferred>,
     ) -> Result<(), TransferError> {
         // What the threads share: not `self`, whose result is this thread's own.
-        let (old, new, route) = (self.old, self.new, &self.route);
+        let (old, new) = (self.old(), self.new_root());
         let work = || {
             loop {
                 let part = next.fetch_add(1, Ordering::Relaxed); // Only hands out numbers.
@@ -197,10 +216,6 @@ impl<'a, I: Interface> Moving<'a, I> {
             }
             result
         })
-    }
-
-    fn part(&self, part: usize, done: &Mutex<Transferred>) -> Result<(), TransferError> {
-        move_part(self.old, self.new, &self.route, part, done)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use refit_change::{Negotiation, Ranked, Way};
+use refit_change::{Negotiation, Ranked, Transferred, Way};
 
 use super::choice::choose;
 use super::known::{self, Convert};
@@ -33,6 +33,14 @@ pub struct NoCommonProtocol {
     pub to: String,
     /// What each of them knows.
     pub negotiation: Box<Negotiation>,
+}
+
+impl NoCommonProtocol {
+    /// For the report of the change that is refused.
+    pub(crate) fn as_transfer(&self) -> Transferred {
+        let negotiation = Some((*self.negotiation).clone());
+        Transferred { negotiation, ..Transferred::default() }
+    }
 }
 
 /// What two roots would agree on. Both lists are asked for anew: what a root can do may depend on its state.

@@ -15,7 +15,7 @@ fn a_dry_run_shows_lists_choice_and_sizes_and_changes_nothing() {
             assert_eq!(report.end, End::Rehearsed, "{report:?}");
             assert!(report.phases.iter().any(|p| p.phase == Phase::Transfer && p.ns > 0));
             assert!(report.phases.iter().any(|p| p.phase == Phase::RollBack));
-            let transfer = report.transfer.expect("state went");
+            let transfer = report.transfers.into_iter().next().expect("state went");
             assert!(transfer.export_ns > 0 && transfer.import_ns > 0);
             assert_eq!((transfer.items, transfer.drained), (Some(100), None));
             let negotiation = transfer.negotiation.expect("a dry run says why");

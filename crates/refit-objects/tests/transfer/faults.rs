@@ -34,7 +34,10 @@ fn a_fault_before_the_commit_is_taken_back_and_loses_nothing() {
                 // What concerns one protocol leaves the canonical one; everything else is the end of it.
                 if step == Step::Partitions {
                     assert!(report.committed(), "{what}");
-                    assert_eq!(report.transfer.expect("it went").route, ["canonical"]);
+                    assert_eq!(
+                        report.transfers.into_iter().next().expect("it went").route,
+                        ["canonical"]
+                    );
                 } else {
                     assert!(matches!(report.end, End::RolledBack(_) | End::Refused(_)), "{what}");
                 }
@@ -74,7 +77,8 @@ fn a_fault_of_the_old_implementation_during_the_drain_loses_nothing() {
             faults.arm(step, fault);
             let report = swap(t, "lazy");
             assert!(report.committed() && faults.fired(), "{step:?}: {report:?}");
-            let drained = report.transfer.and_then(|t| t.drained).expect("it was lazy");
+            let drained =
+                report.transfers.into_iter().next().and_then(|t| t.drained).expect("it was lazy");
             assert_eq!((drained.left, drained.by_drain, &*drained.why), (0, ITEMS, ""), "{step:?}");
             check(t, ITEMS);
             destroy(t.id());
@@ -95,7 +99,8 @@ fn a_fault_of_the_old_implementation_under_a_call_is_told_to_the_call() {
             ..patient()
         };
         let report = refit_objects::swap_named(t.id(), "lazy", 1, &options);
-        let drained = report.transfer.and_then(|t| t.drained).expect("it was lazy");
+        let drained =
+            report.transfers.into_iter().next().and_then(|t| t.drained).expect("it was lazy");
         assert_eq!((drained.left, drained.by_drain), (ITEMS, 0));
         faults.arm(Step::Fetch, fault);
         let error = t.get(7).expect_err("the source fails");

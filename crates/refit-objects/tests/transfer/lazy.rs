@@ -22,7 +22,7 @@ fn no_drain() -> DrainOptions {
 fn drained(table: TableRef, options: &SwapOptions) -> Drained {
     let report = swap_named(table.id(), "lazy", 1, options);
     assert!(report.committed(), "{report:?}");
-    report.transfer.and_then(|t| t.drained).expect("it was lazy")
+    report.transfers.into_iter().next().and_then(|t| t.drained).expect("it was lazy")
 }
 
 #[test]
@@ -219,7 +219,8 @@ fn nothing_is_lost_or_comes_back_under_load() {
             let to = if round % 10 == 9 { "copying" } else { "lazy" };
             let report = swap_named(t.id(), to, 1, &lazily(drain));
             assert!(report.committed(), "{report:?}");
-            let drained = report.transfer.and_then(|t| t.drained).unwrap_or_default();
+            let drained =
+                report.transfers.into_iter().next().and_then(|t| t.drained).unwrap_or_default();
             moved += drained.on_demand + drained.by_drain;
         }
         drop(stopping);

@@ -55,7 +55,7 @@ fn parts_go_in_parallel_when_there_is_enough_to_do() {
     for _ in 0..3 {
         let report = swap(t, "partitioned");
         assert!(report.committed(), "{report:?}");
-        let transfer = report.transfer.expect("it went");
+        let transfer = report.transfers.into_iter().next().expect("it went");
         assert_eq!((transfer.parts, transfer.items), (PARTS as u32, Some(ITEMS)));
         assert_eq!(transfer.bytes, Some(16 * ITEMS));
     }

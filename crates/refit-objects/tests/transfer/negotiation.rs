@@ -33,7 +33,7 @@ fn every_pair_of_implementations_agrees_on_what_both_like() {
         let (t, _) = table::table("pairs", from, 100);
         let report = table::swap(t, to);
         assert!(report.committed(), "{report:?}");
-        let transfer = report.transfer.expect("state was moved");
+        let transfer = report.transfers.into_iter().next().expect("state was moved");
         assert_eq!((transfer.route, transfer.way), (vec![route.to_owned()], way));
         assert_eq!(transfer.items, Some(100));
         check(t, 100);
@@ -50,7 +50,12 @@ fn no_common_protocol_is_refused_before_anything_is_touched_and_names_both_lists
         assert!(why.contains(part), "{part} is not in: {why}");
     }
     assert_eq!(report.phases, []);
-    let negotiation = report.transfer.and_then(|t| t.negotiation).expect("it says what it knows");
+    let negotiation = report
+        .transfers
+        .into_iter()
+        .next()
+        .and_then(|t| t.negotiation)
+        .expect("it says what it knows");
     assert_eq!((negotiation.from.len(), negotiation.to.len(), negotiation.chosen), (2, 1, None));
     check(t, 10);
     destroy(t.id());
@@ -67,7 +72,7 @@ fn different_partitions_are_no_common_protocol() {
     );
     let other = TableRoot::new("eight", Protocols::new([PARTS_PROTOCOL]), &faults).cut(8);
     let report = swap::<TableInterface>(t, Box::new(other), 1, &patient());
-    assert_eq!(report.transfer.expect("it went").route, ["canonical"]);
+    assert_eq!(report.transfers.into_iter().next().expect("it went").route, ["canonical"]);
     check(t, 10);
     destroy(t.id());
 }
@@ -94,7 +99,7 @@ fn chains_of_converters_are_found_shortest_first_and_used() {
     register_converter(even, third, Ok).expect("neither is partitioned");
     let report = try_it(from(ODD), only(THIRD));
     assert!(report.committed(), "{report:?}");
-    let transfer = report.transfer.expect("it went");
+    let transfer = report.transfers.into_iter().next().expect("it went");
     assert_eq!(transfer.route, ["odd", "even", "third"]);
     assert!(transfer.items == Some(20) && transfer.convert_ns > 0);
     register_converter(odd, third, |mut items: Items| {
@@ -103,10 +108,14 @@ fn chains_of_converters_are_found_shortest_first_and_used() {
     })
     .expect("neither is partitioned");
     let report = try_it(from(ODD), only(THIRD));
-    assert_eq!(report.transfer.expect("it went").route, ["odd", "third"], "the shortest");
+    assert_eq!(
+        report.transfers.into_iter().next().expect("it went").route,
+        ["odd", "third"],
+        "the shortest"
+    );
     // Better than the canonical one for both.
     let report = try_it(from(ODD), Protocols::new([THIRD]));
-    assert_eq!(report.transfer.expect("it went").route, ["odd", "third"]);
+    assert_eq!(report.transfers.into_iter().next().expect("it went").route, ["odd", "third"]);
     // A converter that fails, panics, or loses something takes the change back.
     let fails: [fn(Items) -> Result<Items, refit_objects::TransferError>; 3] = [
         |_| Err(refit_objects::TransferError("not these".into())),
@@ -172,7 +181,7 @@ fn one_protocol_can_be_asked_for() {
         let options = refit_objects::SwapOptions { protocol: Some(asked.into()), ..patient() };
         let report = refit_objects::swap_named(t.id(), "referring", 1, &options);
         assert!(report.committed(), "{report:?}");
-        assert_eq!(report.transfer.expect("it went").way, way);
+        assert_eq!(report.transfers.into_iter().next().expect("it went").way, way);
         check(t, 10);
     }
     let options = refit_objects::SwapOptions { protocol: Some("odd".into()), ..patient() };

@@ -141,7 +141,7 @@ fn a_swap_reports_what_was_dropped_and_what_began_with_its_default() {
     let swap = |to| refit_objects::swap_named(object.id(), to, 1, &crate::table::patient());
     let report = swap("second");
     assert!(report.committed(), "{report:?}");
-    let notes = report.transfer.expect("it went").notes.join("\n");
+    let notes = report.transfers.into_iter().next().expect("it went").notes.join("\n");
     for note in
         ["Second.weight is not in", "Second.places", "First.old_limit (optional u32) is dropped"]
     {
