@@ -194,7 +194,7 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
             }
         };
         let mut stripe = lock(&self.stripes[self.stripe_of(key)]);
-        self.move_one(&mut stripe, key, &mut once, Mover::Call)
+        self.move_one(&mut stripe, key, &mut once, Mover::Call).map(drop)
     }
 
     /// Settles `most` keys that calls have not needed yet; 0: only tells how far it is. One thread or several.
@@ -219,7 +219,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         let mut result = Ok(());
         for key in keys(&*source, most)? {
             let mut stripe = lock(&self.stripes[self.stripe_of(&key)]);
-            result = result.and(self.move_one(&mut stripe, &key, &mut take_over, Mover::Drain));
+            let moved = self.move_one(&mut stripe, &key, &mut take_over, Mover::Drain);
+            result = result.and(moved.map(drop));
         }
         result?;
         if keys(&*source, 1)?.is_empty() {
@@ -246,12 +247,20 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
             if keys.is_empty() {
                 break;
             }
-            let mut result = Ok(());
+            let (mut result, mut moved) = (Ok(()), 0_usize);
             for key in keys {
                 let stripe = &mut stripes[self.stripe_of(&key)];
-                result = result.and(self.move_one(stripe, &key, &mut take_over, Mover::Drain));
+                match self.move_one(stripe, &key, &mut take_over, Mover::Drain) {
+                    Ok(here) => moved += usize::from(here),
+                    Err(error) => result = result.and(Err(error)),
+                }
             }
             result?;
+            if moved == 0 {
+                // Nobody else can have taken them, and everybody waits: no second try.
+                let what = "the old implementation lists keys whose items it does not give";
+                return Err(TransferError(what.into()));
+            }
         }
         // Closed with everything locked, and still one by one: an item that is refused keeps its stripe open.
         let gone: Result<Vec<_>, _> =
@@ -333,21 +342,21 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         Ok(stripe.source.take())
     }
 
-    /// Source → in hand → here, with the stripe locked.
+    /// Source → in hand → here, with the stripe locked; whether there was anything to move.
     fn move_one(
         &self,
         stripe: &mut Stripe<K, V>,
         key: &K,
         take_over: TakeOver<'_, K, V>,
         mover: Mover,
-    ) -> Result<(), TransferError> {
+    ) -> Result<bool, TransferError> {
         let kept = stripe.kept.iter().position(|(k, _)| k == key);
         let found = match (kept, &stripe.source) {
             (Some(at), _) => Some(stripe.kept.swap_remove(at).1),
             (None, Some(source)) => calling("fetch", || source.fetch(key))?,
             (None, None) => None,
         };
-        let Some(item) = found else { return Ok(()) };
+        let Some(item) = found else { return Ok(false) };
         let mut custody = Custody { stripe, key, item: Some(item) };
         take_over(key, InHand(&mut custody.item));
         if custody.item.is_some() {
@@ -358,7 +367,7 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
             Mover::Drain => &self.by_drain,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -109,6 +109,66 @@ fn a_drain_that_cannot_end_says_why() {
     assert_eq!(map.get(&5, |n| *n), Ok(None));
 }
 
+/// Nobody waits for ever for an item that is announced and never given.
+#[test]
+fn a_source_that_lists_what_it_does_not_have_is_an_error() {
+    struct Boasting;
+    impl LazySource<u64, u64> for Boasting {
+        fn fetch(&self, _key: &u64) -> Result<Option<u64>, TransferError> {
+            Ok(None)
+        }
+        fn keys(&self, _most: usize) -> Result<Vec<u64>, TransferError> {
+            Ok(vec![7])
+        }
+        fn left(&self) -> u64 {
+            1
+        }
+    }
+    let map = Map::new(1);
+    map.attach(Arc::new(Boasting));
+    assert!(map.drain(1).is_ok_and(|progress| progress.open));
+    assert!(map.drain(usize::MAX).is_err_and(|e| e.0.contains("lists keys")));
+    assert_eq!(map.get(&7, |n| *n), Ok(None));
+}
+
+/// A source that takes its time between having given an item away and the return: calls meet the drain just there,
+/// and at the end, when it closes.
+#[test]
+fn readers_find_what_is_in_hand() {
+    struct Dawdling(Map);
+    impl LazySource<u64, u64> for Dawdling {
+        fn fetch(&self, key: &u64) -> Result<Option<u64>, TransferError> {
+            let item = self.0.fetch(key)?;
+            (0..20).for_each(|_| std::thread::yield_now());
+            Ok(item)
+        }
+        fn keys(&self, most: usize) -> Result<Vec<u64>, TransferError> {
+            self.0.keys(most)
+        }
+        fn left(&self) -> u64 {
+            self.0.left()
+        }
+    }
+    for round in 0..300_u64 {
+        let source = Dawdling(Map::new(1));
+        (0..4).for_each(|key| drop(source.0.insert(key, key + round)));
+        let map = Map::new(2);
+        map.attach(Arc::new(source));
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let map = &map;
+                scope.spawn(move || {
+                    for key in (0..4).map(|key| (key + thread) % 4) {
+                        assert_eq!(map.get(&key, |n| *n), Ok(Some(key + round)), "item {key}");
+                    }
+                });
+            }
+            while map.drain(1).expect("nobody fails").open {}
+        });
+        assert_eq!(map.len(), 4);
+    }
+}
+
 #[test]
 fn an_item_that_is_not_taken_is_kept_even_in_a_panic() {
     let source = Arc::new(Map::new(1));
