@@ -85,6 +85,17 @@ impl PageIndex {
         })
     }
 
+    /// Makes room for `more` pages in an empty index.
+    pub(crate) fn reserve(&mut self, pool: &FramePool, more: usize) {
+        if more >= DEAL_AT && self.stripes.len() < self.spread {
+            self.stripes = deal(&self.stripes, pool, self.spread);
+        }
+        let share = more / self.stripes.len();
+        for stripe in self.stripes.iter_mut().filter(|_| share > 0) {
+            Arc::make_mut(stripe).table.reserve(pool, share);
+        }
+    }
+
     /// Adds `frame` under the page in its descriptor, which must not be here yet.
     pub(crate) fn insert(&mut self, pool: &FramePool, frame: Frame) {
         if self.stripes.len() < self.spread && self.len() >= DEAL_AT {

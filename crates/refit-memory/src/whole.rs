@@ -14,7 +14,7 @@ use crate::fcm::{
     PAGE_SIZE,
 };
 use crate::index::{deal, stripe_of};
-use crate::pages::{File, Flight, pages_of};
+use crate::pages::{File, Flight, Pages, pages_of};
 
 const ALL: RangeInclusive<u64> = 0..=u64::MAX;
 
@@ -129,15 +129,17 @@ pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
     stats
 }
 
-/// The locks of all partitions, for an export: nobody is inside, so nothing is in flight.
-fn lock_quiet<C: AsRef<Cell>>(cells: &[C]) -> Result<Vec<Guard<'_>>, TransferError> {
-    let guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
-    match guards.iter().find_map(|pages| pages.flights.first()) {
-        None => Ok(guards),
-        Some(Flight { first, last, .. }) => Err(TransferError(format!(
-            "pages {first} to {last} are in use by a call that is inside"
-        ))),
+/// Visits each partition for an export, one after the other: nobody is inside, so nothing changes meanwhile.
+fn visit<C: AsRef<Cell>>(cells: &[C], mut see: impl FnMut(&Pages)) -> Result<(), TransferError> {
+    for cell in cells {
+        let pages = cell.as_ref().lock();
+        if let Some(Flight { first, last, .. }) = pages.flights.first() {
+            let what = format!("pages {first} to {last} are in use by a call that is inside");
+            return Err(TransferError(what));
+        }
+        see(&pages);
     }
+    Ok(())
 }
 
 /// The canonical state; the cache stays as it is.
@@ -146,25 +148,24 @@ pub(crate) fn export<C: AsRef<Cell>>(
     cells: &[C],
 ) -> Result<CacheState, TransferError> {
     let mut state = CacheState { size: file.size(), ..CacheState::default() };
-    for pages in lock_quiet(cells)? {
+    visit(cells, |pages| {
         state.calls += pages.calls;
         state.faults += pages.faults;
+        state.pages.reserve(pages.index.len());
         state.pages.extend(pages.index.pages(file.pool()));
-    }
+    })?;
     Ok(state)
 }
 
 /// The state by reference; the cache stays as it is.
 pub(crate) fn share<C: AsRef<Cell>>(file: &File, cells: &[C]) -> Result<Exported, TransferError> {
     let mut state = CacheStripes { size: file.size(), ..CacheStripes::default() };
-    let mut items = 0;
-    for pages in lock_quiet(cells)? {
+    visit(cells, |pages| {
         state.calls += pages.calls;
         state.faults += pages.faults;
-        items += pages.index.len() as u64;
         state.stripes.extend(pages.index.share());
-    }
-    Ok(FileCacheInterface::STRIPES.pack(state).items(items))
+    })?;
+    Ok(FileCacheInterface::STRIPES.pack(state))
 }
 
 /// The locks of an empty cache that is to take over `size`, `calls` and `faults`.
@@ -190,6 +191,8 @@ pub(crate) fn import<C: AsRef<Cell>>(
 ) -> Result<(), TransferError> {
     let CacheState { size, pages, calls, faults } = state;
     let mut guards = lock_empty(file, cells, (size, calls, faults))?;
+    let share = pages.len() / cells.len();
+    guards.iter_mut().for_each(|guard| guard.index.reserve(file.pool(), share));
     for CachedPage { page, frame, dirty } in pages {
         if file.pool().page(frame) != page {
             let what = format!("page {page} is not in the frame that the state names");
