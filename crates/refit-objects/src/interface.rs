@@ -124,7 +124,8 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
     }
 
     /// How many items its state has, so that a transfer that loses some is noticed and rolled back. Cheap: calls wait.
-    /// With a lazy protocol, items that are still at the source count.
+    /// With a lazy protocol, items that are still at the source count. Not asked for a transfer by reference unless the
+    /// exporter says how many items it packed.
     fn count(&self) -> Option<u64> {
         None
     }

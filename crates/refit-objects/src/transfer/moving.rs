@@ -5,9 +5,10 @@
 //! Export leaves the old root as it is, and nobody calls the new one before the commit. So whatever step fails, with an
 //! error, with a panic, or by giving less than there was, the old root carries on with all it had. That less was given
 //! is noticed in three places: the exporter says so itself ([`Exported::incomplete`](super::Exported::incomplete)), it
-//! packed fewer items than the old root counts, or the new root counts fewer than that after the import.
+//! packed fewer items than the old root counts, or the new root counts fewer than that after the import. By reference
+//! only what the exporter says it packed is compared.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,6 +49,7 @@ pub(crate) struct Moving<I: Interface> {
     old: Arc<Attached<I>>,
     new: Arc<Attached<I>>,
     route: OnceCell<Route>,
+    dry_run: Cell<bool>,
     done: RefCell<Transferred>,
 }
 
@@ -71,6 +73,7 @@ impl<I: Interface> Transferring for Moving<I> {
     fn agree(&self, options: &SwapOptions) -> Result<(), NoCommonProtocol> {
         let sides = Sides::of(self.old(), self.new_root(), options.protocol.as_deref());
         let Some(route) = sides.route() else { return Err(sides.nothing()) };
+        self.dry_run.set(options.dry_run);
         if options.dry_run {
             self.done.borrow_mut().negotiation = Some(sides.explained(&route.protocols));
         }
@@ -108,7 +111,8 @@ impl<I: Interface> Transferring for Moving<I> {
 
 impl<I: Interface> Moving<I> {
     pub(crate) fn new(old: Arc<Attached<I>>, new: Arc<Attached<I>>) -> Self {
-        Moving { old, new, route: OnceCell::new(), done: RefCell::default() }
+        let (route, dry_run, done) = (OnceCell::new(), Cell::new(false), RefCell::default());
+        Moving { old, new, route, dry_run, done }
     }
 
     fn old(&self) -> &dyn Root<I> {
@@ -120,7 +124,11 @@ impl<I: Interface> Moving<I> {
     }
 
     fn transfer(&self, route: &Route) -> Result<(), TransferError> {
-        let expected = step(|| "counting the old state".into(), || Ok(self.old().count()))?;
+        let expected = match route.way {
+            // Nothing moves item by item, and to count would be to touch what need not be touched.
+            Way::Reference if !self.dry_run.get() => None,
+            _ => step(|| "counting the old state".into(), || Ok(self.old().count()))?,
+        };
         if route.parts > 1 {
             self.in_parts(route)?
         } else {
@@ -129,6 +137,9 @@ impl<I: Interface> Moving<I> {
         let mut done = self.done.borrow_mut();
         compare("the old implementation holds", expected, "it exported", done.items)?;
         done.items = done.items.or(expected);
+        if done.items.is_none() {
+            return Ok(());
+        }
         let arrived = step(|| "counting the new state".into(), || Ok(self.new_root().count()))?;
         compare("the old implementation exported", done.items, "the new one holds", arrived)
     }
