@@ -75,16 +75,16 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
     }
 
     /// Those it can export in, if they are not all that it knows.
-    fn exports(&self) -> Protocols {
+    fn export_protocols(&self) -> Protocols {
         self.protocols()
     }
 
     /// Those it can import, if they are not all that it knows.
-    fn imports(&self) -> Protocols {
+    fn import_protocols(&self) -> Protocols {
         self.protocols()
     }
 
-    /// As [`Self::export`], in any of [`Self::exports`].
+    /// As [`Self::export`], in any of [`Self::export_protocols`].
     fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
         match protocol {
             Protocol::CANONICAL => self.export().map(|state| Exported::new(protocol, state)),
@@ -92,7 +92,7 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
         }
     }
 
-    /// As [`Self::import`], of any of [`Self::imports`].
+    /// As [`Self::import`], of any of [`Self::import_protocols`].
     fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
         match protocol {
             Protocol::CANONICAL => self.import(state.into_state(protocol)?),

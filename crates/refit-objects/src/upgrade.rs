@@ -261,8 +261,7 @@ fn swap_batch<'a>(
             continue;
         }
         let because = |why| GivenUp::because(format!("{}: {why}", slot.full_name()));
-        let member =
-            slot.swapper.member(slot, to, options.clustering.clone()).map_err(because)?;
+        let member = slot.swapper.member(slot, to, options.clustering.clone()).map_err(because)?;
         let moving = member.moving();
         moving.agree(options).map_err(|none| because(none.to_string()))?;
         lazy.extend(moving.lazy().then_some(moving));

@@ -74,7 +74,7 @@ impl<'a, I: Interface> Sides<'a, I> {
         let ask = |list: &dyn Fn() -> Protocols| {
             catch_unwind(AssertUnwindSafe(list)).unwrap_or_else(|_| Protocols::only([]))
         };
-        let (exports, imports) = (ask(&|| from.exports()), ask(&|| to.imports()));
+        let (exports, imports) = (ask(&|| from.export_protocols()), ask(&|| to.import_protocols()));
         Sides { from, to, exports, imports, only }
     }
 
