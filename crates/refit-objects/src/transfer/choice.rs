@@ -127,7 +127,11 @@ mod tests {
     proptest! {
         /// Nobody can be made better off without making the other worse off, and what is chosen can be done.
         #[test]
-        fn the_choice_is_never_dominated(from in lists(), to in lists(), edges in proptest::collection::vec((0..64_u8, 0..64_u8), 0..20)) {
+        fn the_choice_is_never_dominated(
+            from in lists(),
+            to in lists(),
+            edges in proptest::collection::vec((0..64_u8, 0..64_u8), 0..20),
+        ) {
             let (exports, imports) = (list(&from), list(&to));
             let direct = chosen(&from, &to, &[]);
             prop_assert_eq!(direct.is_some(), exports.bits() & imports.bits() != 0);

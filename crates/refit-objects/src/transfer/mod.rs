@@ -3,13 +3,13 @@
 //! # How it goes
 //!
 //! 1. Before anything is touched, the old root says what it can export and the new one what it can import, each by
-//!    preference ([`Protocols`]). The best common protocol is chosen, or a chain of converters ([`choice`] says what
+//!    preference ([`Protocols`]). The best common protocol is chosen, or a chain of converters (`choice` says what
 //!    "best" means). If there is none the change is refused: nobody has waited for it.
-//! 2. While nobody is in any method, the old root exports and the new one imports ([`moving`]): by copy, by reference,
+//! 2. While nobody is in any method, the old root exports and the new one imports (`moving`): by copy, by reference,
 //!    or partition by partition, with several threads if that is worth it. What was counted before must be there
 //!    afterwards; an error, a panic or a missing item takes the change back. Export does not consume, so nothing is lost.
 //! 3. With a lazy protocol the new root imports a way to ask the old one ([`LazySource`]). After the commit, calls move
-//!    what they need, and a drain moves the rest ([`lazy`] has the algorithm and why it is right, [`drain`] who does it).
+//!    what they need, and a drain moves the rest (`lazy` has the algorithm and why it is right, `drain` who does it).
 //!
 //! | module | idea |
 //! |---|---|

@@ -41,7 +41,8 @@ pub struct Field {
 pub enum FieldError {
     /// It is not in the record, and there is no default.
     #[error(
-        "{into}.{field} ({type_name}) is not in the state of {from}; give it #[transfer(default)] or a default of its own"
+        "{into}.{field} ({type_name}) is not in the state of {from}; \
+         give it #[transfer(default)] or a default of its own"
     )]
     Missing {
         /// The struct that is to be made.

@@ -234,7 +234,11 @@ proptest! {
 
     /// Whatever part of it arrives, it is never taken for the whole.
     #[test]
-    fn half_a_record_is_noticed(state in everything(), cut in any::<prop::sample::Index>(), flip in any::<(prop::sample::Index, u8)>()) {
+    fn half_a_record_is_noticed(
+        state in everything(),
+        cut in any::<prop::sample::Index>(),
+        flip in any::<(prop::sample::Index, u8)>(),
+    ) {
         let bytes = state.to_record().to_bytes();
         let cut = cut.index(bytes.len());
         prop_assert!(Record::from_bytes(&bytes[..cut]).is_err());
