@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 
 use crate::interpose;
 use crate::parse::{Interface, Method};
-use crate::protocols::{self, Protocol};
+use crate::protocols;
 
 /// The generated code is `unsafe` by nature; these lints speak to people, who write none of it.
 pub(crate) fn hush() -> TokenStream {
@@ -142,7 +142,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
     let rep = rep(interface, names, &methods);
     let interposer = interpose::interposer(interface, names);
     let protocols = &interface.arguments.protocols;
-    let declared = protocols.iter().map(Protocol::info);
+    let declared = protocols::declared(protocols);
     let constants = protocols::constants(protocols, marker, state);
     let doc = format!("The interface [`{trait_name}`], as a type.");
     quote! {
@@ -173,10 +173,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
                 fn info() -> &'static ::refit_objects::rt::InterfaceInfo {
                     &INFO
                 }
-                fn protocols() -> &'static [::refit_objects::transfer::ProtocolInfo] {
-                    const PROTOCOLS: &[::refit_objects::transfer::ProtocolInfo] = &[#(#declared,)*];
-                    PROTOCOLS
-                }
+                #declared
                 fn bind(object: ::refit_objects::rt::Bound<#marker>) -> #reference {
                     #reference(object)
                 }

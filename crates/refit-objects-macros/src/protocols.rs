@@ -65,12 +65,23 @@ pub(crate) fn parse(input: ParseStream<'_>) -> syn::Result<Vec<Protocol>> {
 
 impl Protocol {
     /// The expression that describes it.
-    pub(crate) fn info(&self) -> TokenStream {
+    fn info(&self) -> TokenStream {
         let (name, way, ty) = (self.name.to_string(), &self.way, &self.ty);
         quote! {
             ::refit_objects::transfer::ProtocolInfo::of::<#ty>(
                 #name, ::refit_objects::change::Way::#way,
             )
+        }
+    }
+}
+
+/// The function by which the interface tells them.
+pub(crate) fn declared(protocols: &[Protocol]) -> TokenStream {
+    let infos = protocols.iter().map(Protocol::info);
+    quote! {
+        fn protocols() -> &'static [::refit_objects::transfer::ProtocolInfo] {
+            const PROTOCOLS: &[::refit_objects::transfer::ProtocolInfo] = &[#(#infos,)*];
+            PROTOCOLS
         }
     }
 }

@@ -155,7 +155,6 @@ fn protocols_of_implementations_are_told_by_name_and_type() {
 
 mod crowded {
     #[refit_objects::interface(name = "crowded", state = u64)]
-    #[expect(dead_code, reason = "only its protocols are of interest")]
     pub(super) trait Crowded {
         fn call(&self);
     }
