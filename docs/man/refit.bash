@@ -619,7 +619,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__swap)
-            opts="-h --deadline --reps --retries --probation --until --together --with --every --for --json --instance --help"
+            opts="-h --deadline --reps --retries --probation --until --together --with --every --for --dry-run --protocol --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -654,6 +654,10 @@ _refit() {
                     return 0
                     ;;
                 --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -77,8 +77,10 @@ complete -c refit -n "__fish_refit_using_subcommand swap" -l until -d 'What has 
 complete -c refit -n "__fish_refit_using_subcommand swap" -l with -d 'What else changes with it' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l every -d 'Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l for -d 'End after this time' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l protocol -d 'Move state in this protocol instead of the best that both implementations know' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l together -d 'All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is'
+complete -c refit -n "__fish_refit_using_subcommand swap" -l dry-run -d 'Change nothing: show in which protocols state could move, which one would, and how long it took to move it for a try while calls waited'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand swap" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand classes" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r

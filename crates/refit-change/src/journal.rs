@@ -121,6 +121,7 @@ mod tests {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 

@@ -29,6 +29,7 @@
 //!     objects: 1,
 //!     attempts: 1,
 //!     late: false,
+//!     transfers: vec![],
 //! });
 //!
 //! let Follow::Next(entry) = journal.follow(0, Duration::ZERO) else { panic!("it was written") };
@@ -40,6 +41,8 @@
 
 mod journal;
 mod report;
+mod transfer;
 
 pub use journal::{Entry, Follow, Journal};
 pub use report::{Blocker, Change, ChangeId, End, Phase, PhaseTime, Report, Timeline};
+pub use transfer::{Drained, Negotiation, Ranked, Transferred, Way};

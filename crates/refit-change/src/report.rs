@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
+use crate::transfer::Transferred;
+
 /// Number of a change within its instance, in the order of their beginning; starts at 1.
 pub type ChangeId = u64;
 
@@ -40,6 +42,8 @@ pub enum End {
     RolledBack(String),
     /// It was not begun; the reason.
     Refused(String),
+    /// It went well as far as to the commit, and was taken back since it was a dry run; the old part serves.
+    Rehearsed,
 }
 
 /// Who stood in the way of a change at its deadline.
@@ -119,6 +123,9 @@ pub struct Report {
     /// Its deadline passed: it may be done in time when it is tried again.
     #[serde(default)]
     pub late: bool,
+    /// How state was moved, for each object in turn; empty if it did not come to that, or for too many objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfers: Vec<Transferred>,
 }
 
 impl Report {
@@ -136,6 +143,7 @@ impl Report {
             objects: 0,
             attempts: 0,
             late: false,
+            transfers: Vec::new(),
         }
     }
 
@@ -245,6 +253,7 @@ mod tests {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 

@@ -38,6 +38,8 @@ impl System for Host {
             owner: request.owner.clone(),
             retries: request.retries,
             clustering: request.clustering.clone(),
+            dry_run: request.dry_run,
+            protocol: request.protocol.clone(),
             ..defaults
         };
         let objects: Vec<_> = request

@@ -95,6 +95,10 @@ fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
 
 fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
     let what = || format!("swap {} to {}", asked.glob, asked.implementation);
+    if asked.dry_run && asked.repeat.is_some() {
+        let why = "a dry run of swaps that repeat would change nothing between them";
+        return Err(Refusal::new(Kind::Malformed, what(), why, "leave one of the two out"));
+    }
     let objects = core.objects(&Glob::new(&asked.glob));
     if objects.is_empty() {
         let remedy = "see `refit ls` for what there is";
@@ -216,6 +220,8 @@ impl Work {
             retries: self.asked.retries,
             change: core.journal.next_id(),
             deadline: self.asked.deadline_ms.map(Duration::from_millis),
+            dry_run: self.asked.dry_run,
+            protocol: self.asked.protocol.clone(),
             cancel: Arc::clone(&self.gone),
             owner: self.owner.clone(),
         });
@@ -223,7 +229,10 @@ impl Work {
         if report.target_gone && !self.asked.together {
             return Ok(());
         }
-        core.journal.write(report.clone());
+        // A dry run is no change, however it ends.
+        if !self.asked.dry_run {
+            core.journal.write(report.clone());
+        }
         self.sender.blocking_send(report).map_err(|_| Over)
     }
 }

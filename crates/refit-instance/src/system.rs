@@ -30,6 +30,10 @@ pub struct SwapRequest {
     pub change: ChangeId,
     /// Time it may take; `None`: the default of the object system.
     pub deadline: Option<Duration>,
+    /// Whether it is to be taken back before the commit.
+    pub dry_run: bool,
+    /// The protocol for the state; `None`: the best.
+    pub protocol: Option<String>,
     /// Becomes true when the requester has gone: roll back.
     pub cancel: Arc<AtomicBool>,
     /// Who asks.

@@ -97,6 +97,13 @@ pub struct Swap {
     /// Swap again and again. Without it: each object once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
+    /// Go as far as to the commit, measure, and take it back: nothing changes, and nothing is written down. Not
+    /// together with `repeat`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Move state in the protocol of this name. Without it: in the best that both implementations know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
 }
 
 /// How an implementation has to prove itself.
@@ -150,6 +157,8 @@ impl Swap {
             together: false,
             with: Vec::new(),
             repeat: None,
+            dry_run: false,
+            protocol: None,
         }
     }
 

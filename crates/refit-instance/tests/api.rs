@@ -63,6 +63,9 @@ impl System for Toy {
             }
             end = End::RolledBack("requester gone".into());
         }
+        if request.dry_run {
+            end = End::Rehearsed;
+        }
         Report {
             change: Change::new(
                 request.change,
@@ -82,6 +85,7 @@ impl System for Toy {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 
@@ -237,6 +241,19 @@ fn swaps_what_matches_and_can_and_writes_it_down() {
 
     let last = ChangesQuery { last: Some(1), ..Default::default() };
     assert_eq!(stage.client.changes(&last).expect("it answers").count(), 1);
+}
+
+#[test]
+fn a_dry_run_is_not_written_down_and_does_not_repeat() {
+    let stage = stage();
+    let asked = Swap { dry_run: true, ..swap("fcm:/logs/*", "partitioned") };
+    let lines = stage.client.swap(&asked).expect("it begins");
+    let reports: Vec<Report> = lines.collect::<Result<_, _>>().expect("it ends");
+    assert!(reports.len() == 2 && reports.iter().all(|r| r.end == End::Rehearsed));
+    assert!(stage.instance.journal().entries().is_empty());
+    let repeat = Repeat { others: vec![], every_us: 100, for_ms: Some(1) };
+    let refusal = stage.client.swap(&Swap { repeat: Some(repeat), ..asked }).err();
+    assert_eq!(refusal.map(|r| r.kind), Some(Kind::Malformed));
 }
 
 #[test]

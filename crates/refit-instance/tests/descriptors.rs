@@ -48,6 +48,7 @@ impl System for Toy {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use refit_objects::transfer::{Exported, Protocol, Protocols};
 use refit_objects::{
     CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
 };
@@ -68,6 +69,9 @@ impl Implementations<FileCacheInterface> for FileCaches {
     }
 }
 
+/// The protocol that both caches like best: nothing moves.
+const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
+
 struct SharedRoot(Arc<SharedCache>);
 
 impl Root<FileCacheInterface> for SharedRoot {
@@ -85,6 +89,28 @@ impl Root<FileCacheInterface> for SharedRoot {
 
     fn import(&self, state: CacheState) -> Result<(), TransferError> {
         self.0.import(state)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::new([STRIPES])
+    }
+
+    fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
+        match protocol {
+            STRIPES => self.0.share(),
+            _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
+        }
+    }
+
+    fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
+        match protocol {
+            STRIPES => self.0.adopt(state),
+            _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
+        }
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.0.resident())
     }
 
     fn relinquish(&self) {
@@ -121,6 +147,28 @@ impl Root<FileCacheInterface> for PartitionedRoot {
 
     fn import(&self, state: CacheState) -> Result<(), TransferError> {
         self.0.import(state)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::new([STRIPES])
+    }
+
+    fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
+        match protocol {
+            STRIPES => self.0.share(),
+            _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
+        }
+    }
+
+    fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
+        match protocol {
+            STRIPES => self.0.adopt(state),
+            _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
+        }
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.0.resident())
     }
 
     fn relinquish(&self) {

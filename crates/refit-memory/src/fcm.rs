@@ -53,27 +53,52 @@ pub struct CacheStats {
     pub faults: u64,
 }
 
+/// A page in the canonical state: the frame keeps the data, wherever the state goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedPage {
+    /// Number of the page in the file.
+    pub page: u64,
+    /// The frame that has it.
+    pub frame: Frame,
+    /// Whether the file does not have it yet as it is here.
+    pub dirty: bool,
+}
+
 /// The state of a file cache in the canonical protocol: what any file cache can export and import
-/// (Hui 2000, §4.4.4, fig. 4.10). The pages' data stays where it is, in the frames, and so does the index of
-/// them: its size does not matter.
-#[derive(Clone, Debug, Default)]
+/// (Hui 2000, §4.4.4, fig. 4.10). The pages' data stays where it is, in the frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheState {
     /// Size of the file in bytes.
     pub size: u64,
-    /// Which pages are in which frames, and which of them are dirty; shared with the cache that exports it,
-    /// until one of the two [lets go](refit_objects::Root::relinquish). None: there are no pages.
-    pub(crate) stripes: Vec<Arc<Stripe>>,
+    /// Every page that is here, once, in no order.
+    pub pages: Vec<CachedPage>,
     /// Counters that go on counting.
     pub calls: u64,
     /// See [`CacheStats::faults`].
     pub faults: u64,
 }
 
+/// The state of a file cache in the protocol `stripes`: by reference, so that its size does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct CacheStripes {
+    /// Size of the file in bytes.
+    pub(crate) size: u64,
+    /// Which pages are in which frames, and which of them are dirty; shared with the cache that exports it,
+    /// until one of the two [lets go](refit_objects::Root::relinquish). One stripe at least.
+    pub(crate) stripes: Vec<Arc<Stripe>>,
+    pub(crate) calls: u64,
+    pub(crate) faults: u64,
+}
+
 /// The cache of one file. Every read, write and mapping of the file meets here.
 ///
 /// A cache never calls another cache: it takes frames only from the free list and answers
 /// [`CacheError::NoFrame`] when there is none, so that no two caches can wait for each other.
-#[refit_objects::interface(name = "fcm", state = CacheState)]
+#[refit_objects::interface(
+    name = "fcm",
+    state = CacheState,
+    protocols(stripes = reference(CacheStripes))
+)]
 pub trait FileCache {
     /// Copies bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, CacheError>;

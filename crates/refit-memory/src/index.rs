@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::fcm::CachedPage;
 use crate::frames::{Frame, FramePool};
 use crate::table::PageTable;
 
@@ -72,6 +73,27 @@ impl PageIndex {
     /// All frames, in no order.
     pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {
         self.stripes.iter().flat_map(|stripe| stripe.table.frames())
+    }
+
+    /// All pages, each with its frame and whether it is dirty, in no order.
+    pub(crate) fn pages(&self, pool: &FramePool) -> impl Iterator<Item = CachedPage> {
+        self.stripes.iter().flat_map(move |stripe| {
+            stripe.table.frames().map(move |frame| {
+                let page = pool.page(frame);
+                CachedPage { page, frame, dirty: stripe.dirty.contains(&page) }
+            })
+        })
+    }
+
+    /// Makes room for `more` pages in an empty index.
+    pub(crate) fn reserve(&mut self, pool: &FramePool, more: usize) {
+        if more >= DEAL_AT && self.stripes.len() < self.spread {
+            self.stripes = deal(&self.stripes, pool, self.spread);
+        }
+        let share = more / self.stripes.len();
+        for stripe in self.stripes.iter_mut().filter(|_| share > 0) {
+            Arc::make_mut(stripe).table.reserve(pool, share);
+        }
     }
 
     /// Adds `frame` under the page in its descriptor, which must not be here yet.

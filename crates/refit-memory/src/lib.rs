@@ -40,8 +40,8 @@ pub use factory::{
     CacheParts, FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };
 pub use fcm::{
-    CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef,
-    PAGE_SIZE,
+    CacheError, CacheState, CacheStats, CacheStripes, CachedPage, Evicted, FileCache,
+    FileCacheInterface, FileCacheRef, PAGE_SIZE,
 };
 pub use fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
 pub use frames::{Frame, FramePool};

@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use refit_objects::TransferError;
+use refit_objects::transfer::Exported;
 
 use crate::cell::{Cell, Guard};
 use crate::factory::CacheParts;
@@ -89,6 +90,18 @@ impl PartitionedCache {
 
     pub(crate) fn parts(&self) -> &CacheParts {
         &self.file.parts
+    }
+
+    pub(crate) fn share(&self) -> Result<Exported, TransferError> {
+        whole::share(&self.file, &self.partitions)
+    }
+
+    pub(crate) fn adopt(&self, state: Exported) -> Result<(), TransferError> {
+        whole::adopt(&self.file, &self.partitions, state)
+    }
+
+    pub(crate) fn resident(&self) -> u64 {
+        whole::resident(&self.partitions)
     }
 
     pub(crate) fn relinquish(&self) {

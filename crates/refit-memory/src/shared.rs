@@ -9,6 +9,7 @@
 use std::sync::{Arc, OnceLock};
 
 use refit_objects::TransferError;
+use refit_objects::transfer::Exported;
 
 use crate::cell::Cell;
 use crate::factory::CacheParts;
@@ -47,6 +48,18 @@ impl SharedCache {
 
     pub(crate) fn parts(&self) -> &CacheParts {
         &self.file.parts
+    }
+
+    pub(crate) fn share(&self) -> Result<Exported, TransferError> {
+        whole::share(&self.file, self.cells())
+    }
+
+    pub(crate) fn adopt(&self, state: Exported) -> Result<(), TransferError> {
+        whole::adopt(&self.file, self.cells(), state)
+    }
+
+    pub(crate) fn resident(&self) -> u64 {
+        whole::resident(self.cells())
     }
 
     pub(crate) fn relinquish(&self) {

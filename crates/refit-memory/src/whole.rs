@@ -6,11 +6,15 @@
 use std::ops::RangeInclusive;
 
 use refit_objects::TransferError;
+use refit_objects::transfer::Exported;
 
 use crate::cell::{Cell, Guard};
-use crate::fcm::{CacheError, CacheState, CacheStats, MAX_SIZE, PAGE_SIZE};
-use crate::index::deal;
-use crate::pages::{File, Flight, pages_of};
+use crate::fcm::{
+    CacheError, CacheState, CacheStats, CacheStripes, CachedPage, FileCacheInterface, MAX_SIZE,
+    PAGE_SIZE,
+};
+use crate::index::{deal, stripe_of};
+use crate::pages::{File, Flight, Pages, pages_of};
 
 const ALL: RangeInclusive<u64> = 0..=u64::MAX;
 
@@ -125,49 +129,108 @@ pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
     stats
 }
 
-/// The canonical state; the cache stays as it is. Nobody is inside, so nothing is in flight.
-pub(crate) fn export<C: AsRef<Cell>>(
-    file: &File,
-    cells: &[C],
-) -> Result<CacheState, TransferError> {
-    let mut state = CacheState { size: file.size(), ..CacheState::default() };
+/// Visits each partition for an export, one after the other: nobody is inside, so nothing changes meanwhile.
+fn visit<C: AsRef<Cell>>(cells: &[C], mut see: impl FnMut(&Pages)) -> Result<(), TransferError> {
     for cell in cells {
         let pages = cell.as_ref().lock();
         if let Some(Flight { first, last, .. }) = pages.flights.first() {
             let what = format!("pages {first} to {last} are in use by a call that is inside");
             return Err(TransferError(what));
         }
+        see(&pages);
+    }
+    Ok(())
+}
+
+/// The canonical state; the cache stays as it is.
+pub(crate) fn export<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+) -> Result<CacheState, TransferError> {
+    let mut state = CacheState { size: file.size(), ..CacheState::default() };
+    visit(cells, |pages| {
         state.calls += pages.calls;
         state.faults += pages.faults;
-        state.stripes.extend(pages.index.share());
-    }
+        state.pages.reserve(pages.index.len());
+        state.pages.extend(pages.index.pages(file.pool()));
+    })?;
     Ok(state)
 }
 
-/// Takes the canonical state over into an empty cache: all stripes under the only lock, or one under each.
+/// The state by reference; the cache stays as it is.
+pub(crate) fn share<C: AsRef<Cell>>(file: &File, cells: &[C]) -> Result<Exported, TransferError> {
+    let mut state = CacheStripes { size: file.size(), ..CacheStripes::default() };
+    visit(cells, |pages| {
+        state.calls += pages.calls;
+        state.faults += pages.faults;
+        state.stripes.extend(pages.index.share());
+    })?;
+    Ok(FileCacheInterface::STRIPES.pack(state))
+}
+
+/// The locks of an empty cache that is to take over `size`, `calls` and `faults`.
+fn lock_empty<'a, C: AsRef<Cell>>(
+    file: &File,
+    cells: &'a [C],
+    (size, calls, faults): (u64, u64, u64),
+) -> Result<Vec<Guard<'a>>, TransferError> {
+    let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
+    if guards.iter().any(|pages| pages.index.len() > 0) {
+        return Err(TransferError("the new cache has pages already".to_owned()));
+    }
+    file.set_size(size);
+    (guards[0].calls, guards[0].faults) = (calls, faults);
+    Ok(guards)
+}
+
+/// Takes the canonical state over into an empty cache: each page into the index of its partition.
 pub(crate) fn import<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
     state: CacheState,
 ) -> Result<(), TransferError> {
-    let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
-    if guards.iter().any(|pages| pages.index.len() > 0) {
-        return Err(TransferError("the new cache has pages already".to_owned()));
+    let CacheState { size, pages, calls, faults } = state;
+    let mut guards = lock_empty(file, cells, (size, calls, faults))?;
+    let share = pages.len() / cells.len();
+    guards.iter_mut().for_each(|guard| guard.index.reserve(file.pool(), share));
+    for CachedPage { page, frame, dirty } in pages {
+        if file.pool().page(frame) != page {
+            let what = format!("page {page} is not in the frame that the state names");
+            return Err(TransferError(what));
+        }
+        let index = &mut guards[stripe_of(page, cells.len())].index;
+        index.insert(file.pool(), frame);
+        if dirty {
+            index.mark_dirty(page);
+        }
     }
-    file.set_size(state.size);
-    guards[0].calls = state.calls;
-    guards[0].faults = state.faults;
+    Ok(())
+}
+
+/// Takes stripes over into an empty cache: all under the only lock, or one under each.
+pub(crate) fn adopt<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    state: Exported,
+) -> Result<(), TransferError> {
+    let CacheStripes { size, stripes, calls, faults } =
+        FileCacheInterface::STRIPES.unpack(state)?;
+    let mut guards = lock_empty(file, cells, (size, calls, faults))?;
     match &mut guards[..] {
-        [only] if !state.stripes.is_empty() => only.index.adopt(state.stripes),
-        [_only] => {}
+        [only] => only.index.adopt(stripes),
         several => {
-            let dealt = deal(&state.stripes, file.pool(), several.len());
+            let dealt = deal(&stripes, file.pool(), several.len());
             for (pages, stripe) in several.iter_mut().zip(dealt) {
                 pages.index.adopt(vec![stripe]);
             }
         }
     }
     Ok(())
+}
+
+/// Pages that are here.
+pub(crate) fn resident<C: AsRef<Cell>>(cells: &[C]) -> u64 {
+    cells.iter().map(|cell| cell.as_ref().lock().index.len() as u64).sum()
 }
 
 /// Another cache has the pages: forgets them, and frees nothing.

@@ -5,6 +5,7 @@ use quote::{format_ident, quote};
 
 use crate::interpose;
 use crate::parse::{Interface, Method};
+use crate::protocols;
 
 /// The generated code is `unsafe` by nature; these lints speak to people, who write none of it.
 pub(crate) fn hush() -> TokenStream {
@@ -102,6 +103,15 @@ pub(crate) fn head(
     }
 }
 
+/// The fields of a vtable of the system: the functions with this prefix.
+fn system_fields(interface: &Interface, prefix: &str) -> TokenStream {
+    let fields = interface.methods.iter().map(|m| {
+        let (name, function) = (&m.name, format_ident!("{prefix}_{}", m.name));
+        quote! { #name: #function }
+    });
+    quote! { #(#fields,)* }
+}
+
 fn marker(interface: &Interface, names: &Names) -> TokenStream {
     let hush = hush();
     let item = &interface.item;
@@ -124,19 +134,16 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
         };
         forwarder(m, "mediate", vtable, &find)
     });
-    let fields = |prefix: &str| {
-        let fields = interface.methods.iter().map(|m| {
-            let (name, function) = (&m.name, format_ident!("{prefix}_{}", m.name));
-            quote! { #name: #function }
-        });
-        quote! { #(#fields,)* }
-    };
-    let (default_fields, mediate_fields) = (fields("default"), fields("mediate"));
+    let (default_fields, mediate_fields) =
+        (system_fields(interface, "default"), system_fields(interface, "mediate"));
     let methods = quote! { METHODS };
     let keep = quote! { ::refit_objects::rt::keep_rep };
     let system_head = head(&methods, vtable, version, &keep);
     let rep = rep(interface, names, &methods);
     let interposer = interpose::interposer(interface, names);
+    let protocols = &interface.arguments.protocols;
+    let declared = protocols::declared(protocols);
+    let constants = protocols::constants(protocols, marker, state);
     let doc = format!("The interface [`{trait_name}`], as a type.");
     quote! {
         #[doc = #doc]
@@ -166,6 +173,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
                 fn info() -> &'static ::refit_objects::rt::InterfaceInfo {
                     &INFO
                 }
+                #declared
                 fn bind(object: ::refit_objects::rt::Bound<#marker>) -> #reference {
                     #reference(object)
                 }
@@ -175,6 +183,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
             }
 
             #rep
+            #constants
         };
     }
 }

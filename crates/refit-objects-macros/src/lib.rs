@@ -1,4 +1,4 @@
-//! The `#[interface]` macro of `refit-objects`.
+//! The `#[interface]` and `#[derive(Transfer)]` macros of `refit-objects`.
 //!
 //! From `#[interface(name = "fcm", state = CacheState)] trait FileCache { … }` it makes, beside the trait itself:
 //!
@@ -8,14 +8,19 @@
 //!   implementation, once for the default object, once for the mediator and once for the interposer;
 //! - `FileCacheWrapper`: the trait of wrappers that know the interface, put to use by `FileCacheInterface::wrapper`.
 //!
+//! - with `protocols(stripes = reference(Stripes), flat = Flat)`: a constant for each beside `rep`, `STRIPES` and `FLAT`.
+//!   They are never moved or removed, like methods. Ways: `reference`, `partitioned`, `lazy`, and by copy as it is.
+//!
 //! Methods take `&self` and any arguments; they have no type parameters and return nothing that borrows. New methods
 //! go to the end, and `version` is raised with them.
 
 #![forbid(unsafe_code)]
 
+mod derive;
 mod expand;
 mod interpose;
 mod parse;
+mod protocols;
 
 use proc_macro::TokenStream;
 
@@ -27,4 +32,15 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     parse::Interface::new(arguments, item)
         .map_or_else(|error| error.to_compile_error(), |interface| expand::expand(&interface))
         .into()
+}
+
+/// Writes how a struct of plain state is handed over field by field: `refit_objects::transfer::Transfer`.
+///
+/// Attributes of a field: `#[transfer(default)]` or `#[transfer(default = expression)]` if older state does not have
+/// it; `#[transfer(was = "old")]`, several times if need be, if it had another name; `#[transfer(skip)]` if it is not
+/// handed over at all and starts with its default.
+#[proc_macro_derive(Transfer, attributes(transfer))]
+pub fn transfer(item: TokenStream) -> TokenStream {
+    let item = syn::parse_macro_input!(item as syn::DeriveInput);
+    derive::expand(&item).unwrap_or_else(|error| error.to_compile_error()).into()
 }

@@ -7,24 +7,35 @@ use syn::{
     Error, FnArg, Ident, ItemTrait, LitInt, LitStr, Pat, ReturnType, Token, TraitItem, Type,
 };
 
-/// `name = "…", state = Type, version = N`.
+use crate::protocols::{self, Protocol};
+
+/// `name = "…", state = Type, version = N, protocols(name = Type, …)`.
 pub(crate) struct Arguments {
     pub(crate) name: LitStr,
     pub(crate) state: Type,
     pub(crate) version: u32,
+    pub(crate) protocols: Vec<Protocol>,
 }
 
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let (mut name, mut state, mut version) = (None, None, 1);
+        let (mut name, mut state, mut version, mut protocols) = (None, None, 1, Vec::new());
         while !input.is_empty() {
             let key: Ident = input.parse()?;
-            input.parse::<Token![=]>()?;
+            if key == "protocols" {
+                protocols = protocols::parse(input)?;
+            } else {
+                input.parse::<Token![=]>()?;
+            }
             match key.to_string().as_str() {
                 "name" => name = Some(input.parse()?),
                 "state" => state = Some(input.parse()?),
                 "version" => version = input.parse::<LitInt>()?.base10_parse()?,
-                _ => return Err(Error::new(key.span(), "expected `name`, `state` or `version`")),
+                "protocols" => {}
+                _ => {
+                    let what = "expected `name`, `state`, `version` or `protocols`";
+                    return Err(Error::new(key.span(), what));
+                }
             }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
@@ -35,6 +46,7 @@ impl Parse for Arguments {
             name: name.ok_or_else(|| missing("name = \"…\""))?,
             state: state.ok_or_else(|| missing("state = Type"))?,
             version,
+            protocols,
         })
     }
 }

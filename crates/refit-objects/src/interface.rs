@@ -5,6 +5,8 @@ use serde::Serialize;
 use crate::object::{Bound, ObjectId};
 use crate::registry;
 use crate::rep::{InterfaceInfo, OwnedRep};
+pub use crate::transfer::TransferError;
+use crate::transfer::{Exported, Progress, Protocol, ProtocolInfo, Protocols};
 
 /// An interface, as a type. Implemented by `#[interface]` only.
 ///
@@ -17,6 +19,10 @@ pub unsafe trait Interface: Sized + Send + Sync + 'static {
     type Ref: Copy + Send + Sync + 'static;
     /// Name, methods, vtables of the system.
     fn info() -> &'static InterfaceInfo;
+    /// The protocols that it declares beside the canonical one: numbers 1 and up.
+    fn protocols() -> &'static [ProtocolInfo] {
+        &[]
+    }
     /// A reference to the object that is bound to this interface; see [`reference()`].
     fn bind(object: Bound<Self>) -> Self::Ref;
     /// The id of the object that is referred to.
@@ -38,11 +44,6 @@ pub struct Import {
     /// Where it leads.
     pub object: ObjectId,
 }
-
-/// Why state could not be exported or imported; the change is rolled back with this reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TransferError(pub String);
 
 /// The root of one implementation of a clustered object.
 ///
@@ -68,6 +69,74 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
     /// Takes over state; called once, on a new root, before any method.
     fn import(&self, state: I::State) -> Result<(), TransferError>;
 
+    /// The protocols it knows, by preference. Asked before every swap, while the root serves.
+    fn protocols(&self) -> Protocols {
+        Protocols::canonical()
+    }
+
+    /// Those it can export in, if they are not all that it knows.
+    fn export_protocols(&self) -> Protocols {
+        self.protocols()
+    }
+
+    /// Those it can import, if they are not all that it knows.
+    fn import_protocols(&self) -> Protocols {
+        self.protocols()
+    }
+
+    /// As [`Self::export`], in any of [`Self::export_protocols`].
+    fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
+        match protocol {
+            Protocol::CANONICAL => self.export().map(|state| Exported::new(protocol, state)),
+            _ => Err(not_known(self.implementation(), "export")),
+        }
+    }
+
+    /// As [`Self::import`], of any of [`Self::import_protocols`].
+    fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
+        match protocol {
+            Protocol::CANONICAL => self.import(state.into_state(protocol)?),
+            _ => Err(not_known(self.implementation(), "import")),
+        }
+    }
+
+    /// Into how many parts a partitioned protocol cuts the state. Both sides must give the same number, and cut alike.
+    fn partitions(&self, protocol: Protocol) -> usize {
+        let _ = protocol;
+        1
+    }
+
+    /// One part of the state, from 0. Several threads may ask for several parts at once.
+    fn export_part(&self, protocol: Protocol, part: usize) -> Result<Exported, TransferError> {
+        let _ = part;
+        self.export_as(protocol)
+    }
+
+    /// Takes over one part of the state. Several threads may bring several parts at once.
+    fn import_part(
+        &self,
+        protocol: Protocol,
+        part: usize,
+        state: Exported,
+    ) -> Result<(), TransferError> {
+        let _ = part;
+        self.import_as(protocol, state)
+    }
+
+    /// How many items its state has, so that a transfer that loses some is noticed and rolled back. Cheap: calls wait.
+    /// With a lazy protocol, items that are still at the source count. Not asked for a transfer by reference unless the
+    /// exporter says how many items it packed.
+    fn count(&self) -> Option<u64> {
+        None
+    }
+
+    /// Moves `most` more items of a lazy transfer here; all of them, with calls for them waiting, if it is
+    /// `usize::MAX`; none if it is 0. Called after the commit, beside methods.
+    fn drain(&self, most: usize) -> Result<Progress, TransferError> {
+        let _ = most;
+        Ok(Progress::default())
+    }
+
     /// The other side of a swap has the state now, and this root will not be called again: the old root when the swap
     /// is committed, the new one when it is rolled back. Lets go of what the two share; called while nobody is in any
     /// method, and before calls go on.
@@ -82,6 +151,13 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
     fn stats(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
+}
+
+#[cold]
+fn not_known(implementation: &str, verb: &str) -> TransferError {
+    TransferError(format!(
+        "{implementation} lists a protocol that it cannot {verb}; that is a mistake in it"
+    ))
 }
 
 /// The implementations that an object can be swapped to.

@@ -44,8 +44,8 @@
 //! # refit_objects::destroy(counter.id());
 //! ```
 //!
-//! Does: translate references per processor, make reps on demand, account for requests, swap with state transfer,
-//! roll back, wrap objects in code that sees every call. Does not (yet): negotiate protocols, upgrade classes, load code.
+//! Does: translate references per processor, make reps on demand, account for requests, negotiate and transfer state,
+//! swap, upgrade classes, roll back, wrap objects in code that sees every call. Does not (yet): load code.
 //!
 //! | module | idea |
 //! |---|---|
@@ -54,6 +54,7 @@
 //! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
 //! | `interposer`, `wrapper`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
 //! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
+//! | `transfer` | how state gets from one implementation to another: protocols, negotiation, lazy transfer, records |
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
@@ -63,6 +64,7 @@ mod interposition_model;
 mod limbo;
 mod mediation;
 mod sync;
+pub mod transfer;
 
 #[cfg(not(loom))]
 mod class;
@@ -139,7 +141,7 @@ pub use self::{
 /// What a change reports: phases, end, who stood in the way.
 pub use refit_change as change;
 #[cfg(not(loom))]
-pub use refit_objects_macros::interface;
+pub use refit_objects_macros::{Transfer, interface};
 
 /// What the code that `#[interface]` generates is made of. Not for others.
 #[cfg(not(loom))]

@@ -105,7 +105,8 @@ fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOpti
     };
     let back = swap_named(id, from, swapped.change.id, &options);
     let end = match back.end {
-        End::Committed => End::RolledBack(format!("on probation: {why}")),
+        // A rehearsal commits nothing, so there is nothing to take back.
+        End::Committed | End::Rehearsed => End::RolledBack(format!("on probation: {why}")),
         // It must not be said to be back when it is not.
         End::RolledBack(not) | End::Refused(not) => {
             let to = &swapped.change.to;

@@ -12,6 +12,8 @@ use crate::object::{ObjectId, Slot, Swapper};
 use crate::registry;
 use crate::request::in_request;
 use crate::switch::{Member, Switch};
+use crate::transfer::DrainOptions;
+use crate::transfer::moving::report_on;
 
 /// Between the first attempt and the second, and between two attempts at the most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -36,6 +38,12 @@ pub struct SwapOptions {
     pub owner: String,
     /// For tests and probes: sees every phase.
     pub hook: Option<Hook>,
+    /// Goes as far as to the commit, measures, and takes it back: nothing changes.
+    pub dry_run: bool,
+    /// Only the protocol of this name; without it, the best.
+    pub protocol: Option<String>,
+    /// How the rest of a lazy transfer is moved after the commit.
+    pub drain: DrainOptions,
 }
 
 impl Default for SwapOptions {
@@ -47,13 +55,26 @@ impl Default for SwapOptions {
             cancel: None,
             owner: String::new(),
             hook: None,
+            dry_run: false,
+            protocol: None,
+            drain: DrainOptions::default(),
         }
     }
 }
 
 impl std::fmt::Debug for SwapOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SwapOptions { deadline, retries, clustering, cancel, owner, hook } = self;
+        let SwapOptions {
+            deadline,
+            retries,
+            clustering,
+            cancel,
+            owner,
+            hook,
+            dry_run,
+            protocol,
+            drain,
+        } = self;
         f.debug_struct("SwapOptions")
             .field("deadline", deadline)
             .field("retries", retries)
@@ -61,6 +82,9 @@ impl std::fmt::Debug for SwapOptions {
             .field("cancel", cancel)
             .field("owner", owner)
             .field("hook", &hook.is_some())
+            .field("dry_run", dry_run)
+            .field("protocol", protocol)
+            .field("drain", drain)
             .finish()
     }
 }
@@ -213,8 +237,16 @@ impl Asked<'_> {
         if members.is_empty() {
             return self.refused("it names no object".into());
         }
+        let moving: Vec<_> = members.iter().map(Member::moving).collect();
+        if let Some(none) = moving.iter().find_map(|m| m.agree(self.options).err()) {
+            let transfers = vec![none.as_transfer()];
+            return Report { transfers, ..self.refused(none.to_string()) };
+        }
         let change = self.change(&members);
-        Switch::new(members, self.options, began).run(change)
+        let mut report = Switch::new(members, self.options, began).run(change);
+        let over = || self.options.cancelled() || slots.iter().any(|(slot, _)| slot.doomed());
+        report_on(&mut report, &moving, self.options, &over);
+        report
     }
 
     fn change(&self, members: &[Member]) -> Change {

@@ -30,6 +30,7 @@
 //! On the way back (roll-back) the same holds with old for new: the new roots have never been in place.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,7 +40,7 @@ use refit_sys::thread::Urgent;
 
 use crate::clustering::Clustering;
 use crate::generation::Caller;
-use crate::interface::{Interface, Root, TransferError};
+use crate::interface::{Interface, Root};
 use crate::mediation::{Mediation, Outcome, Tally};
 use crate::mediator::{Mediator, SwitchNumber, Unit};
 use crate::object::{AnyRoot, Attached, Slot};
@@ -47,13 +48,14 @@ use crate::registry;
 use crate::retire::{GENERATIONS, retire};
 use crate::swap::SwapOptions;
 use crate::ticket::Patience;
+use crate::transfer::moving::{Moving, Transferring};
 
 /// An object that is to be switched, and to what. Its right to change is held by who makes it.
 pub(crate) struct Member {
     slot: Arc<Slot>,
     old: Arc<dyn AnyRoot>,
     new: Arc<dyn AnyRoot>,
-    transfer: Box<dyn Fn() -> Result<(), TransferError>>,
+    moving: Rc<dyn Transferring>,
 }
 
 impl Member {
@@ -66,11 +68,13 @@ impl Member {
         let before = slot.root();
         let old = Arc::clone(&before).into_any().downcast::<Attached<I>>().ok()?;
         let new = Arc::new(Attached::clustered(root, slot.id, clustering));
-        let transfer = {
-            let new = Arc::clone(&new);
-            move || old.root.export().and_then(|state| new.root.import(state))
-        };
-        Some(Member { slot: Arc::clone(slot), old: before, new, transfer: Box::new(transfer) })
+        let moving = Rc::new(Moving::new(old, Arc::clone(&new)));
+        Some(Member { slot: Arc::clone(slot), old: before, new, moving })
+    }
+
+    /// Its state on the way; what is to be agreed on before the switch, and reported after it.
+    pub(crate) fn moving(&self) -> Rc<dyn Transferring> {
+        Rc::clone(&self.moving)
     }
 
     /// Name of the implementation that serves.
@@ -95,11 +99,13 @@ pub(crate) struct GivenUp {
     pub(crate) blockers: Vec<Blocker>,
     /// The deadline passed: it may well be done in time when it is tried again.
     pub(crate) late: bool,
+    /// It was a dry run, and has come to its end.
+    pub(crate) rehearsed: bool,
 }
 
 impl GivenUp {
     pub(crate) fn because(why: impl Into<String>) -> Self {
-        GivenUp { why: why.into(), blockers: Vec::new(), late: false }
+        GivenUp { why: why.into(), blockers: Vec::new(), late: false, rehearsed: false }
     }
 }
 
@@ -156,7 +162,8 @@ impl<'a> Switch<'a> {
         retire(garbage);
         let (end, blockers, late) = match result {
             Ok(()) => (End::Committed, Vec::new(), false),
-            Err(GivenUp { why, blockers, late }) => (End::RolledBack(why), blockers, late),
+            Err(GivenUp { rehearsed: true, .. }) => (End::Rehearsed, Vec::new(), false),
+            Err(GivenUp { why, blockers, late, .. }) => (End::RolledBack(why), blockers, late),
         };
         Report {
             phases: timeline.end(),
@@ -213,16 +220,16 @@ impl<'a> Switch<'a> {
         for member in &self.members {
             let whose =
                 || if self.members.len() > 1 { member.object() + ": " } else { String::new() };
-            match catch_unwind(AssertUnwindSafe(&member.transfer)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    return Err(GivenUp::because(format!("{}transfer failed: {error}", whose())));
-                }
-                Err(panic) => return Err(GivenUp::because(whose() + &panic_text(&*panic))),
+            if let Err(error) = member.moving.run() {
+                return Err(GivenUp::because(format!("{}transfer failed: {error}", whose())));
             }
         }
         // The last point at which it can be given up.
-        self.check(Phase::Commit)
+        self.check(Phase::Commit)?;
+        if self.options.dry_run {
+            return Err(GivenUp { rehearsed: true, ..GivenUp::because("it was a dry run") });
+        }
+        Ok(())
     }
 
     /// Waits until every call that the mediators do not know has ended.
@@ -304,12 +311,6 @@ impl<'a> Switch<'a> {
 /// The loser lets go. Should it panic: it is done with anyway, and the winner must be put in its place.
 fn let_go(loser: &dyn AnyRoot) {
     let _ = catch_unwind(AssertUnwindSafe(|| loser.relinquish()));
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("transfer panicked: {}", text.unwrap_or("no text"))
 }
 
 fn blocker(caller: Caller, since: Instant) -> Blocker {

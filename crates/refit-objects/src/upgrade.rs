@@ -79,6 +79,12 @@ pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions
         let why = "it was asked for from within a request, which it would have to wait for";
         return refused(change, why);
     }
+    if options.swap.dry_run {
+        return refused(
+            change,
+            "an upgrade has no dry run; rehearse the swap of one of its objects",
+        );
+    }
     let cancelled = || options.swap.cancelled();
     let Some(_ticket) = UPGRADING.take(options.swap.deadline, &cancelled) else {
         return refused(change, "another upgrade did not end before the deadline");
@@ -241,7 +247,7 @@ fn swap_batch<'a>(
 ) -> Result<(), GivenUp> {
     let began = Instant::now();
     let mut tickets = Vec::new();
-    let mut switches = Vec::new();
+    let (mut switches, mut lazy) = (Vec::new(), Vec::new());
     for (slot, to) in objects {
         let left = options.deadline.saturating_sub(began.elapsed());
         let Some(ticket) = slot.changing().take(left, &|| options.cancelled()) else {
@@ -256,10 +262,13 @@ fn swap_batch<'a>(
         }
         let because = |why| GivenUp::because(format!("{}: {why}", slot.full_name()));
         let member = slot.swapper.member(slot, to, options.clustering.clone()).map_err(because)?;
+        let moving = member.moving();
+        moving.agree(options).map_err(|none| because(none.to_string()))?;
+        lazy.extend(moving.lazy().then_some(moving));
         switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
     }
     // Others wait for what happens from here on.
-    let _urgent = Urgent::begin();
+    let urgent = Urgent::begin();
     let mut installed = Vec::with_capacity(switches.len());
     for (slot, from, mut switch) in switches {
         let result = switch.install();
@@ -282,6 +291,11 @@ fn swap_batch<'a>(
         }
     }
     retire(Box::new(garbage));
+    drop(urgent);
+    for moving in lazy {
+        // Of an object that was not swapped there is nothing to drain.
+        moving.drain(&options.drain, &|| options.cancelled());
+    }
     failed.map_or(Ok(()), Err)
 }
 

@@ -234,8 +234,8 @@ fn a_failure_at_any_phase_rolls_back() {
         }
     }
     for (to, why) in [
-        ("refusing", "transfer failed: 41 is not for me"),
-        ("panicking", "transfer panicked: no import"),
+        ("refusing", "transfer failed: import as `canonical`: 41 is not for me"),
+        ("panicking", "transfer failed: import as `canonical` panicked: no import"),
     ] {
         assert_eq!(swap(c, to).end, End::RolledBack(why.into()));
     }

@@ -143,7 +143,10 @@ fn all_or_none() {
     };
     let report = swap_together(&with(["one", "one", "broken"]), 1, &patient());
     let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
-    assert!(why.contains("flag:none-c: transfer failed: it takes nothing"), "{why}");
+    assert!(
+        why.contains("flag:none-c: transfer failed: import as `canonical`: it takes nothing"),
+        "{why}"
+    );
     assert_eq!(serving(&flags), ["zero"; 3]);
     assert_eq!(report.change.target, "flag:none-a, flag:none-b, flag:none-c");
 

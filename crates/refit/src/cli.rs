@@ -189,6 +189,7 @@ Example:
   refit swap 'fcm:/logs/*' shared partitioned --every 1ms --for 10s
   refit swap fcm:/a partitioned --together --with fcm:/b=shared
   refit swap fcm:/a partitioned --probation 10s --until 'errors == 0 && p99 < 1.2 × before'
+  refit swap fcm:/logs/a partitioned --dry-run
 
 Phases: prepare (the new object is built), forward (calls go to the old one and are tracked), block (new \
 calls wait, tracked ones drain), transfer (state moves), commit, or roll back at any point before that.")]
@@ -240,6 +241,15 @@ pub(crate) struct SwapArgs {
     #[arg(long = "for", requires = "every", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     pub(crate) time: Option<Duration>,
+
+    /// Change nothing: show in which protocols state could move, which one would, and how long it took to move it
+    /// for a try while calls waited
+    #[arg(long, conflicts_with = "every")]
+    pub(crate) dry_run: bool,
+
+    /// Move state in this protocol instead of the best that both implementations know
+    #[arg(long, value_name = "NAME")]
+    pub(crate) protocol: Option<String>,
 }
 
 /// Reads `fcm:/a=shared`. Names can have an `=` in them, implementations cannot.

@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     pub(crate) committed: u64,
     pub(crate) rolled_back: u64,
     pub(crate) refused: u64,
+    /// Dry runs that came to their end.
+    pub(crate) rehearsed: u64,
     /// Calls that were forwarded and tracked.
     pub(crate) forwarded: u64,
     /// Calls that had to wait.
@@ -32,6 +34,7 @@ impl Default for Tally {
             committed: 0,
             rolled_back: 0,
             refused: 0,
+            rehearsed: 0,
             forwarded: 0,
             blocked: 0,
             longest_block_ns: 0,
@@ -48,6 +51,7 @@ impl Tally {
         self.longest_block_ns = self.longest_block_ns.max(report.longest_block_ns);
         match &report.end {
             End::Committed => self.committed += 1,
+            End::Rehearsed => self.rehearsed += 1,
             End::RolledBack(why) => {
                 self.rolled_back += 1;
                 self.why.clone_from(why);
@@ -68,7 +72,7 @@ impl Tally {
 
     /// All of them.
     pub(crate) fn total(&self) -> u64 {
-        self.committed + self.failed()
+        self.committed + self.rehearsed + self.failed()
     }
 
     /// `12 committed, 0 rolled back, 0 refused`.
@@ -125,6 +129,7 @@ mod tests {
             objects: 1,
             attempts: 1,
             late: false,
+            transfers: vec![],
         }
     }
 

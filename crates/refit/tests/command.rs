@@ -56,6 +56,7 @@ fn wrong_usage_is_told_from_failure() {
         &["unwrap", "fcm:/a"],
         &["unwrap", "fcm:/a", "count", "--all"],
         &["show", "fcm:/a", "--every", "1s"],
+        &["swap", "fcm:/a", "shared", "--every", "1s", "--dry-run"],
         &["cache", "*", "never"],
         &["ls", "--instance", "me"],
     ] {
@@ -217,6 +218,52 @@ fn swaps_a_cache_and_keeps_what_is_in_it() {
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), 0);
     let source = stage.path("source").join("some file");
+    assert_eq!(fs::read_to_string(source).expect("it is there"), text);
+}
+
+#[test]
+fn a_dry_run_shows_how_state_would_move_and_changes_nothing() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let file = stage.path("mnt").join("a");
+    let text = "dirty ".repeat(10_000);
+    fs::write(&file, &text).expect("written");
+    let (code, stdout, stderr) = stage.run(&["swap", "fcm:/a", "partitioned", "--dry-run"]);
+    assert_eq!((code, &*stderr), (0, ""), "{stdout}");
+    for part in [
+        "dry run ",
+        "shared can export   1 stripes (by reference), 2 canonical (by copy)",
+        "partitioned can import   1 stripes (by reference), 2 canonical (by copy)",
+        "chosen: stripes",
+        "shadow transfer: 15 items; export ",
+        "nothing has changed",
+    ] {
+        assert!(stdout.contains(part), "{part} is not in: {stdout}");
+    }
+    let args = ["swap", "fcm:/a", "partitioned", "--dry-run", "--protocol", "canonical", "--json"];
+    let (code, stdout, _) = stage.run(&args);
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("one JSON object");
+    assert_eq!((code, &report["end"]), (0, &"rehearsed".into()));
+    let moved = &report["transfers"][0];
+    assert_eq!((&moved["route"][0], &moved["items"]), (&"canonical".into(), &15.into()));
+    assert_eq!(moved["negotiation"]["why"], "it was asked for");
+    let args = ["swap", "fcm:/a", "partitioned", "--dry-run", "--protocol", "ranges"];
+    let (code, stdout, stderr) = stage.run(&args);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("`ranges` was asked for"), "{stdout}");
+    assert!(stderr.contains("1 of 1 did not commit"), "{stderr}");
+    let (_, shown, _) = stage.run(&["show", "fcm:/a"]);
+    assert!(shown.contains("implementation  shared"), "{shown}");
+    let (_, journal, _) = stage.run(&["changes", "--json"]);
+    assert_eq!(journal, "", "a dry run is no change");
+    // And what was shown is what happens, in either protocol.
+    let args = ["swap", "fcm:/a", "partitioned", "--protocol", "canonical"];
+    let (code, _, stderr) = stage.run(&args);
+    assert_eq!((code, &*stderr), (0, ""));
+    assert_eq!(fs::read_to_string(&file).expect("read"), text);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    let source = stage.path("source").join("a");
     assert_eq!(fs::read_to_string(source).expect("it is there"), text);
 }
 

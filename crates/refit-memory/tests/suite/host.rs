@@ -236,9 +236,22 @@ impl Subject {
     }
 
     pub(crate) fn swap(&self, to: &str) {
-        let options = SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() };
+        // Not asked for: what both like best.
+        assert_eq!(self.swap_with(to, None), ["stripes"]);
+    }
+
+    pub(crate) fn swap_by(&self, to: &str, protocol: &str) {
+        assert_eq!(self.swap_with(to, Some(protocol.to_owned())), [protocol]);
+    }
+
+    fn swap_with(&self, to: &str, protocol: Option<String>) -> Vec<String> {
+        let deadline = Duration::from_secs(60);
+        let options = SwapOptions { deadline, protocol, ..SwapOptions::default() };
         let report = refit_objects::swap_named(self.cache.id(), to, 0, &options);
         assert!(report.committed(), "{report:?}");
+        let moved = report.transfers.into_iter().next().expect("state was moved");
+        assert!(moved.items.is_some() || moved.route == ["stripes"], "{moved:?}");
+        moved.route
     }
 
     /// Repeats a call for `len` bytes until there are frames for it.

@@ -7,9 +7,13 @@ use refit_objects::SwapOptions;
 
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
+/// Which implementation is the first, and how it hands over.
+const WAYS: [(usize, &str); 4] =
+    [(0, "stripes"), (1, "stripes"), (0, "canonical"), (1, "canonical")];
+
 #[test]
 fn pages_dirty_marks_size_and_counters_survive_a_swap() {
-    for first in 0..2 {
+    for (first, protocol) in WAYS {
         let bytes = pattern(1, (2 * RANGE) as usize + 100);
         let file = Subject::new(IMPLEMENTATIONS[first], 300, bytes.clone());
         let mut expected = bytes;
@@ -23,7 +27,7 @@ fn pages_dirty_marks_size_and_counters_survive_a_swap() {
         assert_eq!(before.dirty, 4);
         file.host.calls();
         for round in 1..=5 {
-            file.swap(IMPLEMENTATIONS[(first + round) % 2]);
+            file.swap_by(IMPLEMENTATIONS[(first + round) % 2], protocol);
             assert_eq!(file.cache.stats(), before);
         }
         assert_eq!(file.read(RANGE - PAGE, 3 * PAGE as usize).unwrap().len(), 3 * PAGE as usize);
@@ -64,7 +68,7 @@ fn physical_memory_can_be_swapped_under_its_files() {
 /// Many more pages than one stripe has: every way between the two, and on with the work.
 #[test]
 fn a_large_cache_changes_hands_whole() {
-    for first in 0..2 {
+    for (first, protocol) in WAYS {
         let (frames, pages) = (3_000, 2_500);
         let mut expected = pattern(3, pages * PAGE as usize);
         let file = Subject::new(IMPLEMENTATIONS[first], frames, expected.clone());
@@ -77,7 +81,7 @@ fn a_large_cache_changes_hands_whole() {
                 expected[at..at + 100].copy_from_slice(&bytes);
             }
             let before = file.cache.stats();
-            file.swap(IMPLEMENTATIONS[(first + round) % 2]);
+            file.swap_by(IMPLEMENTATIONS[(first + round) % 2], protocol);
             assert_eq!(file.cache.stats(), before);
             assert_eq!(file.read(0, expected.len()).unwrap(), expected);
         }
@@ -87,7 +91,7 @@ fn a_large_cache_changes_hands_whole() {
         let half = expected.len() / 2 + 5;
         file.cache.truncate(half as u64).unwrap();
         expected.truncate(half);
-        file.swap(IMPLEMENTATIONS[first]);
+        file.swap_by(IMPLEMENTATIONS[first], protocol);
         assert_eq!(file.read(0, usize::MAX >> 40).unwrap(), expected);
         file.check_all_free();
     }
@@ -97,7 +101,7 @@ fn a_large_cache_changes_hands_whole() {
 /// alone.
 #[test]
 fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
-    for first in 0..2 {
+    for (first, protocol) in WAYS {
         let mut expected = pattern(4, 1_200 * PAGE as usize);
         let file = Subject::new(IMPLEMENTATIONS[first], 1_300, expected.clone());
         file.read(0, expected.len()).unwrap();
@@ -108,6 +112,7 @@ fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
         let options = SwapOptions {
             deadline: Duration::from_secs(60),
             hook: Some(Arc::new(refuse)),
+            protocol: Some(protocol.to_owned()),
             ..SwapOptions::default()
         };
         for round in 0..3_u64 {
@@ -120,7 +125,7 @@ fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
             assert_eq!(file.cache.stats().dirty, round + 1);
         }
         assert_eq!(file.read(0, expected.len()).unwrap(), expected);
-        file.swap(IMPLEMENTATIONS[1 - first]);
+        file.swap_by(IMPLEMENTATIONS[1 - first], protocol);
         assert_eq!(file.flush(), 3);
         assert_eq!(file.host.bytes(), expected);
         file.check_all_free();

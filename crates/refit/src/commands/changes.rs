@@ -104,6 +104,7 @@ pub(crate) fn end(end: &End) -> &'static str {
         End::Committed => "committed",
         End::RolledBack(_) => "rolled back",
         End::Refused(_) => "refused",
+        End::Rehearsed => "dry run",
     }
 }
 

@@ -18,7 +18,7 @@ use refit_instance::{Client, Kind, Lines, Refusal};
 use serde::Serialize;
 
 use crate::cli::{Cli, SwapArgs};
-use crate::commands::{changes, interruption};
+use crate::commands::{changes, interruption, rehearsal};
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
@@ -100,6 +100,8 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
             .map(|(time, until)| Probation { ms: millis(time), until }),
         together: args.together,
         with: args.with.clone(),
+        dry_run: args.dry_run,
+        protocol: args.protocol.clone(),
         ..Swap::once(&args.glob, first)
     })
 }
@@ -167,7 +169,8 @@ pub(crate) fn judge(
     if tally.failed() == 0 {
         return Ok(());
     }
-    let failed = format!("{} of {} did not commit", tally.failed(), tally.total());
+    let what = if tally.rehearsed > 0 { "would not commit" } else { "did not commit" };
+    let failed = format!("{} of {} {what}", tally.failed(), tally.total());
     Err(Failure::new(asked, failed, "the objects serve as before; see the reasons above"))
 }
 
@@ -253,6 +256,7 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
             format::nanos(blocker.age_us.saturating_mul(1000)),
         ));
     }
+    rehearsal::explain(report, &mut lines);
     lines
 }
 

@@ -1,0 +1,6 @@
+//! What an implementation says when it cannot export or import.
+
+/// Why state could not be exported or imported; the change is rolled back with this reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TransferError(pub String);

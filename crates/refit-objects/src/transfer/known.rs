@@ -1,0 +1,113 @@
+//! What is known of an interface's protocols beyond its declaration: those that implementations named, and converters.
+//!
+//! Kept under the *name* of the interface: what is built apart has its own copy of everything else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use refit_change::Way;
+
+use super::exported::Exported;
+use super::protocol::{Protocol, ProtocolInfo, TooManyProtocols, Typed};
+use crate::interface::{Interface, TransferError};
+
+/// Makes state of one protocol into state of another.
+pub(crate) type Convert = Arc<dyn Fn(Exported) -> Result<Exported, TransferError> + Send + Sync>;
+
+/// A converter, as an edge between protocols.
+#[derive(Clone)]
+pub(crate) struct Converter {
+    pub(crate) from: Protocol,
+    pub(crate) to: Protocol,
+    pub(crate) convert: Convert,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    named: Vec<ProtocolInfo>,
+    converters: Vec<Converter>,
+}
+
+static KNOWN: Mutex<Option<HashMap<&'static str, Known>>> = Mutex::new(None);
+
+fn with<I: Interface, R>(act: impl FnOnce(&mut Known) -> R) -> R {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let interfaces = known.get_or_insert_default();
+    act(interfaces.entry(I::info().name).or_default())
+}
+
+/// The number of the protocol with this name and type.
+pub(crate) fn intern<I: Interface, T>(name: &str, way: Way) -> Result<Protocol, TooManyProtocols> {
+    let fingerprint = ProtocolInfo::of::<T>("", way).fingerprint();
+    let number = |place: usize| Protocol(Protocol::FIRST_NAMED + u8::try_from(place).unwrap_or(31));
+    with::<I, _>(|known| {
+        let same = |p: &ProtocolInfo| p.name == name && p.fingerprint() == fingerprint;
+        if let Some(place) = known.named.iter().position(same) {
+            return Ok(number(place));
+        }
+        let place = known.named.len();
+        if place >= usize::from(64 - Protocol::FIRST_NAMED) {
+            let interface = I::info().name;
+            return Err(TooManyProtocols { interface, name: name.to_owned() });
+        }
+        // Leaked once per protocol: it is known for as long as the process lives.
+        known.named.push(ProtocolInfo::of::<T>(name.to_owned().leak(), way));
+        Ok(number(place))
+    })
+}
+
+/// What a number stands for.
+pub(crate) fn info<I: Interface>(protocol: Protocol) -> ProtocolInfo {
+    let number = usize::from(protocol.0);
+    let found = match number.checked_sub(usize::from(Protocol::FIRST_NAMED)) {
+        Some(place) => with::<I, _>(|known| known.named.get(place).copied()),
+        None if number == 0 => Some(ProtocolInfo::of::<I::State>("canonical", Way::Copy)),
+        None => I::protocols().get(number - 1).copied(),
+    };
+    found.unwrap_or(ProtocolInfo::of::<()>("unknown", Way::Copy))
+}
+
+/// All converters of the interface.
+pub(crate) fn converters<I: Interface>() -> Vec<Converter> {
+    with::<I, _>(|known| known.converters.clone())
+}
+
+/// Registers a converter: roots that have no protocol in common can then be swapped all the same. A later one for the
+/// same two protocols replaces the earlier.
+///
+/// # Errors
+/// One of the protocols is partitioned: what goes in parts is not converted.
+pub fn register_converter<I: Interface, A: Send + 'static, B: Send + 'static>(
+    from: Typed<I, A>,
+    to: Typed<I, B>,
+    convert: impl Fn(A) -> Result<B, TransferError> + Send + Sync + 'static,
+) -> Result<(), NotConvertible> {
+    for protocol in [from.id(), to.id()] {
+        let info = info::<I>(protocol);
+        if info.way == Way::Partitioned {
+            return Err(NotConvertible { protocol: info.name });
+        }
+    }
+    let convert: Convert = Arc::new(move |exported: Exported| {
+        let Exported { items, bytes, complete, .. } = exported;
+        let mut packed = to.pack(convert(from.unpack(exported)?)?);
+        (packed.items, packed.bytes, packed.complete) = (items, bytes, complete);
+        Ok(packed)
+    });
+    let (from, to) = (from.id(), to.id());
+    with::<I, _>(|known| {
+        known.converters.retain(|c| (c.from, c.to) != (from, to));
+        known.converters.push(Converter { from, to, convert });
+    });
+    Ok(())
+}
+
+/// A protocol that goes in parts cannot be one end of a converter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a converter of the protocol {protocol:?}: it goes in parts; declare one that goes by copy for conversions"
+)]
+pub struct NotConvertible {
+    /// Its name.
+    pub protocol: &'static str,
+}

@@ -1,0 +1,291 @@
+//! Lazy transfer: on demand, by the drain, at the deadline, and on top of each other.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use refit_objects::change::Drained;
+use refit_objects::transfer::{AtDeadline, DrainOptions, Lazy, LazySource, Progress};
+use refit_objects::{SwapOptions, TransferError, destroy, swap_named};
+
+use crate::table::*;
+
+fn lazily(drain: DrainOptions) -> SwapOptions {
+    SwapOptions { drain, ..patient() }
+}
+
+fn no_drain() -> DrainOptions {
+    let deadline = Duration::ZERO;
+    DrainOptions { deadline, at_deadline: AtDeadline::Report, ..DrainOptions::default() }
+}
+
+fn drained(table: TableRef, options: &SwapOptions) -> Drained {
+    let report = swap_named(table.id(), "lazy", 1, options);
+    assert!(report.committed(), "{report:?}");
+    report.transfers.into_iter().next().and_then(|t| t.drained).expect("it was lazy")
+}
+
+#[test]
+fn the_drain_moves_everything_and_tells_how_far_it_is() {
+    let (t, _) = table("drain", "lazy", 1000);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = Arc::clone(&seen);
+    let watch = move |progress: Progress| sees.lock().unwrap().push(progress.left);
+    let drain = DrainOptions { batch: 100, watch: Some(Arc::new(watch)), ..patient().drain };
+    let Drained { on_demand, by_drain, left, forced, why, .. } = drained(t, &lazily(drain));
+    assert_eq!((on_demand, by_drain, left, forced, &*why), (0, 1000, 0, false, ""));
+    let seen = seen.lock().unwrap();
+    assert_eq!(*seen, [900, 800, 700, 600, 500, 400, 300, 200, 100, 0]);
+    check(t, 1000);
+    destroy(t.id());
+}
+
+#[test]
+fn calls_move_what_they_need_and_the_next_swap_takes_what_is_left() {
+    let (t, _) = table("demand", "lazy", 300);
+    assert_eq!(drained(t, &lazily(no_drain())).left, 300);
+    for key in 0..100 {
+        assert_eq!(t.get(key), Ok(Some(3 * key)));
+        assert_eq!(t.get(key), Ok(Some(3 * key)));
+    }
+    assert_eq!(t.remove(100), Ok(Some(300)), "removed before it had moved");
+    assert_eq!(t.insert(101, 0), Ok(Some(303)), "overwritten before it had moved");
+    assert_eq!(t.insert(101, 303), Ok(Some(0)));
+    assert_eq!(t.len(), 299);
+    // A source with a source, and nothing of it moved; then all of it.
+    assert_eq!(drained(t, &lazily(no_drain())).left, 299);
+    assert_eq!(t.get(100), Ok(None), "what was removed does not come back");
+    let Drained { by_drain, left, .. } = drained(t, &patient());
+    assert_eq!((by_drain, left), (299, 0));
+    // The canonical state is all of it too.
+    assert_eq!(drained(t, &lazily(no_drain())).left, 299);
+    assert!(swap(t, "copying").committed());
+    assert_eq!(t.get(100), Ok(None));
+    t.insert(100, 300).expect("nobody fails");
+    check(t, 300);
+    destroy(t.id());
+}
+
+#[test]
+fn at_the_deadline_the_rest_is_moved_at_once_if_that_is_asked_for() {
+    let (t, _) = table("finish", "lazy", 500);
+    let drain = DrainOptions { at_deadline: AtDeadline::Finish, ..no_drain() };
+    let Drained { by_drain, left, forced, why, .. } = drained(t, &lazily(drain));
+    assert_eq!((by_drain, left, forced, &*why), (500, 0, true, ""));
+    check(t, 500);
+    destroy(t.id());
+}
+
+/// It works on, and says why it is not done: the old implementation never gives item 5 away.
+#[test]
+fn a_drain_that_cannot_end_says_why() {
+    struct Stubborn(Mutex<Vec<u64>>);
+    impl LazySource<u64, u64> for Stubborn {
+        fn fetch(&self, key: &u64) -> Result<Option<u64>, TransferError> {
+            if *key == 5 {
+                return Err(TransferError("5 is mine".into()));
+            }
+            let mut keys = self.0.lock().unwrap();
+            let at = keys.iter().position(|k| k == key);
+            Ok(at.map(|at| keys.swap_remove(at)))
+        }
+        fn keys(&self, most: usize) -> Result<Vec<u64>, TransferError> {
+            Ok(self.0.lock().unwrap().iter().copied().take(most).collect())
+        }
+        fn left(&self) -> u64 {
+            self.0.lock().unwrap().len() as u64
+        }
+    }
+    let map = Map::new(4);
+    map.attach(Arc::new(Stubborn(Mutex::new((0..10).collect()))));
+    assert_eq!(map.drain(100), Err(TransferError("5 is mine".into())));
+    assert_eq!(map.drain(usize::MAX), Err(TransferError("5 is mine".into())));
+    let Progress { open, left, by_drain, .. } = map.drain(0).expect("nothing is asked of it");
+    assert_eq!((open, left, by_drain), (true, 1, 9), "the others have moved");
+    assert_eq!(map.get(&4, |n| *n), Ok(Some(4)));
+    assert!(map.get(&5, |n| *n).is_err());
+    // Gone with the change that is taken back.
+    map.detach();
+    assert_eq!(map.get(&5, |n| *n), Ok(None));
+}
+
+/// Nobody waits for ever for an item that is announced and never given.
+#[test]
+fn a_source_that_lists_what_it_does_not_have_is_an_error() {
+    struct Boasting;
+    impl LazySource<u64, u64> for Boasting {
+        fn fetch(&self, _key: &u64) -> Result<Option<u64>, TransferError> {
+            Ok(None)
+        }
+        fn keys(&self, _most: usize) -> Result<Vec<u64>, TransferError> {
+            Ok(vec![7])
+        }
+        fn left(&self) -> u64 {
+            1
+        }
+    }
+    let map = Map::new(1);
+    map.attach(Arc::new(Boasting));
+    assert!(map.drain(1).is_ok_and(|progress| progress.open));
+    assert!(map.drain(usize::MAX).is_err_and(|e| e.0.contains("lists keys")));
+    assert_eq!(map.get(&7, |n| *n), Ok(None));
+}
+
+/// A source that takes its time between having given an item away and the return: calls meet the drain just there,
+/// and at the end, when it closes.
+#[test]
+fn readers_find_what_is_in_hand() {
+    struct Dawdling(Map);
+    impl LazySource<u64, u64> for Dawdling {
+        fn fetch(&self, key: &u64) -> Result<Option<u64>, TransferError> {
+            let item = self.0.fetch(key)?;
+            (0..20).for_each(|_| std::thread::yield_now());
+            Ok(item)
+        }
+        fn keys(&self, most: usize) -> Result<Vec<u64>, TransferError> {
+            self.0.keys(most)
+        }
+        fn left(&self) -> u64 {
+            self.0.left()
+        }
+    }
+    for round in 0..300_u64 {
+        let source = Dawdling(Map::new(1));
+        (0..4).for_each(|key| drop(source.0.insert(key, key + round)));
+        let map = Map::new(2);
+        map.attach(Arc::new(source));
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let map = &map;
+                scope.spawn(move || {
+                    for key in (0..4).map(|key| (key + thread) % 4) {
+                        assert_eq!(map.get(&key, |n| *n), Ok(Some(key + round)), "item {key}");
+                    }
+                });
+            }
+            while map.drain(1).expect("nobody fails").open {}
+        });
+        assert_eq!(map.len(), 4);
+    }
+}
+
+#[test]
+fn an_item_that_is_not_taken_is_kept_even_in_a_panic() {
+    let source = Arc::new(Map::new(1));
+    (0..4_u64).for_each(|key| drop(source.insert(key, key)));
+    let (lazy, here) = (Lazy::new(2), Map::new(1));
+    lazy.attach(Arc::clone(&source) as Arc<dyn LazySource<u64, u64>>);
+    let refused = lazy.settle(&1, |_hand| ());
+    assert!(refused.is_err_and(|e| e.0.contains("not taken over")));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        lazy.settle(&2, |_hand| panic!("there is no room"))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((source.len(), lazy.progress().left), (2, 4), "out of there, and not lost");
+    let mut keys = lazy.keys(10).expect("nobody fails");
+    keys.sort_unstable();
+    assert_eq!(keys, [0, 1, 2, 3]);
+    let put = |key: &u64, hand: refit_objects::transfer::InHand<'_, u64>| {
+        assert_eq!(here.insert(*key, hand.take()), Ok(None));
+    };
+    assert_eq!(lazy.settle(&1, |hand| put(&1, hand)), Ok(()));
+    while lazy.drain(1, put).expect("nobody fails").open {}
+    assert_eq!(here.len(), 4);
+    let Progress { on_demand, by_drain, .. } = lazy.progress();
+    assert_eq!((on_demand, by_drain), (1, 3));
+}
+
+/// The old state is freed when the drain is over, not with the next swap.
+#[test]
+fn the_old_state_is_freed_after_the_drain() {
+    struct Counted(Arc<AtomicU64>, Map);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    impl LazySource<u64, u64> for Counted {
+        fn fetch(&self, key: &u64) -> Result<Option<u64>, TransferError> {
+            self.1.fetch(key)
+        }
+        fn keys(&self, most: usize) -> Result<Vec<u64>, TransferError> {
+            self.1.keys(most)
+        }
+        fn left(&self) -> u64 {
+            self.1.left()
+        }
+    }
+    for finish in [false, true] {
+        let freed = Arc::new(AtomicU64::new(0));
+        let source = Counted(Arc::clone(&freed), Map::new(2));
+        (0..10_u64).for_each(|key| drop(source.1.insert(key, key)));
+        let map = Map::new(2);
+        map.attach(Arc::new(source));
+        while map.drain(if finish { usize::MAX } else { 3 }).expect("nobody fails").open {
+            assert_eq!(freed.load(Ordering::Relaxed), 0);
+        }
+        assert_eq!((freed.load(Ordering::Relaxed), map.len()), (1, 10));
+    }
+}
+
+/// Readers find every item at every moment, writers' items are never undone, while the drain runs and further swaps
+/// put one lazy implementation on top of the other.
+#[test]
+fn nothing_is_lost_or_comes_back_under_load() {
+    const ITEMS: u64 = 2_000;
+    let (t, _) = table("load", "lazy", ITEMS);
+    let stop = Stop::default();
+    let moved = std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let stop = &stop;
+            scope.spawn(move || {
+                // Each thread has keys of its own, and knows what must be there.
+                let mut mine: Vec<(u64, Option<u64>)> =
+                    (0..ITEMS).filter(|k| k % 3 == thread).map(|k| (k, Some(3 * k))).collect();
+                let mut random = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                while !stop.said() {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let place = random as usize % mine.len();
+                    let (key, expected) = &mut mine[place];
+                    let found = match random >> 60 {
+                        0..10 => t.get(*key),
+                        10..13 => t.insert(*key, random),
+                        _ => t.remove(*key),
+                    };
+                    assert_eq!(found, Ok(*expected), "item {key}");
+                    match random >> 60 {
+                        0..10 => {}
+                        10..13 => *expected = Some(random),
+                        _ => *expected = None,
+                    }
+                }
+                for (key, expected) in mine {
+                    assert_eq!(t.get(key), Ok(expected), "item {key} at the end");
+                }
+            });
+        }
+        let stopping = stop.when_dropped();
+        let mut moved = 0;
+        for round in 0..150 {
+            let batch = 1 + round % 50;
+            let drain = DrainOptions {
+                batch,
+                deadline: Duration::from_micros(200 * (round as u64 % 7)),
+                at_deadline: if round % 3 == 0 { AtDeadline::Finish } else { AtDeadline::Report },
+                watch: None,
+            };
+            let to = if round % 10 == 9 { "copying" } else { "lazy" };
+            let report = swap_named(t.id(), to, 1, &lazily(drain));
+            assert!(report.committed(), "{report:?}");
+            let drained =
+                report.transfers.into_iter().next().and_then(|t| t.drained).unwrap_or_default();
+            moved += drained.on_demand + drained.by_drain;
+        }
+        drop(stopping);
+        moved
+    });
+    assert!(moved > 0);
+    destroy(t.id());
+}
