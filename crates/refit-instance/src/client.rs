@@ -24,8 +24,8 @@ use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
     CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
-    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap,
-    Unwrap, Upgrade, UpgradeLine, Wrap,
+    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, PluginInfo,
+    PluginRequest, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
 /// How long an instance may be silent before it is taken to hang. Streams say something every other second.
@@ -153,6 +153,35 @@ impl Client {
     /// It does not answer or refuses.
     pub fn wrappers(&self) -> Result<Vec<KnownWrapper>, Refusal> {
         self.get("list wrappers", "/wrappers")
+    }
+
+    /// Loads a plugin.
+    ///
+    /// # Errors
+    /// It does not answer or refuses; nothing is loaded then.
+    pub fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
+        let asked = format!("load {}", path.display());
+        let body = PluginRequest { path: path.to_owned() };
+        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/plugins", &body)?)?;
+        understood(&asked, &answer)
+    }
+
+    /// Code that was loaded.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn plugins(&self) -> Result<Vec<PluginInfo>, Refusal> {
+        self.get("list plugins", "/plugins")
+    }
+
+    /// Unloads a plugin.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses, which it always does.
+    pub fn unload(&self, path: &Path) -> Result<(), Refusal> {
+        let asked = format!("unload {}", path.display());
+        let body = PluginRequest { path: path.to_owned() };
+        self.body(self.patience, &asked, post(&asked, "/plugins/unload", &body)?).map(drop)
     }
 
     /// Reads the journal.

@@ -14,7 +14,10 @@
 #![forbid(unsafe_code)]
 
 mod expand;
+mod forward;
 mod interpose;
+mod loadable;
+mod lock;
 mod parse;
 
 use proc_macro::TokenStream;
@@ -25,6 +28,11 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let arguments = syn::parse_macro_input!(arguments as parse::Arguments);
     let item = syn::parse_macro_input!(item as syn::ItemTrait);
     parse::Interface::new(arguments, item)
-        .map_or_else(|error| error.to_compile_error(), |interface| expand::expand(&interface))
+        .and_then(|interface| {
+            let locked = lock::check(&interface)?;
+            let expanded = expand::expand(&interface);
+            Ok(quote::quote! { #locked #expanded })
+        })
+        .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }

@@ -65,6 +65,8 @@ mod mediation;
 mod sync;
 
 #[cfg(not(loom))]
+mod adapter;
+#[cfg(not(loom))]
 mod class;
 #[cfg(not(loom))]
 mod clustering;
@@ -82,6 +84,8 @@ mod mediator;
 mod name;
 #[cfg(not(loom))]
 mod object;
+#[cfg(not(loom))]
+pub mod plugin;
 #[cfg(not(loom))]
 mod probation;
 #[cfg(not(loom))]
@@ -114,6 +118,7 @@ mod wrapping;
 
 #[cfg(not(loom))]
 pub use self::{
+    adapter::{Adapted, Adapter, NewState, OldState},
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
     condition::{Condition, Measure, Measured, NoCondition},
@@ -157,6 +162,12 @@ pub mod rt {
     pub use crate::request::Call;
     pub use crate::wrapper::{InterposerInfo, MethodShape};
 
+    /// The rep that is owned, to be called through its vtable.
+    #[inline(always)]
+    pub fn rep<I>(owned: &crate::rep::OwnedRep<I>) -> *const RepHeader {
+        owned.as_ptr()
+    }
+
     /// Functions of an interface's vtable start after the head.
     ///
     /// # Safety
@@ -166,4 +177,17 @@ pub mod rt {
         // SAFETY: the caller's promise.
         unsafe { (*rep).vtable.of::<V>() }
     }
+}
+
+/// What the code that `plugin!` and `#[interface(…, loadable)]` generate is made of. Not for others.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod plugin_rt {
+    pub use crate::plugin::{
+        abi::{Abi, FNV, fnv1a, shape},
+        export::{Loadable, Make},
+        foreign::{FORMAT, PluginTable, RawImplementation, Status, TABLE_MAGIC, Why, guarded},
+        note::{Description, Exported, MethodDescription, Note, UNWINDS, length},
+        proxy::ForeignRep,
+    };
 }
