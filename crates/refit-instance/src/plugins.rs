@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::{blocking, malformed};
+use crate::client::{Client, LONG_PATIENCE, post, understood};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
 
@@ -146,4 +147,35 @@ pub(crate) async fn unload(
     let Json(PluginRequest { path }) = asked.map_err(|e| malformed("unload", &e.body_text()))?;
     let unload = move || shared.core.system.unload(&path);
     blocking("unload", move || unload().map(|()| StatusCode::NO_CONTENT)).await
+}
+
+impl Client {
+    /// Loads a plugin.
+    ///
+    /// # Errors
+    /// It does not answer or refuses; nothing is loaded then.
+    pub fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
+        let asked = format!("load {}", path.display());
+        let body = PluginRequest { path: path.to_owned() };
+        let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/plugins", &body)?)?;
+        understood(&asked, &answer)
+    }
+
+    /// Code that was loaded.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn plugins(&self) -> Result<Vec<PluginInfo>, Refusal> {
+        self.get("list plugins", "/plugins")
+    }
+
+    /// Unloads a plugin.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses, which it always does.
+    pub fn unload(&self, path: &Path) -> Result<(), Refusal> {
+        let asked = format!("unload {}", path.display());
+        let body = PluginRequest { path: path.to_owned() };
+        self.body(self.patience, &asked, post(&asked, "/plugins/unload", &body)?).map(drop)
+    }
 }

@@ -8,6 +8,9 @@
 //!   implementation, once for the default object, once for the mediator and once for the interposer;
 //! - `FileCacheWrapper`: the trait of wrappers that know the interface, put to use by `FileCacheInterface::wrapper`.
 //!
+//! With `loadable`, also what an implementation needs that is built apart and loaded; every type must cross the C ABI then.
+//! What stands in `interface.lock`, if the crate has one, must be true.
+//!
 //! Methods take `&self` and any arguments; they have no type parameters and return nothing that borrows. New methods
 //! go to the end, and `version` is raised with them.
 

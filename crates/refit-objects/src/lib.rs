@@ -45,7 +45,8 @@
 //! ```
 //!
 //! Does: translate references per processor, make reps on demand, account for requests, swap with state transfer,
-//! roll back, wrap objects in code that sees every call. Does not (yet): negotiate protocols, upgrade classes, load code.
+//! roll back, upgrade classes, wrap objects in code that sees every call, load implementations that were built apart. Does
+//! not (yet): negotiate protocols.
 //!
 //! | module | idea |
 //! |---|---|
@@ -53,6 +54,8 @@
 //! | `table`, `rep` | from a reference to the rep of this processor |
 //! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
 //! | `interposer`, `wrapper`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
+//! | [`plugin`] | implementations that are built apart and loaded while the process runs |
+//! | `adapter` | an implementation of one interface, presented as another |
 //! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
