@@ -24,8 +24,8 @@ use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
     CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
-    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, PluginInfo,
-    PluginRequest, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
+    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap,
+    Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
 /// How long an instance may be silent before it is taken to hang. Streams say something every other second.
