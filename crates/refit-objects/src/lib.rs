@@ -54,7 +54,7 @@
 //! | `table`, `rep` | from a reference to the rep of this processor |
 //! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
 //! | `interposer`, `wrapper`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
-//! | [`plugin`] | implementations that are built apart and loaded while the process runs |
+//! | [`mod@plugin`] | implementations that are built apart and loaded while the process runs |
 //! | `adapter` | an implementation of one interface, presented as another |
 //! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 

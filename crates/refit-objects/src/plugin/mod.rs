@@ -2,17 +2,17 @@
 //!
 //! An interface that is declared with `loadable` can be implemented by a *plugin*: a crate of type `cdylib` that calls
 //! [`plugin!`](crate::plugin!). Host and plugin may be compiled by different compilers and each has its own copy of this
-//! crate and of the standard library. So nothing crosses between them but what has the layout of the C ABI ([`abi`]):
+//! crate and of the standard library. So nothing crosses between them but what has the layout of the C ABI (`abi`):
 //! arguments and results are taken apart and put together again by generated code on both sides, state crosses as
 //! bytes, each side frees what it has allocated, and a panic is caught where it happens and goes on as a value.
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`abi`], [`foreign`] | what crosses, and how |
-//! | [`note`], [`check`], [`compare`] | what a file says of itself, and what is checked before any code of it runs |
-//! | [`export`] | the plugin's side |
-//! | [`proxy`] | the host's side: roots and reps that live in a plugin |
-//! | [`load`], [`ledger`] | from a path to an implementation; what stays mapped |
+//! | `abi`, `foreign` | what crosses, and how |
+//! | `note`, `check`, `compare` | what a file says of itself, and what is checked before any code of it runs |
+//! | `export` | the plugin's side |
+//! | `proxy` | the host's side: roots and reps that live in a plugin |
+//! | `load`, `ledger` | from a path to an implementation; what stays mapped |
 //!
 //! What is not promised: loaded code runs with all rights of the host. The checks find files that are damaged or were
 //! built for something else, not malice.
