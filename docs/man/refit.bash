@@ -34,6 +34,9 @@ _refit() {
             refit,help)
                 cmd="refit__subcmd__help"
                 ;;
+            refit,load)
+                cmd="refit__subcmd__load"
+                ;;
             refit,ls)
                 cmd="refit__subcmd__ls"
                 ;;
@@ -46,6 +49,9 @@ _refit() {
             refit,mounts)
                 cmd="refit__subcmd__mounts"
                 ;;
+            refit,plugins)
+                cmd="refit__subcmd__plugins"
+                ;;
             refit,show)
                 cmd="refit__subcmd__show"
                 ;;
@@ -57,6 +63,9 @@ _refit() {
                 ;;
             refit,umount)
                 cmd="refit__subcmd__umount"
+                ;;
+            refit,unload)
+                cmd="refit__subcmd__unload"
                 ;;
             refit,unwrap)
                 cmd="refit__subcmd__unwrap"
@@ -85,6 +94,9 @@ _refit() {
             refit__subcmd__help,help)
                 cmd="refit__subcmd__help__subcmd__help"
                 ;;
+            refit__subcmd__help,load)
+                cmd="refit__subcmd__help__subcmd__load"
+                ;;
             refit__subcmd__help,ls)
                 cmd="refit__subcmd__help__subcmd__ls"
                 ;;
@@ -97,6 +109,9 @@ _refit() {
             refit__subcmd__help,mounts)
                 cmd="refit__subcmd__help__subcmd__mounts"
                 ;;
+            refit__subcmd__help,plugins)
+                cmd="refit__subcmd__help__subcmd__plugins"
+                ;;
             refit__subcmd__help,show)
                 cmd="refit__subcmd__help__subcmd__show"
                 ;;
@@ -108,6 +123,9 @@ _refit() {
                 ;;
             refit__subcmd__help,umount)
                 cmd="refit__subcmd__help__subcmd__umount"
+                ;;
+            refit__subcmd__help,unload)
+                cmd="refit__subcmd__help__subcmd__unload"
                 ;;
             refit__subcmd__help,unwrap)
                 cmd="refit__subcmd__help__subcmd__unwrap"
@@ -125,7 +143,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -241,7 +259,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade wrap unwrap changes cache mounts umount doctor tour completions man help"
+            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -338,6 +356,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__load)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__ls)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -381,6 +413,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__mounts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__plugins)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -450,6 +496,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__unload)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__unwrap)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -485,6 +545,24 @@ _refit() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__load)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -579,6 +657,24 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mounts)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__plugins)
             opts="-h --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -702,6 +798,24 @@ _refit() {
             return 0
             ;;
         refit__subcmd__umount)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__unload)
             opts="-h --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -19,6 +19,7 @@ use utoipa_axum::routes;
 
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
+use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::server::{Peer, Shared};
 use crate::streams;
@@ -62,6 +63,8 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(wrap))
         .routes(routes!(unwrap))
         .routes(routes!(wrappers))
+        .routes(routes!(plugins::plugins, plugins::load))
+        .routes(routes!(plugins::unload))
         .routes(routes!(changes))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
@@ -363,7 +366,7 @@ async fn unknown_route(method: Method, uri: Uri) -> Refusal {
 }
 
 /// Runs what may take long or take locks away from the thread that serves everybody.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     asked: &str,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -377,7 +380,7 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
-fn malformed(asked: &str, what: &str) -> Refusal {
+pub(crate) fn malformed(asked: &str, what: &str) -> Refusal {
     Refusal::new(
         Kind::Malformed,
         asked,

@@ -32,14 +32,14 @@ use crate::wire::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long an instance may take for what is work and not only an answer: to write everything back and unmount.
-const LONG_PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Calls one instance.
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
     runtime: Runtime,
-    patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// An answer of many lines that is read as it grows. Dropping it tells the instance that nobody reads any
@@ -48,7 +48,7 @@ pub struct Client {
 pub struct Lines<T> {
     socket: PathBuf,
     runtime: Runtime,
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// For how long nothing has come while we waited for it.
     waited: Duration,
     body: Incoming,
@@ -205,12 +205,12 @@ impl Client {
     }
 
     /// Asks what can be answered at once.
-    fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
         let request = request(asked, "GET", path, Bytes::new())?;
         understood(asked, &self.body(self.patience, asked, request)?)
     }
 
-    fn body(
+    pub(crate) fn body(
         &self,
         patience: Duration,
         asked: &str,
@@ -344,7 +344,7 @@ impl<T: DeserializeOwned> Iterator for Lines<T> {
     }
 }
 
-fn understood<T: DeserializeOwned>(asked: &str, text: &[u8]) -> Result<T, Refusal> {
+pub(crate) fn understood<T: DeserializeOwned>(asked: &str, text: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(text).map_err(|e| not_understood(asked, &e))
 }
 
@@ -359,7 +359,11 @@ fn runtime() -> Result<Runtime, Refusal> {
     })
 }
 
-fn post<T: Serialize>(asked: &str, path: &str, body: &T) -> Result<Request<Full<Bytes>>, Refusal> {
+pub(crate) fn post<T: Serialize>(
+    asked: &str,
+    path: &str,
+    body: &T,
+) -> Result<Request<Full<Bytes>>, Refusal> {
     let body = serde_json::to_vec(body).map_err(|e| {
         Refusal::new(Kind::Malformed, asked, e.to_string(), "names that are sent must be UTF-8")
     })?;

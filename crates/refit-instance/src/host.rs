@@ -8,10 +8,12 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
 
+use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectInfo, WrapperFailure, WrapperInfo,
+    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectInfo, PluginInfo, WrapperFailure,
+    WrapperInfo,
 };
 
 /// The objects and file servers of this process.
@@ -99,6 +101,19 @@ impl System for Host {
                 refit_objects::unwrap_named(object, &which, *change, owner)
             }
         }
+    }
+
+    fn plugins(&self) -> Vec<PluginInfo> {
+        refit_objects::plugin::plugins().into_iter().map(PluginInfo::from).collect()
+    }
+
+    fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
+        let loaded = refit_objects::plugin::load(path).map_err(|e| plugins::refusal("load", &e))?;
+        Ok(loaded.into())
+    }
+
+    fn unload(&self, path: &Path) -> Result<(), Refusal> {
+        refit_objects::plugin::unload(path).map_err(|e| plugins::refusal("unload", &e))
     }
 
     fn mount(&self, request: &MountRequest) -> Result<Box<dyn Served>, Refusal> {

@@ -20,6 +20,7 @@ mod directory;
 mod glob;
 mod host;
 mod instance;
+mod plugins;
 mod refusal;
 mod server;
 mod streams;

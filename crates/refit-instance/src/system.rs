@@ -12,8 +12,9 @@ use std::time::Duration;
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Probation, UpgradeControl};
 
+use crate::plugins;
 use crate::refusal::Refusal;
-use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo};
+use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo, PluginInfo};
 
 /// Objects are to be swapped: one, or several as one change.
 #[derive(Clone, Debug)]
@@ -128,6 +129,27 @@ pub trait System: Send + Sync + 'static {
     /// Wraps or unwraps one object, for which [`Self::can_wrap`] said yes, and reports; waits for nobody.
     fn wrap(&self, request: &WrapRequest) -> Report {
         unreachable!("{request:?}, but this system said that it cannot wrap")
+    }
+
+    /// Code that was loaded; none unless said otherwise.
+    fn plugins(&self) -> Vec<PluginInfo> {
+        Vec::new()
+    }
+
+    /// Loads implementations from a file.
+    ///
+    /// # Errors
+    /// What stood in the way.
+    fn load(&self, path: &Path) -> Result<PluginInfo, Refusal> {
+        Err(plugins::loads_nothing("load", path))
+    }
+
+    /// Unloads them again.
+    ///
+    /// # Errors
+    /// What stood in the way; there is always something.
+    fn unload(&self, path: &Path) -> Result<(), Refusal> {
+        Err(plugins::loads_nothing("unload", path))
     }
 
     /// Mounts; returns when the mount answers.

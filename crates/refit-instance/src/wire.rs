@@ -9,6 +9,7 @@ use refit_change::Report;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 
 /// Header of the answer to a swap: how many objects it goes over; fewer reports come if some end meanwhile.

@@ -37,7 +37,9 @@ pub(crate) fn expand(interface: &Interface) -> TokenStream {
     let marker = marker(interface, &names);
     let reference = reference(interface, &names);
     let wrapper = interpose::typed_trait(interface);
-    quote! { #item #vtable #marker #reference #wrapper }
+    let loadable = crate::loadable::expand(interface);
+    let forward = crate::forward::expand(interface);
+    quote! { #item #vtable #marker #reference #wrapper #forward #loadable }
 }
 
 /// `unsafe extern "C-unwind" fn(*const RepHeader, …) -> …`
@@ -200,8 +202,9 @@ fn rep(interface: &Interface, names: &Names, methods: &TokenStream) -> TokenStre
             unsafe extern "C-unwind" fn #function<T: #trait_name>(
                 this: *const ::refit_objects::rt::RepHeader #(, #arguments: #types)*
             ) #output {
-                let value: &T = unsafe { ::refit_objects::rt::Rep::<T>::value(this) };
-                value.#name(#(#arguments),*)
+                // Called so that no argument has the same name.
+                let value__: &T = unsafe { ::refit_objects::rt::Rep::<T>::value(this) };
+                value__.#name(#(#arguments),*)
             }
         }
     });

@@ -11,6 +11,9 @@
 //! - with `protocols(stripes = reference(Stripes), flat = Flat)`: a constant for each beside `rep`, `STRIPES` and `FLAT`.
 //!   They are never moved or removed, like methods. Ways: `reference`, `partitioned`, `lazy`, and by copy as it is.
 //!
+//! With `loadable`, also what an implementation needs that is built apart and loaded; every type must cross the C ABI then.
+//! What stands in `interface.lock`, if the crate has one, must be true.
+//!
 //! Methods take `&self` and any arguments; they have no type parameters and return nothing that borrows. New methods
 //! go to the end, and `version` is raised with them.
 
@@ -18,7 +21,10 @@
 
 mod derive;
 mod expand;
+mod forward;
 mod interpose;
+mod loadable;
+mod lock;
 mod parse;
 mod protocols;
 
@@ -30,7 +36,12 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let arguments = syn::parse_macro_input!(arguments as parse::Arguments);
     let item = syn::parse_macro_input!(item as syn::ItemTrait);
     parse::Interface::new(arguments, item)
-        .map_or_else(|error| error.to_compile_error(), |interface| expand::expand(&interface))
+        .and_then(|interface| {
+            let locked = lock::check(&interface)?;
+            let expanded = expand::expand(&interface);
+            Ok(quote::quote! { #locked #expanded })
+        })
+        .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }
 

@@ -9,21 +9,26 @@ use syn::{
 
 use crate::protocols::{self, Protocol};
 
-/// `name = "…", state = Type, version = N, protocols(name = Type, …)`.
+/// `name = "…", state = Type, version = N, protocols(name = Type, …), loadable`.
 pub(crate) struct Arguments {
     pub(crate) name: LitStr,
     pub(crate) state: Type,
     pub(crate) version: u32,
     pub(crate) protocols: Vec<Protocol>,
+    /// Implementations of it can be loaded: its types cross the C ABI.
+    pub(crate) loadable: bool,
 }
 
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let (mut name, mut state, mut version, mut protocols) = (None, None, 1, Vec::new());
+        let (mut name, mut state, mut version) = (None, None, 1);
+        let (mut protocols, mut loadable) = (Vec::new(), false);
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             if key == "protocols" {
                 protocols = protocols::parse(input)?;
+            } else if key == "loadable" {
+                loadable = true;
             } else {
                 input.parse::<Token![=]>()?;
             }
@@ -31,9 +36,9 @@ impl Parse for Arguments {
                 "name" => name = Some(input.parse()?),
                 "state" => state = Some(input.parse()?),
                 "version" => version = input.parse::<LitInt>()?.base10_parse()?,
-                "protocols" => {}
+                "protocols" | "loadable" => {}
                 _ => {
-                    let what = "expected `name`, `state`, `version` or `protocols`";
+                    let what = "expected `name`, `state`, `version`, `protocols` or `loadable`";
                     return Err(Error::new(key.span(), what));
                 }
             }
@@ -47,6 +52,7 @@ impl Parse for Arguments {
             state: state.ok_or_else(|| missing("state = Type"))?,
             version,
             protocols,
+            loadable,
         })
     }
 }
@@ -57,6 +63,8 @@ pub(crate) struct Method {
     pub(crate) docs: Vec<syn::Attribute>,
     pub(crate) arguments: Vec<(Ident, Type)>,
     pub(crate) output: ReturnType,
+    /// Its types, e.g. `fn(&self, &[u8]) -> u64`.
+    pub(crate) signature: String,
     /// FNV-1a of its signature.
     pub(crate) hash: u64,
 }
@@ -99,13 +107,20 @@ impl Method {
                 return Err(Error::new(signature.span(), what));
             }
         }
-        let arguments = inputs.map(argument).collect::<syn::Result<_>>()?;
+        let arguments: Vec<_> = inputs.map(argument).collect::<syn::Result<_>>()?;
+        let types = arguments.iter().map(|(_, ty)| format!(", {}", text(ty)));
+        let output = match &signature.output {
+            ReturnType::Default => String::new(),
+            ReturnType::Type(_, ty) => format!(" -> {}", text(ty)),
+        };
+        let types_only = format!("fn(&self{}){output}", types.collect::<String>());
         Ok(Method {
             name: signature.ident.clone(),
             docs: method.attrs.iter().filter(|a| a.path().is_ident("doc")).cloned().collect(),
             arguments,
             output: signature.output.clone(),
-            hash: fnv1a(&signature.to_token_stream().to_string()),
+            hash: fnv1a(&types_only),
+            signature: types_only,
         })
     }
 }
@@ -120,8 +135,25 @@ fn argument(input: &FnArg) -> syn::Result<(Ident, Type)> {
     }
 }
 
+/// The tokens of a type, written in one way: the compiler's own way to space them has changed before.
+pub(crate) fn text(ty: &Type) -> String {
+    let mut text = String::new();
+    for part in ty.to_token_stream().to_string().split_whitespace() {
+        let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let after_comma = text.ends_with(',');
+        if after_comma
+            || text.ends_with("mut")
+            || (word(text.chars().last()) && word(part.chars().next()))
+        {
+            text.push(' ');
+        }
+        text.push_str(part);
+    }
+    text
+}
+
 /// FNV-1a, 64 bits: stable across compilers, which the hasher of the standard library is not.
-fn fnv1a(text: &str) -> u64 {
+pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::interface::{Implementations, Interface, Root, TransferError};
 use crate::name::Name;
 use crate::object::{Slot, create_made};
+use crate::plugin::ledger;
 use crate::registry;
 use crate::ticket::Ticket;
 
@@ -137,10 +138,11 @@ impl<I: Interface> Factory<I> {
         asked: &str,
         implementations: &dyn Implementations<I>,
     ) -> Result<Box<dyn Root<I>>, CreateError> {
-        implementations.root(asked).ok_or_else(|| CreateError::UnknownImplementation {
-            class: self.maker.class.clone(),
-            asked: asked.to_owned(),
-            known: implementations.names().join(", "),
+        let made = ledger::make(implementations, asked);
+        made.map_err(|why| CreateError::State(TransferError(why)))?.ok_or_else(|| {
+            let known = [implementations.names(), ledger::names::<I>()].concat().join(", ");
+            let (class, asked) = (self.maker.class.clone(), asked.to_owned());
+            CreateError::UnknownImplementation { class, asked, known }
         })
     }
 }

@@ -45,7 +45,8 @@
 //! ```
 //!
 //! Does: translate references per processor, make reps on demand, account for requests, negotiate and transfer state,
-//! swap, upgrade classes, roll back, wrap objects in code that sees every call. Does not (yet): load code.
+//! swap, upgrade classes, roll back, wrap objects in code that sees every call, load implementations that were built
+//! apart.
 //!
 //! | module | idea |
 //! |---|---|
@@ -53,6 +54,8 @@
 //! | `table`, `rep` | from a reference to the rep of this processor |
 //! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
 //! | `interposer`, `wrapper`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
+//! | [`mod@plugin`] | implementations that are built apart and loaded while the process runs |
+//! | `adapter` | an implementation of one interface, presented as another |
 //! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 //! | `transfer` | how state gets from one implementation to another: protocols, negotiation, lazy transfer, records |
 
@@ -66,6 +69,8 @@ mod mediation;
 mod sync;
 pub mod transfer;
 
+#[cfg(not(loom))]
+mod adapter;
 #[cfg(not(loom))]
 mod class;
 #[cfg(not(loom))]
@@ -84,6 +89,8 @@ mod mediator;
 mod name;
 #[cfg(not(loom))]
 mod object;
+#[cfg(not(loom))]
+pub mod plugin;
 #[cfg(not(loom))]
 mod probation;
 #[cfg(not(loom))]
@@ -116,6 +123,7 @@ mod wrapping;
 
 #[cfg(not(loom))]
 pub use self::{
+    adapter::{Adapted, Adapter, NewState, OldState},
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
     condition::{Condition, Measure, Measured, NoCondition},
@@ -159,6 +167,12 @@ pub mod rt {
     pub use crate::request::Call;
     pub use crate::wrapper::{InterposerInfo, MethodShape};
 
+    /// The rep that is owned, to be called through its vtable.
+    #[inline(always)]
+    pub fn rep<I>(owned: &crate::rep::OwnedRep<I>) -> *const RepHeader {
+        owned.as_ptr()
+    }
+
     /// Functions of an interface's vtable start after the head.
     ///
     /// # Safety
@@ -168,4 +182,17 @@ pub mod rt {
         // SAFETY: the caller's promise.
         unsafe { (*rep).vtable.of::<V>() }
     }
+}
+
+/// What the code that `plugin!` and `#[interface(…, loadable)]` generate is made of. Not for others.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod plugin_rt {
+    pub use crate::plugin::{
+        abi::{Abi, FNV, fnv1a, shape},
+        export::{Loadable, Make},
+        foreign::{FORMAT, PluginTable, RawImplementation, Status, TABLE_MAGIC, Why, guarded},
+        note::{Description, Exported, MethodDescription, Note, UNWINDS, length},
+        proxy::ForeignRep,
+    };
 }

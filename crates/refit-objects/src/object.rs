@@ -225,6 +225,8 @@ impl<I: Interface> AnyRoot for Attached<I> {
 /// Swaps an object of some interface by the name of the implementation.
 pub(crate) trait Swapper: Send + Sync {
     fn names(&self) -> Vec<&'static str>;
+    /// Whether the object has an implementation of this name that was not loaded.
+    fn own(&self, name: &str) -> bool;
     /// Why no object can be swapped to this name; `None` if it can.
     fn cannot(&self, to: &str) -> Option<String>;
     /// The object with a new, empty root of this name; the error says why not.

@@ -138,6 +138,19 @@ impl<I> OwnedRep<I> {
         OwnedRep { header: NonNull::from(Box::leak(rep)).cast(), interface: PhantomData }
     }
 
+    /// Gives the rep away; [`Self::from_header`] takes it back.
+    pub(crate) fn into_header(self) -> NonNull<RepHeader> {
+        std::mem::ManuallyDrop::new(self).header
+    }
+
+    /// Takes a rep back.
+    ///
+    /// # Safety
+    /// `header` must come from [`Self::into_header`] of the same type, and be given once.
+    pub(crate) unsafe fn from_header(header: NonNull<RepHeader>) -> Self {
+        OwnedRep { header, interface: PhantomData }
+    }
+
     /// Gives the rep to the object with this serial number, before anyone else can know its address.
     pub(crate) fn belong_to(&mut self, serial: u32) {
         // SAFETY: the rep is alive and, as `&mut self` shows, not shared yet.

@@ -9,6 +9,7 @@ use refit_change::{Change, ChangeId, Phase, Report};
 use crate::clustering::Clustering;
 use crate::interface::{Implementations, Interface, Root};
 use crate::object::{ObjectId, Slot, Swapper};
+use crate::plugin::ledger;
 use crate::registry;
 use crate::request::in_request;
 use crate::switch::{Member, Switch};
@@ -142,7 +143,13 @@ impl<I: Interface> ByName<I> {
 
 impl<I: Interface> Swapper for ByName<I> {
     fn names(&self) -> Vec<&'static str> {
-        self.0.names()
+        let mut names = self.0.names();
+        names.extend(ledger::names::<I>());
+        names
+    }
+
+    fn own(&self, name: &str) -> bool {
+        self.0.names().contains(&name)
     }
 
     fn cannot(&self, to: &str) -> Option<String> {
@@ -154,7 +161,7 @@ impl<I: Interface> Swapper for ByName<I> {
 
     fn member(&self, slot: &Arc<Slot>, to: &str, clustering: Clustering) -> Result<Member, String> {
         let unknown = || self.cannot(to).unwrap_or_else(|| format!("{to:?} could not be made"));
-        let root = self.0.root(to).ok_or_else(unknown)?;
+        let root = ledger::make(&*self.0, to)?.ok_or_else(unknown)?;
         Member::new(slot, root, clustering).ok_or_else(|| "its interface is another one".into())
     }
 }

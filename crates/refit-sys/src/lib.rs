@@ -1,13 +1,15 @@
 //! Raw Linux for refit: thin, documented wrappers, each with a safe face.
 //!
 //! Does: tell the processor a thread runs on ([`processor`]), make one thread's plain stores visible to another
-//! that asks ([`barrier`]), tell the time cheaply ([`clock`]), map memory that is a file ([`memory`]),
+//! that asks ([`barrier`]), tell the time cheaply ([`clock`]), map memory that is a file
+//! ([`memory`]) and libraries that are bytes ([`library`]),
 //! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
+pub mod library;
 pub mod memory;
 pub mod processor;
 pub mod step;

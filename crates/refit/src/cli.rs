@@ -63,6 +63,32 @@ pub(crate) enum Command {
     /// Take such code away again
     Unwrap(UnwrapArgs),
 
+    /// Load implementations that were built apart, so that objects can be swapped to them
+    #[command(after_help = "\
+Example:
+  refit load ./libfast.so
+  refit plugins
+  refit swap store:users fast
+
+The file is checked before any code of it runs. The same path can be loaded again with new code in it.")]
+    Load {
+        /// A shared library that was built with refit_objects::plugin!
+        #[arg(value_hint = ValueHint::FilePath)]
+        plugin: PathBuf,
+    },
+
+    /// List loaded code: what it implements, how many objects it serves, the memory that it takes
+    #[command(after_help = "Example:\n  refit plugins --json")]
+    Plugins,
+
+    /// Say why loaded code stays mapped, and who uses it
+    #[command(after_help = "Example:\n  refit unload ./libfast.so")]
+    Unload {
+        /// The file, or the build id
+        #[arg(value_hint = ValueHint::FilePath)]
+        plugin: PathBuf,
+    },
+
     /// Show the journal: every change that has ended
     Changes(ChangesArgs),
 

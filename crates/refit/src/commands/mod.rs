@@ -7,6 +7,7 @@ pub(crate) mod documents;
 pub(crate) mod mount;
 pub(crate) mod mounts;
 pub(crate) mod objects;
+pub(crate) mod plugins;
 pub(crate) mod rehearsal;
 pub(crate) mod swap;
 pub(crate) mod tour;

@@ -1,0 +1,31 @@
+//! Writes the interface's trait for an owned rep of the interface: a call of it is a call through its vtable. So an
+//! adapter can hold a rep of one interface and offer another, whatever implementation the rep is of.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+
+use crate::expand::hush;
+use crate::parse::Interface;
+
+pub(crate) fn expand(interface: &Interface) -> TokenStream {
+    let trait_name = &interface.item.ident;
+    let marker = format_ident!("{trait_name}Interface");
+    let vtable = format_ident!("{trait_name}Vtable");
+    let hush = hush();
+    let calls = interface.methods.iter().map(|method| {
+        let (name, output) = (&method.name, &method.output);
+        let (arguments, types): (Vec<_>, Vec<_>) = method.arguments.iter().cloned().unzip();
+        quote! {
+            fn #name(&self #(, #arguments: #types)*) #output {
+                let rep__ = ::refit_objects::rt::rep(self);
+                unsafe {
+                    (::refit_objects::rt::vtable::<#vtable>(rep__).#name)(rep__ #(, #arguments)*)
+                }
+            }
+        }
+    });
+    quote! {
+        #hush
+        impl #trait_name for ::refit_objects::OwnedRep<#marker> { #(#calls)* }
+    }
+}

@@ -1,0 +1,201 @@
+//! Why a plugin was not loaded: what was asked, what stood in the way, what to do.
+
+use std::path::{Path, PathBuf};
+
+/// A plugin was not loaded, or not unloaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("refused: {}: {obstacle}; {}", .path.display(), .obstacle.remedy())]
+pub struct LoadError {
+    /// The file.
+    pub path: Box<Path>,
+    /// What stood in the way.
+    pub obstacle: Obstacle,
+}
+
+/// What stood in the way.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// The file could not be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// The file is too long, or wants too much memory.
+    #[error("{what} is {bytes} bytes, more than {limit}")]
+    TooLarge {
+        /// What of it.
+        what: &'static str,
+        /// How much it is.
+        bytes: u64,
+        /// How much may be.
+        limit: u64,
+    },
+    /// It is no shared library.
+    #[error("it is not a shared library: {0}")]
+    NotALibrary(String),
+    /// It was compiled for another kind of machine.
+    #[error("it was compiled for {has}, this host is {wants}")]
+    Target {
+        /// What it was compiled for.
+        has: String,
+        /// What the host is.
+        wants: String,
+    },
+    /// It is a library, but its parts are not where they are said to be.
+    #[error("the file is damaged: {0}")]
+    Damaged(String),
+    /// It has no note.
+    #[error("it has no refit note (section .note.refit)")]
+    NoNote,
+    /// It has a note that cannot be read.
+    #[error("its refit note is damaged: {0}")]
+    BadNote(String),
+    /// Its note is of another format.
+    #[error("its refit note has format {has}, this host reads format {wants}")]
+    Format {
+        /// Its format.
+        has: u32,
+        /// The format that is understood.
+        wants: u32,
+    },
+    /// It aborts when it panics.
+    #[error("it was compiled with panic = \"abort\": a panic of it would end the host")]
+    Aborts,
+    /// The host has no such interface.
+    #[error(
+        "{implementation} implements interface {interface}, which this host does not load; it loads: {known}"
+    )]
+    UnknownInterface {
+        /// The implementation.
+        implementation: String,
+        /// Its interface.
+        interface: String,
+        /// What there is.
+        known: String,
+    },
+    /// The canonical state is another one.
+    #[error("interface {interface}: the plugin's state is {has}, the host's {wants}")]
+    State {
+        /// The interface.
+        interface: &'static str,
+        /// The plugin's.
+        has: String,
+        /// The host's.
+        wants: &'static str,
+    },
+    /// A method is another one, or stands elsewhere, or was removed.
+    #[error(
+        "interface {interface}, method {index} {method}: plugin (version {has_version}) has {has}, \
+         the host (version {wants_version}) {wants}{}", used_by(.users)
+    )]
+    Method {
+        /// The interface.
+        interface: &'static str,
+        /// Which method.
+        index: usize,
+        /// Its name in the host.
+        method: &'static str,
+        /// What the plugin has there.
+        has: Box<str>,
+        /// The plugin's version of the interface.
+        has_version: u32,
+        /// What the host has.
+        wants: &'static str,
+        /// The host's version of the interface.
+        wants_version: u32,
+        /// Objects through which it is used, some of them.
+        users: Vec<String>,
+    },
+    /// The plugin is older, and does not have a method that the trait has no body for.
+    #[error(
+        "interface {interface}: plugin (version {has_version}) does not have method {method}, {wants}, of version \
+         {wants_version}, and the interface has no default body for it{}", used_by(.users)
+    )]
+    Missing {
+        /// The interface.
+        interface: &'static str,
+        /// The method.
+        method: &'static str,
+        /// Its signature.
+        wants: &'static str,
+        /// The plugin's version of the interface.
+        has_version: u32,
+        /// The host's version of the interface.
+        wants_version: u32,
+        /// Objects through which it is used, some of them.
+        users: Vec<String>,
+    },
+    /// An implementation of this name belongs to the host.
+    #[error("{interface} has an implementation {name:?} of its own")]
+    Taken {
+        /// The interface.
+        interface: String,
+        /// The name.
+        name: String,
+    },
+    /// A name that cannot be an implementation's.
+    #[error("{0:?} cannot be the name of an implementation")]
+    BadName(String),
+    /// The same code is loaded already.
+    #[error("this code (build id {build_id}) is already loaded, from {}", .from.display())]
+    AlreadyLoaded {
+        /// What identifies it.
+        build_id: String,
+        /// From where it was loaded.
+        from: PathBuf,
+    },
+    /// The dynamic linker did not take it.
+    #[error("the dynamic linker refused it: {0}")]
+    Linker(String),
+    /// What is in memory is not what the note says.
+    #[error("what it exports is not what its note says: {0}")]
+    Differs(String),
+    /// Nothing of this name is loaded.
+    #[error("no such plugin is loaded")]
+    NotLoaded,
+    /// Code is never unmapped.
+    #[error(
+        "loaded code stays mapped: threads may be in it or have destructors of it to run, which nobody can \
+         count{}", used_by(.objects)
+    )]
+    NeverUnloaded {
+        /// Objects that it serves, some of them.
+        objects: Vec<String>,
+    },
+}
+
+fn used_by(users: &[String]) -> String {
+    if users.is_empty() { String::new() } else { format!("; used by {}", users.join(", ")) }
+}
+
+impl Obstacle {
+    /// What to do.
+    pub fn remedy(&self) -> String {
+        match self {
+            Obstacle::Unreadable(_) => "check the path and its permissions".into(),
+            Obstacle::TooLarge { .. } => "strip it, or split it".into(),
+            Obstacle::NotALibrary(_) | Obstacle::NoNote => {
+                "build a crate of type cdylib that calls refit_objects::plugin!".into()
+            }
+            Obstacle::Target { wants, .. } => format!("build it for {wants}"),
+            Obstacle::Damaged(_) | Obstacle::BadNote(_) | Obstacle::Differs(_) => {
+                "build it again, and copy it whole".into()
+            }
+            Obstacle::Format { .. } => "build it with the refit-objects of this host".into(),
+            Obstacle::Aborts => "build it with panic = \"unwind\"".into(),
+            Obstacle::UnknownInterface { .. } => {
+                "load it into a host that has the interface".into()
+            }
+            Obstacle::State { wants, .. } => format!("rebuild against state {wants}"),
+            Obstacle::Method { wants_version, .. } | Obstacle::Missing { wants_version, .. } => {
+                format!("rebuild against version {wants_version}, or put an adapter between")
+            }
+            Obstacle::Taken { .. } | Obstacle::BadName(_) => "give it another name".into(),
+            Obstacle::AlreadyLoaded { .. } => "nothing needs to be done; see the ledger".into(),
+            Obstacle::Linker(_) => "install what it needs, or link it in".into(),
+            Obstacle::NotLoaded => "see the ledger for what is".into(),
+            Obstacle::NeverUnloaded { .. } => {
+                "swap its objects to another implementation; the code goes with the process".into()
+            }
+        }
+    }
+}

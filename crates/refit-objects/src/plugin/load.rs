@@ -1,0 +1,158 @@
+//! Loading: read, check, give to the dynamic linker, compare, enter into the ledger.
+//!
+//! The file is read once, into memory that has no name: what is loaded is what was checked, whatever becomes of the
+//! file meanwhile. It also makes the same path new code each time: the linker goes by name and inode, and would give
+//! the old code again. Loads queue; objects are called and swapped meanwhile.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use refit_sys::library;
+
+use super::check::{Checked, check};
+use super::compare::compare;
+use super::error::{LoadError, Obstacle};
+use super::foreign::{FORMAT, PluginTable, RawImplementation, TABLE_MAGIC};
+use super::ledger::{Accepted, Entry, PluginInfo, accepted, enter, loaded_from};
+use super::note::ManifestEntry;
+use crate::registry;
+
+/// The longest file that is read.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Loads a plugin. Its implementations can be swapped to as soon as this returns.
+///
+/// The file is checked before any code of it runs; then its constructors run, with all that this process may do.
+///
+/// # Errors
+/// What stood in the way. If it was found before the dynamic linker saw the file, nothing is left of it.
+pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
+    static LOADING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    let refused = |obstacle| LoadError { path: path.into(), obstacle };
+    let bytes = read(path).map_err(refused)?;
+    let (checked, targets) = examine(&bytes).map_err(refused)?;
+    if let Some(from) = loaded_from(&checked.build_id) {
+        let build_id = checked.build_id;
+        return Err(refused(Obstacle::AlreadyLoaded { build_id, from }));
+    }
+    let raw = open(path, &bytes, &checked).map_err(refused)?;
+    let entries = checked.manifest.implementations.into_iter();
+    let implementations = targets.into_iter().zip(entries).zip(raw);
+    Ok(enter(Entry {
+        path: path.to_owned(),
+        build_id: checked.build_id,
+        package: checked.manifest.package,
+        rustc: checked.manifest.rustc,
+        mapped: checked.mapped,
+        implementations: implementations
+            .map(|((accepted, entry), raw)| (accepted, entry.version, entry.name, raw))
+            .collect(),
+    }))
+}
+
+/// Everything that is checked before a file is loaded, of its bytes.
+///
+/// # Errors
+/// What stands in the way of loading it here.
+pub fn inspect(bytes: &[u8]) -> Result<Checked, Obstacle> {
+    examine(bytes).map(|(checked, _)| checked)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Obstacle> {
+    let failed = |error: std::io::Error| Obstacle::Unreadable(error.to_string());
+    // A pipe without a writer would hold this up for ever.
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Obstacle::Unreadable("it is not a regular file".into()));
+    }
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).map_err(failed)?.take(MOST_BYTES + 1);
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let (what, bytes) = ("the file", metadata.len());
+        return Err(Obstacle::TooLarge { what, bytes, limit: MOST_BYTES });
+    }
+    Ok(bytes)
+}
+
+/// The file against the interfaces of this process.
+fn examine(bytes: &[u8]) -> Result<(Checked, Vec<Accepted>), Obstacle> {
+    let checked = check(bytes)?;
+    let known = accepted();
+    let targets = checked.manifest.implementations.iter().map(|entry| target(entry, &known));
+    let targets = targets.collect::<Result<_, _>>()?;
+    Ok((checked, targets))
+}
+
+fn target(entry: &ManifestEntry, known: &[Accepted]) -> Result<Accepted, Obstacle> {
+    let named = |accepted: &&Accepted| accepted.description.interface == entry.interface;
+    let mut candidates = known.iter().filter(named).peekable();
+    if candidates.peek().is_none() {
+        let known: Vec<_> = known.iter().map(|accepted| accepted.description.interface).collect();
+        return Err(Obstacle::UnknownInterface {
+            implementation: entry.name.clone(),
+            interface: entry.interface.clone(),
+            known: if known.is_empty() { "none".into() } else { known.join(", ") },
+        });
+    }
+    if entry.name.contains(['@', '=', ',', ' ', '→']) {
+        return Err(Obstacle::BadName(entry.name.clone()));
+    }
+    // Two interfaces of one name are two versions of it, of which one must fit.
+    let mut first = None;
+    for accepted in candidates {
+        match compare(entry, accepted.description) {
+            Ok(()) => {
+                free(entry)?;
+                return Ok(*accepted);
+            }
+            Err(obstacle) => _ = first.get_or_insert(obstacle),
+        }
+    }
+    Err(first.unwrap_or(Obstacle::NotLoaded))
+}
+
+/// What objects have of their own goes before what is loaded, which could then not be reached.
+fn free(entry: &ManifestEntry) -> Result<(), Obstacle> {
+    let own = |slot: &std::sync::Arc<crate::object::Slot>| {
+        slot.interface.name == entry.interface && slot.swapper.own(&entry.name)
+    };
+    if registry::all().iter().any(own) {
+        let (interface, name) = (entry.interface.clone(), entry.name.clone());
+        return Err(Obstacle::Taken { interface, name });
+    }
+    Ok(())
+}
+
+/// Maps it and takes its table, which must be what the note says.
+fn open(path: &Path, bytes: &[u8], checked: &Checked) -> Result<Vec<RawImplementation>, Obstacle> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let library = library::open(bytes, &name).map_err(Obstacle::Linker)?;
+    let differs = |what: &str| Err(Obstacle::Differs(what.into()));
+    let Some(entry) = library.symbol(c"refit_plugin") else {
+        return differs("it has no function refit_plugin");
+    };
+    // SAFETY: the note of this file says that it was made by `plugin!`, which exports this function under this name.
+    let entry: unsafe extern "C" fn() -> *const PluginTable =
+        unsafe { std::mem::transmute(entry.as_ptr()) };
+    // SAFETY: it takes nothing and returns the address of a constant.
+    let table = unsafe { entry() };
+    // SAFETY: a constant of a library that is never unmapped; both words are at its beginning in every format.
+    let head = unsafe { table.as_ref() }.map(|table| (table.magic, table.format));
+    if head != Some((TABLE_MAGIC, FORMAT)) {
+        return differs("its table is another one");
+    }
+    // SAFETY: the format is known, so all fields are there.
+    let table = unsafe { &*table };
+    // SAFETY: the format says that these are the bytes of the note in memory.
+    let note = unsafe { std::slice::from_raw_parts(table.note, table.note_len) };
+    if note != checked.note || table.count as usize != checked.manifest.implementations.len() {
+        return differs("the note in memory is another one");
+    }
+    // SAFETY: the format says that there are so many.
+    let all = unsafe { std::slice::from_raw_parts(table.implementations, table.count as usize) };
+    Ok(all.to_vec())
+}

@@ -1,0 +1,98 @@
+//! A key-value store: the interface that a host and its plugins share, and the implementation that the host begins
+//! with.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use refit_objects::{Implementations, OwnedRep, Root, TransferError, interface};
+
+/// Everything in a store, sorted by key.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Keeps values under keys.
+#[interface(name = "store", state = Pairs, version = 2, loadable)]
+pub trait Store {
+    /// Puts a value under a key; the one that was there.
+    fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>>;
+    /// The value under a key.
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
+    /// Takes a value away; whether it was there.
+    fn remove(&self, key: &[u8]) -> bool;
+    /// How many there are.
+    fn count(&self) -> u64;
+    /// Adds a number to the one under a key, zero if there is none; the sum. Not atomic unless the implementation
+    /// makes it so. Since version 2; older implementations get this body.
+    fn add(&self, key: &[u8], n: u64) -> u64 {
+        let before =
+            self.get(key).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        let sum = before.unwrap_or(0).wrapping_add(n);
+        self.put(key, &sum.to_le_bytes());
+        sum
+    }
+}
+
+/// A hash table behind a lock.
+#[derive(Clone, Default)]
+pub struct Hashed(Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>);
+
+impl Hashed {
+    fn with<T>(&self, run: impl FnOnce(&mut HashMap<Vec<u8>, Vec<u8>>) -> T) -> T {
+        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Store for Hashed {
+    fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        self.with(|map| map.insert(key.to_vec(), value.to_vec()))
+    }
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.with(|map| map.get(key).cloned())
+    }
+    fn remove(&self, key: &[u8]) -> bool {
+        self.with(|map| map.remove(key).is_some())
+    }
+    fn count(&self) -> u64 {
+        self.with(|map| map.len() as u64)
+    }
+    fn add(&self, key: &[u8], n: u64) -> u64 {
+        self.with(|map| {
+            let before =
+                map.get(key).and_then(|b| Some(u64::from_le_bytes((**b).try_into().ok()?)));
+            let sum = before.unwrap_or(0).wrapping_add(n);
+            map.insert(key.to_vec(), sum.to_le_bytes().to_vec());
+            sum
+        })
+    }
+}
+
+impl Root<StoreInterface> for Hashed {
+    fn implementation(&self) -> &str {
+        "hashed"
+    }
+    fn make_rep(&self, _processor: usize) -> OwnedRep<StoreInterface> {
+        StoreInterface::rep(self.clone())
+    }
+    fn export(&self) -> Result<Pairs, TransferError> {
+        let mut pairs: Pairs =
+            self.with(|map| map.iter().map(|(k, v)| (k.clone(), v.clone())).collect());
+        pairs.sort();
+        Ok(pairs)
+    }
+    fn import(&self, state: Pairs) -> Result<(), TransferError> {
+        self.with(|map| map.extend(state));
+        Ok(())
+    }
+}
+
+/// What the host can swap a store to before anything is loaded.
+#[derive(Debug)]
+pub struct Own;
+
+impl Implementations<StoreInterface> for Own {
+    fn names(&self) -> Vec<&'static str> {
+        vec!["hashed"]
+    }
+    fn root(&self, name: &str) -> Option<Box<dyn Root<StoreInterface>>> {
+        (name == "hashed").then(|| Box::new(Hashed::default()) as _)
+    }
+}
