@@ -4,6 +4,7 @@ use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::phases::{CONTENDERS, PATTERNS, Phases, most_threads};
 use crate::stats::Sample;
@@ -100,8 +101,11 @@ pub(crate) fn swaps(to: &Path, swaps: &Sample, paper: &[(&str, f64)]) -> Drawn {
     for (n, (name, us)) in paper.iter().enumerate() {
         let line = [(*us, 0.0), (*us, top)];
         chart.draw_series([PathElement::new(line, COLOURS[1].stroke_width(1))])?;
-        let at = (*us + last / 200.0, top * (0.97 - 0.07 * n as f64));
-        chart.draw_series([Text::new((*name).to_owned(), at, ("sans-serif", 14).into_font())])?;
+        // Beside the line, on the side where there is room.
+        let (side, shift) = if *us > last / 2.0 { (HPos::Right, -1.0) } else { (HPos::Left, 1.0) };
+        let at = (*us + shift * last / 200.0, top * (0.97 - 0.07 * n as f64));
+        let style = TextStyle::from(("sans-serif", 14)).pos(Pos::new(side, VPos::Top));
+        chart.draw_series([Text::new((*name).to_owned(), at, style)])?;
     }
     root.present()?;
     Ok(())

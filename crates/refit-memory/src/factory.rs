@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use refit_objects::transfer::{Exported, Protocol, Protocols};
 use refit_objects::{
     CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
 };
 
 use crate::clock::ClockMemory;
-use crate::fcm::{CacheState, CacheStats, FileCacheInterface, FileCacheRef};
+use crate::fcm::{CacheState, FileCacheInterface, FileCacheRef};
 use crate::fr::FileRepresentativeRef;
 use crate::frames::FramePool;
-use crate::partitioned::{PartitionedCache, PartitionedRep};
+use crate::partitioned::PartitionedCache;
 use crate::pm::{MemoryState, PhysicalMemoryInterface, PhysicalMemoryRef};
-use crate::shared::{SharedCache, SharedRep};
+use crate::root::{Cache, CacheRoot};
+use crate::shared::SharedCache;
 
 /// What a file cache stands on.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct CacheParts {
 }
 
 impl CacheParts {
-    fn imports(&self) -> Vec<Import> {
+    pub(crate) fn imports(&self) -> Vec<Import> {
         let fr = Import { port: "fr", object: self.fr.id() };
         let pm = Import { port: "pm", object: self.pm.id() };
         vec![fr, pm]
@@ -37,7 +37,7 @@ impl CacheParts {
 /// Makes file caches; there is one for each set of files that belong together, say a mount.
 pub type FileCacheFactory = Factory<FileCacheInterface>;
 
-const NAMES: [&str; 2] = ["shared", "partitioned"];
+const NAMES: [&str; 2] = [SharedCache::NAME, PartitionedCache::NAME];
 
 /// What one file's cache can be swapped to.
 #[derive(Debug)]
@@ -56,141 +56,17 @@ impl Implementations<FileCacheInterface> for FileCaches {
         let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
         let processors = refit_sys::processor::count();
         match name {
-            "shared" => {
+            SharedCache::NAME => {
                 let cache = SharedCache::new(parts, owner, processors);
-                Some(Box::new(SharedRoot(Arc::new(cache))))
+                Some(Box::new(CacheRoot(Arc::new(cache))))
             }
-            "partitioned" => {
+            PartitionedCache::NAME => {
                 let cache = PartitionedCache::new(parts, owner, processors);
-                Some(Box::new(PartitionedRoot(Arc::new(cache))))
+                Some(Box::new(CacheRoot(Arc::new(cache))))
             }
             _ => None,
         }
     }
-}
-
-/// The protocol that both caches like best: nothing moves.
-const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
-
-struct SharedRoot(Arc<SharedCache>);
-
-impl Root<FileCacheInterface> for SharedRoot {
-    fn implementation(&self) -> &str {
-        "shared"
-    }
-
-    fn make_rep(&self, _processor: usize) -> OwnedRep<FileCacheInterface> {
-        FileCacheInterface::rep(SharedRep(Arc::clone(&self.0)))
-    }
-
-    fn export(&self) -> Result<CacheState, TransferError> {
-        self.0.export()
-    }
-
-    fn import(&self, state: CacheState) -> Result<(), TransferError> {
-        self.0.import(state)
-    }
-
-    fn protocols(&self) -> Protocols {
-        Protocols::new([STRIPES])
-    }
-
-    fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
-        match protocol {
-            STRIPES => self.0.share(),
-            _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
-        }
-    }
-
-    fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
-        match protocol {
-            STRIPES => self.0.adopt(state),
-            _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
-        }
-    }
-
-    fn count(&self) -> Option<u64> {
-        Some(self.0.resident())
-    }
-
-    fn relinquish(&self) {
-        self.0.relinquish();
-    }
-
-    fn imports(&self) -> Vec<Import> {
-        self.0.parts().imports()
-    }
-
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        shown(self.0.stats())
-    }
-}
-
-struct PartitionedRoot(Arc<PartitionedCache>);
-
-impl Root<FileCacheInterface> for PartitionedRoot {
-    fn implementation(&self) -> &str {
-        "partitioned"
-    }
-
-    fn cluster(&self, processor: usize) -> usize {
-        processor % self.0.partitions()
-    }
-
-    fn make_rep(&self, processor: usize) -> OwnedRep<FileCacheInterface> {
-        FileCacheInterface::rep(PartitionedRep::new(Arc::clone(&self.0), processor))
-    }
-
-    fn export(&self) -> Result<CacheState, TransferError> {
-        self.0.export()
-    }
-
-    fn import(&self, state: CacheState) -> Result<(), TransferError> {
-        self.0.import(state)
-    }
-
-    fn protocols(&self) -> Protocols {
-        Protocols::new([STRIPES])
-    }
-
-    fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
-        match protocol {
-            STRIPES => self.0.share(),
-            _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
-        }
-    }
-
-    fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
-        match protocol {
-            STRIPES => self.0.adopt(state),
-            _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
-        }
-    }
-
-    fn count(&self) -> Option<u64> {
-        Some(self.0.resident())
-    }
-
-    fn relinquish(&self) {
-        self.0.relinquish();
-    }
-
-    fn imports(&self) -> Vec<Import> {
-        self.0.parts().imports()
-    }
-
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = shown(self.0.stats());
-        stats.push(("partitions", self.0.partitions() as u64));
-        stats.push(("remote_calls", self.0.remote_calls()));
-        stats
-    }
-}
-
-fn shown(stats: CacheStats) -> Vec<(&'static str, u64)> {
-    let CacheStats { size, resident, dirty, calls, faults } = stats;
-    let named = [("size", size), ("resident", resident), ("dirty", dirty)];
-    named.into_iter().chain([("calls", calls), ("faults", faults)]).collect()
 }
 
 struct ClockRoot(Arc<ClockMemory>);

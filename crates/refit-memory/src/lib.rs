@@ -30,6 +30,7 @@ mod pages;
 mod partitioned;
 mod pm;
 mod reclaim;
+mod root;
 mod scratch;
 mod shared;
 mod table;

@@ -21,15 +21,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
-use refit_objects::TransferError;
-use refit_objects::transfer::Exported;
+use refit_objects::OwnedRep;
 
 use crate::cell::{Cell, Guard};
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheRef, PAGE_SIZE};
+use crate::fcm::{
+    CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
+};
 use crate::frames::Frame;
 use crate::index::{RANGE_PAGES, stripe_of};
 use crate::pages::{File, Obstacle, Span};
+use crate::root::Cache;
 use crate::whole;
 
 const RANGE_BYTES: u64 = RANGE_PAGES * PAGE_SIZE as u64;
@@ -44,7 +46,7 @@ struct Partition {
 
 /// The alignment keeps each partition in cache lines of its own.
 #[derive(Debug, Default)]
-struct Padded(CachePadded<Partition>);
+pub(crate) struct Padded(CachePadded<Partition>);
 
 impl AsRef<Cell> for Padded {
     fn as_ref(&self) -> &Cell {
@@ -69,47 +71,6 @@ impl PartitionedCache {
     ) -> Self {
         let partitions = (0..partitions.max(1)).map(|_| Padded::default()).collect();
         Self { file: File::new(parts, owner), partitions }
-    }
-
-    pub(crate) fn partitions(&self) -> usize {
-        self.partitions.len()
-    }
-
-    /// Calls that came in on one processor for the partition of another.
-    pub(crate) fn remote_calls(&self) -> u64 {
-        self.partitions.iter().map(|padded| padded.0.remote.load(Relaxed)).sum()
-    }
-
-    pub(crate) fn export(&self) -> Result<CacheState, TransferError> {
-        whole::export(&self.file, &self.partitions)
-    }
-
-    pub(crate) fn import(&self, state: CacheState) -> Result<(), TransferError> {
-        whole::import(&self.file, &self.partitions, state)
-    }
-
-    pub(crate) fn parts(&self) -> &CacheParts {
-        &self.file.parts
-    }
-
-    pub(crate) fn share(&self) -> Result<Exported, TransferError> {
-        whole::share(&self.file, &self.partitions)
-    }
-
-    pub(crate) fn adopt(&self, state: Exported) -> Result<(), TransferError> {
-        whole::adopt(&self.file, &self.partitions, state)
-    }
-
-    pub(crate) fn resident(&self) -> u64 {
-        whole::resident(&self.partitions)
-    }
-
-    pub(crate) fn relinquish(&self) {
-        whole::relinquish(&self.partitions);
-    }
-
-    pub(crate) fn stats(&self) -> CacheStats {
-        whole::stats(&self.file, &self.partitions)
     }
 
     fn partition_of(&self, page: u64) -> usize {
@@ -216,6 +177,34 @@ impl PartitionedCache {
     }
 }
 
+impl Cache for PartitionedCache {
+    type Cell = Padded;
+    const NAME: &'static str = "partitioned";
+
+    fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn cells(&self) -> &[Padded] {
+        &self.partitions
+    }
+
+    fn cluster(&self, processor: usize) -> usize {
+        processor % self.partitions.len()
+    }
+
+    fn rep(self: Arc<Self>, processor: usize) -> OwnedRep<FileCacheInterface> {
+        let home = self.cluster(processor);
+        FileCacheInterface::rep(PartitionedRep { cache: self, home })
+    }
+
+    /// Remote calls: those that came in on one processor for the partition of another.
+    fn own_stats(&self) -> Vec<(&'static str, u64)> {
+        let remote = self.partitions.iter().map(|padded| padded.0.remote.load(Relaxed));
+        vec![("partitions", self.partitions.len() as u64), ("remote_calls", remote.sum())]
+    }
+}
+
 /// The locks that a call holds, by partition.
 struct Held<'a>(Vec<Option<Guard<'a>>>);
 
@@ -240,16 +229,9 @@ fn ranges(span: Span) -> impl Iterator<Item = Span> {
 
 /// The representative of one processor: it knows which partition is its own.
 #[derive(Debug)]
-pub(crate) struct PartitionedRep {
+struct PartitionedRep {
     cache: Arc<PartitionedCache>,
     home: usize,
-}
-
-impl PartitionedRep {
-    pub(crate) fn new(cache: Arc<PartitionedCache>, cpu: usize) -> Self {
-        let home = cpu % cache.partitions.len();
-        Self { cache, home }
-    }
 }
 
 impl FileCache for PartitionedRep {
@@ -290,6 +272,6 @@ impl FileCache for PartitionedRep {
     }
 
     fn stats(&self) -> CacheStats {
-        self.cache.stats()
+        whole::stats(&self.cache.file, &self.cache.partitions)
     }
 }

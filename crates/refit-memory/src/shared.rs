@@ -8,14 +8,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use refit_objects::TransferError;
-use refit_objects::transfer::Exported;
+use refit_objects::OwnedRep;
 
 use crate::cell::Cell;
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, CacheState, CacheStats, Evicted, FileCache, FileCacheRef};
+use crate::fcm::{CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef};
 use crate::frames::Frame;
 use crate::pages::{File, Span};
+use crate::root::Cache;
 use crate::whole;
 
 /// A file cache with one lock.
@@ -28,8 +28,7 @@ pub(crate) struct SharedCache {
 impl SharedCache {
     /// A cache of an empty file, until state is imported. `owner` says, once it exists, to
     /// which object the pages belong; until then there are no frames. Its index, once it is large,
-    /// is cut as a cache with `partitions` would cut it. `processors` is the number of
-    /// partitions that a cache with several would have.
+    /// is cut as a cache with `partitions` would cut it.
     pub(crate) fn new(
         parts: CacheParts,
         owner: Arc<OnceLock<FileCacheRef>>,
@@ -37,47 +36,28 @@ impl SharedCache {
     ) -> Self {
         Self { file: File::new(parts, owner), cell: Cell::with_stripes(partitions) }
     }
+}
 
-    pub(crate) fn export(&self) -> Result<CacheState, TransferError> {
-        whole::export(&self.file, self.cells())
-    }
+impl Cache for SharedCache {
+    type Cell = Cell;
+    const NAME: &'static str = "shared";
 
-    pub(crate) fn import(&self, state: CacheState) -> Result<(), TransferError> {
-        whole::import(&self.file, self.cells(), state)
-    }
-
-    pub(crate) fn parts(&self) -> &CacheParts {
-        &self.file.parts
-    }
-
-    pub(crate) fn share(&self) -> Result<Exported, TransferError> {
-        whole::share(&self.file, self.cells())
-    }
-
-    pub(crate) fn adopt(&self, state: Exported) -> Result<(), TransferError> {
-        whole::adopt(&self.file, self.cells(), state)
-    }
-
-    pub(crate) fn resident(&self) -> u64 {
-        whole::resident(self.cells())
-    }
-
-    pub(crate) fn relinquish(&self) {
-        whole::relinquish(self.cells());
-    }
-
-    pub(crate) fn stats(&self) -> CacheStats {
-        whole::stats(&self.file, self.cells())
+    fn file(&self) -> &File {
+        &self.file
     }
 
     fn cells(&self) -> &[Cell] {
         std::slice::from_ref(&self.cell)
     }
+
+    fn rep(self: Arc<Self>, _processor: usize) -> OwnedRep<FileCacheInterface> {
+        FileCacheInterface::rep(SharedRep(self))
+    }
 }
 
 /// The representative for all processors.
 #[derive(Debug)]
-pub(crate) struct SharedRep(pub(crate) Arc<SharedCache>);
+struct SharedRep(Arc<SharedCache>);
 
 impl FileCache for SharedRep {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, CacheError> {
@@ -123,6 +103,6 @@ impl FileCache for SharedRep {
     }
 
     fn stats(&self) -> CacheStats {
-        self.0.stats()
+        whole::stats(&self.0.file, self.0.cells())
     }
 }

@@ -1,0 +1,103 @@
+//! The root of a file cache: what is the same for every implementation, however many locks it has.
+
+use std::sync::Arc;
+
+use refit_objects::transfer::{Exported, Protocol, Protocols};
+use refit_objects::{Import, OwnedRep, Root, TransferError};
+
+use crate::cell::Cell;
+use crate::fcm::{CacheState, CacheStats, FileCacheInterface};
+use crate::pages::File;
+use crate::whole;
+
+/// The protocol that all caches like best: nothing moves.
+const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
+
+/// An implementation of the file cache.
+pub(crate) trait Cache: Send + Sync + 'static {
+    /// A lock, and the pages under it.
+    type Cell: AsRef<Cell>;
+    /// Its name.
+    const NAME: &'static str;
+
+    fn file(&self) -> &File;
+
+    /// All locks, in ascending order.
+    fn cells(&self) -> &[Self::Cell];
+
+    /// See [`Root::cluster`].
+    fn cluster(&self, processor: usize) -> usize {
+        let _ = processor;
+        0
+    }
+
+    fn rep(self: Arc<Self>, processor: usize) -> OwnedRep<FileCacheInterface>;
+
+    /// What it counts beyond what all caches do.
+    fn own_stats(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// The root of one.
+pub(crate) struct CacheRoot<C>(pub(crate) Arc<C>);
+
+impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
+    fn implementation(&self) -> &str {
+        C::NAME
+    }
+
+    fn cluster(&self, processor: usize) -> usize {
+        self.0.cluster(processor)
+    }
+
+    fn make_rep(&self, processor: usize) -> OwnedRep<FileCacheInterface> {
+        Arc::clone(&self.0).rep(processor)
+    }
+
+    fn export(&self) -> Result<CacheState, TransferError> {
+        whole::export(self.0.file(), self.0.cells())
+    }
+
+    fn import(&self, state: CacheState) -> Result<(), TransferError> {
+        whole::import(self.0.file(), self.0.cells(), state)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::new([STRIPES])
+    }
+
+    fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
+        match protocol {
+            STRIPES => whole::share(self.0.file(), self.0.cells()),
+            _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
+        }
+    }
+
+    fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
+        match protocol {
+            STRIPES => whole::adopt(self.0.file(), self.0.cells(), state),
+            _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
+        }
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(whole::resident(self.0.cells()))
+    }
+
+    fn relinquish(&self) {
+        whole::relinquish(self.0.cells());
+    }
+
+    fn imports(&self) -> Vec<Import> {
+        self.0.file().parts.imports()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let stats = whole::stats(self.0.file(), self.0.cells());
+        let CacheStats { size, resident, dirty, calls, faults } = stats;
+        let named = [("size", size), ("resident", resident), ("dirty", dirty)];
+        let counted = [("calls", calls), ("faults", faults)];
+        named.into_iter().chain(counted).chain(self.0.own_stats()).collect()
+    }
+}
