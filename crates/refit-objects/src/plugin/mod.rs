@@ -40,7 +40,7 @@ pub use self::{
 
 /// Exports implementations from a crate of type `cdylib`.
 ///
-/// ```ignore
+/// ```text
 /// refit_objects::plugin! {
 ///     StoreInterface: "sorted" => || Box::new(SortedRoot::default()),
 /// }
