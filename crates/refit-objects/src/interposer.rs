@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::object::ObjectId;
+use crate::panics::panic_text;
 use crate::rep::{InterfaceInfo, RepHeader, VtPtr};
 use crate::wrapper::{
     After, CallInfo, Outcome, PostCall, PreCall, TypedWrapper, Value, Wrapper, WrapperInfo,
@@ -226,10 +227,8 @@ impl InterposerRep {
     fn broke(&self, method: u16, stage: &str, panic: Box<dyn Any + Send>) {
         let attachment = &self.attachment;
         let first = !attachment.broken.swap(true, Ordering::Relaxed);
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let method = self.call(method).method_name();
-        let why = format!("panicked in {stage} of {method}: {}", text.unwrap_or("no text"));
+        let why = format!("panicked in {stage} of {method}: {}", panic_text(&*panic));
         if first {
             crate::wrapping::detach_broken(attachment.object, attachment.id, why);
         }

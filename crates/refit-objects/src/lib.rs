@@ -61,11 +61,14 @@
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
+#[cfg(not(loom))]
+mod fnv;
 mod generation;
 #[cfg(all(test, loom))]
 mod interposition_model;
 mod limbo;
 mod mediation;
+mod panics;
 mod sync;
 pub mod transfer;
 
@@ -188,8 +191,9 @@ pub mod rt {
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod plugin_rt {
+    pub use crate::fnv::{FNV, fnv1a};
     pub use crate::plugin::{
-        abi::{Abi, FNV, fnv1a, shape},
+        abi::{Abi, shape},
         export::{Loadable, Make},
         foreign::{FORMAT, PluginTable, RawImplementation, Status, TABLE_MAGIC, Why, guarded},
         note::{Description, Exported, MethodDescription, Note, UNWINDS, length},

@@ -5,6 +5,7 @@
 //! it. Borrowed memory is read in place. Owned memory travels with the function that frees it: each side frees what it
 //! has allocated.
 
+use crate::fnv::{FNV, fnv1a};
 use std::mem::MaybeUninit;
 
 /// A type that can be an argument or a result of a method of a loadable interface.
@@ -35,19 +36,6 @@ pub unsafe trait Plain: Copy + 'static {
     /// See [`Abi::SHAPE`].
     const SHAPE: u64;
 }
-
-/// FNV-1a, 64 bits: the same on every compiler.
-pub const fn fnv1a(text: &[u8], mut hash: u64) -> u64 {
-    let mut at = 0;
-    while at < text.len() {
-        hash = (hash ^ text[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
-        at += 1;
-    }
-    hash
-}
-
-/// Where FNV-1a begins.
-pub const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The shape of a type that is made of others.
 pub const fn shape(name: &str, parts: &[u64]) -> u64 {

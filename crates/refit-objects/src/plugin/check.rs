@@ -70,7 +70,7 @@ pub fn check(bytes: &[u8]) -> Result<Checked, Obstacle> {
         return Err(Obstacle::Aborts);
     }
     let build_id = build_id.unwrap_or_else(|| {
-        format!("{:016x}{:x}", super::abi::fnv1a(bytes, super::abi::FNV), bytes.len())
+        format!("{:016x}{:x}", crate::fnv::fnv1a(bytes, crate::fnv::FNV), bytes.len())
     });
     Ok(Checked { manifest, note: content.to_vec(), build_id, mapped })
 }

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use refit_change::Drained;
 
 use super::lazy::Progress;
-use super::panic_text;
 use crate::interface::{Interface, Root, TransferError};
+use crate::panics::panic_text;
 
 /// What a drain does at its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! truncated or damaged record from a whole one; depth and lengths are bounded, so that no input, however hostile, makes
 //! the reader run out of stack or memory. The checksum is against accidents, not against attackers.
 
-use super::fnv1a;
 use super::record::{Field, Record};
 use super::value::Value;
+use crate::fnv::{FNV, fnv1a};
 
 /// First bytes; the last one is the version of the format.
 const MAGIC: &[u8; 8] = b"refitrc\x01";
@@ -53,7 +53,7 @@ impl Record {
         let mut bytes = Vec::with_capacity(HEAD + body.len());
         bytes.extend(MAGIC);
         bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(fnv1a(body.iter().copied()).to_le_bytes());
+        bytes.extend(fnv1a(&body, FNV).to_le_bytes());
         bytes.append(&mut body);
         bytes
     }
@@ -74,7 +74,7 @@ impl Record {
         if expected != found {
             return Err(EncodingError::Length { expected, found });
         }
-        if word(16) != fnv1a(body.iter().copied()) {
+        if word(16) != fnv1a(body, FNV) {
             return Err(EncodingError::Damaged);
         }
         let mut reader = Reader { rest: body, len: body.len() };

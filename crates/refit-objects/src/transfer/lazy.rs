@@ -49,7 +49,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::error::TransferError;
-use super::panic_text;
+use crate::panics::panic_text;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// Where the items are that have not moved yet.

@@ -63,17 +63,3 @@ pub use self::{
     record::{Field, FieldError, Record, Transfer, nested},
     value::{Mismatch, Storable, Value},
 };
-
-/// FNV-1a, 64 bits: the same in every build, which the hasher of the standard library does not promise.
-#[cfg(not(loom))]
-fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// The text of a panic.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
-}

@@ -20,9 +20,10 @@ use refit_change::{Drained, Report, Transferred, Way};
 use super::drain::{self, DrainOptions};
 use super::exported::Exported;
 use super::negotiation::{NoCommonProtocol, Route, Sides, name};
-use super::{notes, panic_text};
+use super::notes;
 use crate::interface::{Interface, Root, TransferError};
 use crate::object::Attached;
+use crate::panics::panic_text;
 use crate::swap::SwapOptions;
 use crate::sync::lock;
 

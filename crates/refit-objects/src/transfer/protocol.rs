@@ -27,6 +27,7 @@ use refit_change::Way;
 
 use super::exported::Exported;
 use super::known;
+use crate::fnv::{FNV, fnv1a};
 use crate::interface::{Interface, TransferError};
 
 /// Number of a protocol within its interface and this process.
@@ -73,8 +74,10 @@ impl ProtocolInfo {
     /// The same for the same type in two builds of it; different, with all likelihood, for types of another path,
     /// size or alignment. It does not see a field that changed its meaning: give the protocol another name then.
     pub fn fingerprint(&self) -> u64 {
-        let layout = [self.size, self.align].into_iter().flat_map(|n| (n as u64).to_le_bytes());
-        super::fnv1a(self.type_name().bytes().chain(layout))
+        let name = fnv1a(self.type_name().as_bytes(), FNV);
+        [self.size, self.align]
+            .into_iter()
+            .fold(name, |hash, n| fnv1a(&(n as u64).to_le_bytes(), hash))
     }
 }
 
