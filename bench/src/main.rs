@@ -12,22 +12,28 @@ mod load;
 mod memory;
 mod phases;
 mod plot;
+mod plugins;
+mod recording;
 mod report;
 mod stats;
 mod swaps;
+mod water;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 12] = [
     "calls",
     "instructions",
     "interposer",
+    "plugins",
     "swaps",
     "phases",
     "classes",
     "memory",
     "load",
     "files",
+    "recording",
+    "water",
 ];
 
 fn main() -> ExitCode {
@@ -50,11 +56,14 @@ fn main() -> ExitCode {
             "calls" => report.calls(&calls::measure()),
             "instructions" => report.instructions(instructions::measure()),
             "interposer" => report.interposer(&interposer::measure()),
+            "plugins" => report.plugins(plugins::measure()),
             "swaps" => report.swaps(),
             "phases" => report.phases(&phases::measure()),
             "classes" => report.classes(&classes::measure()),
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
+            "recording" => report.recording(&recording::measure(20)),
+            "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }
     }

@@ -40,9 +40,15 @@ complete -c refit -n "__fish_refit_needs_command" -f -a "load" -d 'Load implemen
 complete -c refit -n "__fish_refit_needs_command" -f -a "plugins" -d 'List loaded code: what it implements, how many objects it serves, the memory that it takes'
 complete -c refit -n "__fish_refit_needs_command" -f -a "unload" -d 'Say why loaded code stays mapped, and who uses it'
 complete -c refit -n "__fish_refit_needs_command" -f -a "changes" -d 'Show the journal: every change that has ended'
+complete -c refit -n "__fish_refit_needs_command" -f -a "report" -d 'Show what a trace says: time by class and method, context switches, waits, losses'
+complete -c refit -n "__fish_refit_needs_command" -f -a "export" -d 'Make a file for another tool out of a trace'
 complete -c refit -n "__fish_refit_needs_command" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
 complete -c refit -n "__fish_refit_needs_command" -f -a "mounts" -d 'List what is mounted'
 complete -c refit -n "__fish_refit_needs_command" -f -a "umount" -d 'Write everything back and unmount'
+complete -c refit -n "__fish_refit_needs_command" -f -a "record" -d 'Record what instances, instrumented programs and the scheduler do'
+complete -c refit -n "__fish_refit_needs_command" -f -a "instruments" -d 'List what is instrumented and what that costs now; suspend and resume it'
+complete -c refit -n "__fish_refit_needs_command" -f -a "top" -d 'Watch objects, mounts, processors and changes, live'
+complete -c refit -n "__fish_refit_needs_command" -f -a "metrics" -d 'Print what instances count, as OpenMetrics text'
 complete -c refit -n "__fish_refit_needs_command" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
 complete -c refit -n "__fish_refit_needs_command" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
 complete -c refit -n "__fish_refit_needs_command" -f -a "completions" -d 'Print completions for a shell'
@@ -117,6 +123,28 @@ complete -c refit -n "__fish_refit_using_subcommand changes" -l instance -d 'Ask
 complete -c refit -n "__fish_refit_using_subcommand changes" -s f -l follow -d 'Stay and print what comes'
 complete -c refit -n "__fish_refit_using_subcommand changes" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand changes" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand report" -l class -d 'Only this class, or this event' -r
+complete -c refit -n "__fish_refit_using_subcommand report" -l thread -d 'Only this thread' -r
+complete -c refit -n "__fish_refit_using_subcommand report" -l processor -d 'Only this processor' -r
+complete -c refit -n "__fish_refit_using_subcommand report" -l time -d 'Only what ends in this time, counted from the first record' -r
+complete -c refit -n "__fish_refit_using_subcommand report" -l limit -d 'Largest part of a time that may be taken out of it for what measuring costs, in percent' -r
+complete -c refit -n "__fish_refit_using_subcommand report" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand report" -l classes -d 'Show which classes and methods are instrumented, and what recording them cost, instead of times'
+complete -c refit -n "__fish_refit_using_subcommand report" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand report" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand export" -l to -d 'What to make of it' -r -f -a "perfetto\t'A timeline for ui.perfetto.dev and trace_processor'
+folded\t'A line per stack with its time in ns, for flame graphs'
+firefox\t'A profile for profiler.firefox.com'
+ndjson\t'A JSON object per record and line'"
+complete -c refit -n "__fish_refit_using_subcommand export" -s o -l output -d 'Where to; an existing file is replaced once everything is written' -r -F
+complete -c refit -n "__fish_refit_using_subcommand export" -l class -d 'Only this class, or this event' -r
+complete -c refit -n "__fish_refit_using_subcommand export" -l thread -d 'Only this thread' -r
+complete -c refit -n "__fish_refit_using_subcommand export" -l processor -d 'Only this processor' -r
+complete -c refit -n "__fish_refit_using_subcommand export" -l time -d 'Only what ends in this time, counted from the first record' -r
+complete -c refit -n "__fish_refit_using_subcommand export" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand export" -l svg -d 'Draw a flame graph instead of writing the stacks'
+complete -c refit -n "__fish_refit_using_subcommand export" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand cache" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand cache" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand cache" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -126,6 +154,36 @@ complete -c refit -n "__fish_refit_using_subcommand mounts" -s h -l help -d 'Pri
 complete -c refit -n "__fish_refit_using_subcommand umount" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand umount" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand umount" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand record" -s p -l pid -d 'Record this process: an instance, or any program for its context switches' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -s o -l output -d 'Where the trace goes' -r -F
+complete -c refit -n "__fish_refit_using_subcommand record" -l mode -d 'What happens when a buffer fills' -r -f -a "stream\t'Written as it comes; what finds no place is lost, and counted'
+flight\t'The oldest is forgotten; what is there at the end is written'
+dump\t'All processors stand still and write; nothing is lost, and the time is told'"
+complete -c refit -n "__fish_refit_using_subcommand record" -l ring -d 'Size of each processor\'s buffer' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l rotate -d 'Begin another file once one is as large as this' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l keep -d 'How many of these files stay; the oldest are removed' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l for -d 'For how long; otherwise until the command ends, or Ctrl-C' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l rounds -d 'How often with and without, for --check' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -l no-switches -d 'Leave context switches out'
+complete -c refit -n "__fish_refit_using_subcommand record" -l check -d 'Run the command by turns with and without recording, and tell the difference'
+complete -c refit -n "__fish_refit_using_subcommand record" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c refit -n "__fish_refit_using_subcommand instruments" -l session -d 'The session; otherwise that of the instances of this user' -r -F
+complete -c refit -n "__fish_refit_using_subcommand instruments" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand instruments" -l suspend -d 'Have them record no more, in all processes'
+complete -c refit -n "__fish_refit_using_subcommand instruments" -l resume -d 'Have them record again'
+complete -c refit -n "__fish_refit_using_subcommand instruments" -l reset -d 'Have what they hold begin at zero'
+complete -c refit -n "__fish_refit_using_subcommand instruments" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand instruments" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand top" -l every -d 'How often to look; less often where looking would take more than a hundredth of the time' -r
+complete -c refit -n "__fish_refit_using_subcommand top" -s n -l times -d 'Print so many tables as text, and end' -r
+complete -c refit -n "__fish_refit_using_subcommand top" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand top" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand top" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand metrics" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand metrics" -l json -d 'Print one JSON object per line'
+complete -c refit -n "__fish_refit_using_subcommand metrics" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand doctor" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand doctor" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand doctor" -s h -l help -d 'Print help'
@@ -140,23 +198,29 @@ complete -c refit -n "__fish_refit_using_subcommand completions" -s h -l help -d
 complete -c refit -n "__fish_refit_using_subcommand man" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand man" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand man" -s h -l help -d 'Print help'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "mount" -d 'Serve directories; runs until Ctrl-C, then writes everything back and unmounts'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "ls" -d 'List objects'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "show" -d 'Show everything that is known about an object'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "swap" -d 'Swap objects for another implementation while they are used'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "classes" -d 'List the classes of objects: what new ones are made of, and how many there are'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "upgrade" -d 'Swap all objects of a class and what new ones are made of, or nothing'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "wrap" -d 'Put code around objects that sees every call, while they are used'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "unwrap" -d 'Take such code away again'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "load" -d 'Load implementations that were built apart, so that objects can be swapped to them'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "plugins" -d 'List loaded code: what it implements, how many objects it serves, the memory that it takes'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "unload" -d 'Say why loaded code stays mapped, and who uses it'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "changes" -d 'Show the journal: every change that has ended'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "mounts" -d 'List what is mounted'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "umount" -d 'Write everything back and unmount'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "completions" -d 'Print completions for a shell'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "man" -d 'Write man pages'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes cache mounts umount doctor tour completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "mount" -d 'Serve directories; runs until Ctrl-C, then writes everything back and unmounts'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "ls" -d 'List objects'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "show" -d 'Show everything that is known about an object'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "swap" -d 'Swap objects for another implementation while they are used'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "classes" -d 'List the classes of objects: what new ones are made of, and how many there are'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "upgrade" -d 'Swap all objects of a class and what new ones are made of, or nothing'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "wrap" -d 'Put code around objects that sees every call, while they are used'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "unwrap" -d 'Take such code away again'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "load" -d 'Load implementations that were built apart, so that objects can be swapped to them'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "plugins" -d 'List loaded code: what it implements, how many objects it serves, the memory that it takes'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "unload" -d 'Say why loaded code stays mapped, and who uses it'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "changes" -d 'Show the journal: every change that has ended'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "report" -d 'Show what a trace says: time by class and method, context switches, waits, losses'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "export" -d 'Make a file for another tool out of a trace'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "cache" -d 'Change who caches files: the kernel too, refit alone, or whatever suits each file'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "mounts" -d 'List what is mounted'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "umount" -d 'Write everything back and unmount'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "record" -d 'Record what instances, instrumented programs and the scheduler do'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "instruments" -d 'List what is instrumented and what that costs now; suspend and resume it'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "top" -d 'Watch objects, mounts, processors and changes, live'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "metrics" -d 'Print what instances count, as OpenMetrics text'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "completions" -d 'Print completions for a shell'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "man" -d 'Write man pages'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap classes upgrade wrap unwrap load plugins unload changes report export cache mounts umount record instruments top metrics doctor tour completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

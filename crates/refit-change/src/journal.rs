@@ -1,6 +1,6 @@
 //! The journal: the last changes of an instance, in order, to be read and to be followed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,18 @@ struct Inner {
     entries: VecDeque<Entry>,
     next_seq: u64,
     last_id: ChangeId,
+    totals: BTreeMap<(String, &'static str), Total>,
+}
+
+/// All changes of one mechanism that ended in one way, those that are not kept any more too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How many.
+    pub changes: u64,
+    /// Time that they took, in nanoseconds.
+    pub ns: u64,
+    /// Calls that had to wait for them.
+    pub blocked: u64,
 }
 
 impl Journal {
@@ -64,6 +76,11 @@ impl Journal {
         let mut inner = self.lock();
         let seq = inner.next_seq;
         inner.next_seq += 1;
+        let ended = (report.change.mechanism.clone(), report.end.word());
+        let total = inner.totals.entry(ended).or_default();
+        total.changes += 1;
+        total.ns += report.total_ns();
+        total.blocked += report.blocked;
         if inner.entries.len() == self.capacity {
             inner.entries.pop_front();
         }
@@ -75,6 +92,11 @@ impl Journal {
     /// Everything that is still kept, oldest first.
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.iter().cloned().collect()
+    }
+
+    /// How many changes have ended and how, by mechanism and [`End::word`](crate::End::word).
+    pub fn totals(&self) -> BTreeMap<(String, &'static str), Total> {
+        self.lock().totals.clone()
     }
 
     /// Waits up to `patience` for the entry with number `seq`.

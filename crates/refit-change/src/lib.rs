@@ -42,7 +42,8 @@
 mod journal;
 mod report;
 mod transfer;
+pub mod watch;
 
-pub use journal::{Entry, Follow, Journal};
+pub use journal::{Entry, Follow, Journal, Total};
 pub use report::{Blocker, Change, ChangeId, End, Phase, PhaseTime, Report, Timeline};
 pub use transfer::{Drained, Negotiation, Ranked, Transferred, Way};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::transfer::Transferred;
+use crate::watch::{self, Step};
 
 /// Number of a change within its instance, in the order of their beginning; starts at 1.
 pub type ChangeId = u64;
@@ -60,6 +61,9 @@ pub struct Blocker {
     pub method: String,
     /// For how long at least, in microseconds.
     pub age_us: u64,
+    /// The object whose change the thread waits for, `interface:instance`; empty if it waits for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits_for: String,
 }
 
 /// A change as it was asked for.
@@ -126,6 +130,18 @@ pub struct Report {
     /// How state was moved, for each object in turn; empty if it did not come to that, or for too many objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
+}
+
+impl End {
+    /// The end in a word, without the reason.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            End::Committed => "committed",
+            End::RolledBack(_) => "rolled-back",
+            End::Refused(_) => "refused",
+            End::Rehearsed => "rehearsed",
+        }
+    }
 }
 
 impl Report {
@@ -205,6 +221,7 @@ pub struct Timeline {
 impl Timeline {
     /// Starts in [`Phase::Prepare`].
     pub fn begin() -> Self {
+        watch::tell(Step::Phase { left: None, entered: Some(Phase::Prepare) });
         Timeline { phase: Phase::Prepare, since: Instant::now(), done: Vec::with_capacity(6) }
     }
 
@@ -213,11 +230,17 @@ impl Timeline {
         self.phase
     }
 
+    /// When the present phase began.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
     /// Ends the present phase and enters `next`.
     pub fn enter(&mut self, next: Phase) {
         debug_assert!(next as u8 > self.phase as u8, "{:?} does not follow {:?}", next, self.phase);
         let now = Instant::now();
         self.done.push(PhaseTime { phase: self.phase, ns: nanos(now - self.since) });
+        watch::tell(Step::Phase { left: Some(self.phase), entered: Some(next) });
         self.phase = next;
         self.since = now;
     }
@@ -225,6 +248,7 @@ impl Timeline {
     /// Ends the last phase and gives all of them.
     pub fn end(mut self) -> Vec<PhaseTime> {
         self.done.push(PhaseTime { phase: self.phase, ns: nanos(self.since.elapsed()) });
+        watch::tell(Step::Phase { left: Some(self.phase), entered: None });
         self.done
     }
 }

@@ -3,6 +3,7 @@
 //! The answer is sent after the request has ended: sending wakes the program up, and nobody who waits for requests to
 //! end should wait for that. A panic inside of one request becomes `EIO` for that request.
 
+use crate::events;
 use crate::placement;
 use crate::server::{Caller, Server};
 use crate::status::Xattr;
@@ -44,6 +45,7 @@ impl Fuse {
     ) -> Result<T, Answer> {
         let server = &*self.server;
         let unique = from.unique().0;
+        let _request = events::REQUEST.span([unique, u64::from(from.pid())]);
         server.journal.began(unique);
         let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid(), umask: 0 };
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));

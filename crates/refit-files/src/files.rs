@@ -2,6 +2,7 @@
 
 use crate::capability::Capability;
 use crate::data::Data;
+use crate::events;
 use crate::host::{Access, proc_path, reopen};
 use crate::inode::Inode;
 use crate::server::{Caller, Server};
@@ -50,22 +51,26 @@ impl Server {
         Ok(self.modes.direct(|| self.table.path(inode), flags, size))
     }
 
-    pub(crate) fn release(&self, node: u64, flags: i32) -> Result<(), Errno> {
+    /// Whether the kernel has to forget a time of the file, by [`Self::forget_time`] once it has this answer: as long
+    /// as it waits for that, the inode is in use, and a name that is dropped finds the same one, with its old time.
+    pub(crate) fn release(&self, node: u64, flags: i32) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
         if may_write(flags) {
             inode.writers.fetch_sub(1, Relaxed);
         }
         let last = inode.opens.fetch_sub(1, Relaxed) == 1;
-        if last && inode.time_stale_in_kernel.swap(false, Relaxed) {
-            // When the kernel has dropped the name, it asks for the status anew.
-            let place = inode.place.lock().clone();
-            self.aside.hand(move |server| {
-                if let Some(notifier) = server.notifier.get() {
-                    let _ = notifier.inval_entry(INodeNo(place.parent), &place.name);
-                }
-            });
-        }
-        Ok(())
+        Ok(last && inode.time_stale_in_kernel.swap(false, Relaxed))
+    }
+
+    /// Has the kernel drop the name of a file: then it asks for the status anew.
+    pub(crate) fn forget_time(&self, node: u64) {
+        let Ok(inode) = self.inode(node) else { return };
+        let place = inode.place.lock().clone();
+        self.aside.hand(move |server| {
+            if let Some(notifier) = server.notifier.get() {
+                let _ = notifier.inval_entry(INodeNo(place.parent), &place.name);
+            }
+        });
     }
 
     pub(crate) fn read(
@@ -77,7 +82,10 @@ impl Server {
     ) -> Result<usize, Errno> {
         let inode = self.inode(node)?;
         let data = self.data(&inode, Access::Read)?;
-        let n = self.memory.read(&data, offset, buf)?;
+        let n = {
+            let _read = events::READ.span([node, buf.len() as u64]);
+            self.memory.read(&data, offset, buf)?
+        };
         if !inode.access_noted.load(Relaxed) && flags & libc::O_NOATIME == 0 {
             inode.access_noted.store(true, Relaxed);
             data.host.note_access();
@@ -110,6 +118,7 @@ impl Server {
             if end > PROBED_SIZE && end > data.cache.size() {
                 self.memory.with_frames(|| data.cache.truncate(end))?;
             }
+            let _write = events::WRITE.span([node, bytes.len() as u64]);
             self.memory.write(&data, offset, bytes)?
         };
         self.written(&inode, by_kernel_cache);
@@ -160,6 +169,7 @@ impl Server {
             // Nothing of it is here; it may be on its way in the host all the same.
             return rustix::fs::fsync(reopen(&inode.fd, OFlags::RDONLY)?);
         };
+        let _sync = events::SYNC.span([inode.node, data.cache.size()]);
         self.memory.flush(data, 0, u64::MAX)?;
         self.settle(inode, data)?;
         data.representative.sync(data_only).map_err(Errno::from_raw_os_error)

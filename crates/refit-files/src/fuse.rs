@@ -277,7 +277,15 @@ impl Filesystem for Fuse {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.serve_empty(req, reply, |server, _| server.release(ino.0, flags.0));
+        match self.carry_out(req, |server, _| server.release(ino.0, flags.0)) {
+            Ok(stale) => {
+                reply.ok();
+                if stale {
+                    self.server.forget_time(ino.0);
+                }
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn fsync(

@@ -19,6 +19,7 @@ mod check;
 mod data;
 mod directory;
 mod error;
+mod events;
 mod files;
 mod flusher;
 mod fuse;

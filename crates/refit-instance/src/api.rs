@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -19,7 +20,9 @@ use utoipa_axum::routes;
 
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
+use crate::metrics;
 use crate::plugins;
+use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::server::{Peer, Shared};
 use crate::streams;
@@ -28,8 +31,8 @@ use crate::system::WrapAct;
 use crate::upgrades::Upgrading;
 use crate::wire::{
     CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, KnownWrapper, Mount,
-    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap, Unwrap, Upgrade,
-    UpgradeLine, Wrap,
+    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, RecordRequest, Recorded, Swap,
+    Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 use crate::wraps;
 
@@ -54,6 +57,8 @@ type Filter<T> = Result<Query<T>, QueryRejection>;
 pub(crate) fn router(shared: Shared) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(health))
+        .routes(routes!(metrics))
+        .routes(routes!(recorded, record, end_record))
         .routes(routes!(objects))
         .routes(routes!(object))
         .routes(routes!(swap))
@@ -82,6 +87,45 @@ pub(crate) fn router(shared: Shared) -> Router {
 #[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
 async fn health(State(shared): State<Shared>) -> Json<Health> {
     Json(shared.core.health())
+}
+
+/// What the instance counts, as OpenMetrics text.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "OpenMetrics text", body = String,
+     content_type = "application/openmetrics-text"),
+))]
+async fn metrics(State(shared): State<Shared>) -> Result<Response, Refusal> {
+    let text = blocking("read metrics", move || {
+        // Writing to a string fails only where a value cannot be shown, and all of these can.
+        metrics::text(&shared.core).map_err(|e| malformed("read metrics", &e.to_string()))
+    })
+    .await?;
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+/// Joins the session of a recorder: instruments write to it until the recording ends, or this is taken back.
+#[utoipa::path(post, path = "/record", request_body = RecordRequest, responses(
+    (status = 204),
+    (status = 400, body = Refusal),
+    (status = 409, body = Refusal),
+    (status = 500, body = Refusal),
+))]
+async fn record(asked: Asked<RecordRequest>) -> Result<StatusCode, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("record", &e.body_text()))?;
+    blocking("record", move || recording::attach(&asked).map(|()| StatusCode::NO_CONTENT)).await
+}
+
+/// Whether the instance takes part in a recording.
+#[utoipa::path(get, path = "/record", responses((status = 200, body = Recorded)))]
+async fn recorded() -> Json<Recorded> {
+    Json(Recorded { session: recording::attached() })
+}
+
+/// Leaves the session.
+#[utoipa::path(delete, path = "/record", responses((status = 204)))]
+async fn end_record() -> StatusCode {
+    recording::detach();
+    StatusCode::NO_CONTENT
 }
 
 /// Objects, by name.

@@ -24,8 +24,8 @@ use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
     CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
-    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, Swap,
-    Unwrap, Upgrade, UpgradeLine, Wrap,
+    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause,
+    RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
 /// How long an instance may be silent before it is taken to hang. Streams say something every other second.
@@ -81,6 +81,17 @@ impl Client {
     /// It does not answer or refuses.
     pub fn health(&self) -> Result<Health, Refusal> {
         self.get("ask for its health", "/health")
+    }
+
+    /// What the instance counts, as OpenMetrics text.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn metrics(&self) -> Result<String, Refusal> {
+        let asked = "read metrics";
+        let text =
+            self.body(self.patience, asked, request(asked, "GET", "/metrics", Bytes::new())?)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Objects whose names match, by name.
@@ -181,6 +192,34 @@ impl Client {
         let asked = format!("mount {}", mount.mountpoint.display());
         let answer = self.body(LONG_PATIENCE, &asked, post(&asked, "/mounts", mount)?)?;
         understood(&asked, &answer)
+    }
+
+    /// Has the instance take part in a recording, whose session is at the path.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn record(&self, session: &Path) -> Result<(), Refusal> {
+        let asked = format!("record into {}", session.display());
+        let body = RecordRequest { session: session.to_owned() };
+        self.body(self.patience, &asked, post(&asked, "/record", &body)?).map(drop)
+    }
+
+    /// Where the session is that it takes part in, if it does.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn recorded(&self) -> Result<Option<PathBuf>, Refusal> {
+        self.get::<Recorded>("ask for its recording", "/record").map(|recorded| recorded.session)
+    }
+
+    /// Ends its part in a recording.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn end_record(&self) -> Result<(), Refusal> {
+        let asked = "end the recording";
+        let request = request(asked, "DELETE", "/record", Bytes::new())?;
+        self.body(self.patience, asked, request).map(drop)
     }
 
     /// Unmounts; returns when everything has been written back.

@@ -108,6 +108,7 @@ impl Instance {
         };
         let listener = options.directory.listen(pid).map_err(failed)?;
         let server = Server::start(Arc::clone(&core), listener, socket.clone()).map_err(failed)?;
+        crate::recording::listen();
         let failures = write_down_failures(&core);
         Ok(Instance { core, server, _failures: failures })
     }

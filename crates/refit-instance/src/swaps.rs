@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_change::Report;
+use refit_objects::pace::sleep_until;
 use refit_objects::{Clustering, Condition, NoCondition, Probation};
 use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
 use crate::instance::Core;
+use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
 use crate::system::SwapRequest;
@@ -190,16 +191,7 @@ impl Work {
     /// Sleeps until then (`None`: for ever), or until the end if that is sooner.
     fn pause(&self, then: Option<Instant>, end: Option<Instant>) -> Result<(), Over> {
         let then = [then, end].into_iter().flatten().min();
-        loop {
-            if self.over() {
-                return Err(Over);
-            }
-            let left = then.map_or(LOOK, |then| then.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::sleep(left.min(LOOK));
-        }
+        sleep_until(then, LOOK, &|| self.over()).then_some(()).ok_or(Over)
     }
 
     fn over(&self) -> bool {
@@ -212,7 +204,7 @@ impl Work {
             return Err(Over);
         }
         let core = &self.shared.core;
-        let report = core.system.swap(&SwapRequest {
+        let request = SwapRequest {
             objects: targets.iter().map(|target| (target.id, target.to.clone())).collect(),
             // It was checked before anything was begun.
             clustering: clustering(&self.asked).unwrap_or_default(),
@@ -224,7 +216,8 @@ impl Work {
             protocol: self.asked.protocol.clone(),
             cancel: Arc::clone(&self.gone),
             owner: self.owner.clone(),
-        });
+        };
+        let report = recording::changing(request.change, || core.system.swap(&request));
         // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
         if report.target_gone && !self.asked.together {
             return Ok(());

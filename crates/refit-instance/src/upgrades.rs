@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use refit_objects::UpgradeControl;
 use tokio::sync::mpsc::Sender;
 
+use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
 use crate::system::UpgradeRequest;
@@ -111,7 +112,9 @@ impl Upgrading {
     pub(crate) fn run(self, sender: &Sender<UpgradeLine>) {
         let core = &self.shared.core;
         thread::scope(|scope| {
-            let upgrade = scope.spawn(|| core.system.upgrade(&self.request));
+            let request = &self.request;
+            let work = || core.system.upgrade(request);
+            let upgrade = scope.spawn(move || recording::changing(request.change, work));
             let mut told = Instant::now();
             while !upgrade.is_finished() {
                 if *self.shared.ending.borrow() {

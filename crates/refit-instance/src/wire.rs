@@ -332,6 +332,23 @@ pub struct CacheAnswer {
     pub files: u64,
 }
 
+/// Asks an instance to take part in a recording.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecordRequest {
+    /// Where the session of the recorder is, e.g. `/proc/4711/fd/5`.
+    #[schema(value_type = String)]
+    pub session: PathBuf,
+}
+
+/// Whether an instance takes part in a recording.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Recorded {
+    /// Where the session is; none: it is not recorded.
+    #[schema(value_type = Option<String>)]
+    pub session: Option<PathBuf>,
+}
+
 /// That the instance lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {

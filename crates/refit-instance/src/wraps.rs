@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
 use crate::instance::Core;
+use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
 use crate::system::{WrapAct, WrapRequest};
@@ -102,12 +103,13 @@ impl Work {
             if self.gone.load(Ordering::Relaxed) || *self.shared.ending.borrow() {
                 return;
             }
-            let report = core.system.wrap(&WrapRequest {
+            let request = WrapRequest {
                 object,
                 act: self.act.clone(),
                 change: core.journal.next_id(),
                 owner: self.owner.clone(),
-            });
+            };
+            let report = recording::changing(request.change, || core.system.wrap(&request));
             // Deleted since the list was made: nobody asked for that object by name, so it is not missed.
             if report.target_gone {
                 continue;

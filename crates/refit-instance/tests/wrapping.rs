@@ -10,8 +10,7 @@ use refit_instance::{
     Client, Instance, InstanceOptions, Kind, Lines, Refusal, SocketDirectory, host,
 };
 use refit_objects::{
-    After, Implementations, OwnedRep, PreCall, Root, TransferError, Wrapper, attach, create,
-    destroy, interface,
+    After, Choices, PreCall, State, TransferError, Wrapper, attach, destroy, interface,
 };
 
 #[interface(name = "tally", state = u64)]
@@ -20,7 +19,8 @@ trait Tally {
     fn add(&self, n: u64) -> u64;
 }
 
-struct One(Arc<AtomicU64>);
+#[derive(Default)]
+struct One(AtomicU64);
 
 impl Tally for One {
     fn add(&self, n: u64) -> u64 {
@@ -28,15 +28,7 @@ impl Tally for One {
     }
 }
 
-struct OneRoot(Arc<AtomicU64>);
-
-impl Root<TallyInterface> for OneRoot {
-    fn implementation(&self) -> &str {
-        "one"
-    }
-    fn make_rep(&self, _processor: usize) -> OwnedRep<TallyInterface> {
-        TallyInterface::rep(One(Arc::clone(&self.0)))
-    }
+impl State<u64> for One {
     fn export(&self) -> Result<u64, TransferError> {
         Ok(self.0.load(Ordering::Relaxed))
     }
@@ -46,19 +38,9 @@ impl Root<TallyInterface> for OneRoot {
     }
 }
 
-struct All;
-
-impl Implementations<TallyInterface> for All {
-    fn names(&self) -> Vec<&'static str> {
-        vec!["one"]
-    }
-    fn root(&self, name: &str) -> Option<Box<dyn Root<TallyInterface>>> {
-        (name == "one").then(|| Box::new(OneRoot(Arc::default())) as _)
-    }
-}
-
 fn tally(name: &str) -> TallyRef {
-    create(name, Box::new(OneRoot(Arc::default())), Arc::new(All))
+    let one = Choices::new().with("one", TallyInterface::rep, One::default);
+    one.create(name, "one").expect("it is in the list")
 }
 
 struct Bomb;

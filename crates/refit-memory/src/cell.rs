@@ -5,8 +5,9 @@
 //! lands. Whoever needs such a page waits for `landed` and then looks afresh, since anything can
 //! have happened meanwhile. A thread that waits holds no other partition's lock.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use crate::events;
 use crate::fcm::{CacheError, Evicted};
 use crate::frames::{BUSY, DIRTY, Frame, WRITING};
 use crate::pages::{File, Obstacle, Pages, Span};
@@ -30,7 +31,14 @@ impl Cell {
     pub(crate) fn lock(&self) -> Guard<'_> {
         // A panic under the lock is a defect of this crate; what the others see is still whole
         // enough to go on with, and better than taking every user of the file down.
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.pages.try_lock() {
+            Ok(pages) => pages,
+            Err(TryLockError::Poisoned(pages)) => pages.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let _wait = events::LOCK.span([std::ptr::from_ref(self).addr() as u64, 0]);
+                self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
     }
 
     /// Drops the lock until some flight has landed.

@@ -97,7 +97,7 @@ pub struct CacheStripes {
 #[refit_objects::interface(
     name = "fcm",
     state = CacheState,
-    protocols(stripes = reference(CacheStripes))
+    protocols(stripes = reference(CacheStripes), partitions = partitioned(CacheState))
 )]
 pub trait FileCache {
     /// Copies bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.

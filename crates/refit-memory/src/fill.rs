@@ -1,6 +1,7 @@
 //! Filling pages from the file: marked busy, without the lock, several pages with one read.
 
 use crate::cell::{Cell, Guard};
+use crate::events;
 use crate::fcm::{CacheError, PAGE_SIZE};
 use crate::frames::{BUSY, Frame};
 use crate::pages::{File, Pages};
@@ -32,6 +33,7 @@ impl Cell {
         let known = file.on_host().saturating_sub(start);
         drop(pages);
         let mut landing = Landing { cell: self, file, run, first, ticket, filled: Err(libc::EIO) };
+        let _fault = events::FAULT.span([first, run.len() as u64]);
         landing.filled = fill_frames(file, start, known, run);
         let count = run.len() as u64;
         landing.finish().map(|guard| (guard, count))

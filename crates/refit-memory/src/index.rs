@@ -77,12 +77,15 @@ impl PageIndex {
 
     /// All pages, each with its frame and whether it is dirty, in no order.
     pub(crate) fn pages(&self, pool: &FramePool) -> impl Iterator<Item = CachedPage> {
-        self.stripes.iter().flat_map(move |stripe| {
-            stripe.table.frames().map(move |frame| {
-                let page = pool.page(frame);
-                CachedPage { page, frame, dirty: stripe.dirty.contains(&page) }
-            })
-        })
+        self.stripes.iter().flat_map(move |stripe| pages_of(stripe, pool))
+    }
+
+    /// The pages of one of `parts` stripes, whether the index is cut into as many or not.
+    pub(crate) fn part(&self, pool: &FramePool, part: usize, parts: usize) -> Vec<CachedPage> {
+        if self.stripes.len() == parts {
+            return pages_of(&self.stripes[part], pool).collect();
+        }
+        self.pages(pool).filter(|cached| stripe_of(cached.page, parts) == part).collect()
     }
 
     /// Makes room for `more` pages in an empty index.
@@ -166,6 +169,13 @@ impl PageIndex {
         let stripe = stripe_of(page, self.stripes.len());
         Arc::make_mut(&mut self.stripes[stripe])
     }
+}
+
+fn pages_of(stripe: &Stripe, pool: &FramePool) -> impl Iterator<Item = CachedPage> {
+    stripe.table.frames().map(move |frame| {
+        let page = pool.page(frame);
+        CachedPage { page, frame, dirty: stripe.dirty.contains(&page) }
+    })
 }
 
 /// Deals the pages of some stripes, which have all pages between them, out to `wanted` others; as they

@@ -20,6 +20,7 @@
 
 mod cell;
 mod clock;
+mod events;
 mod factory;
 mod fcm;
 mod fill;

@@ -189,6 +189,10 @@ impl Cache for PartitionedCache {
         &self.partitions
     }
 
+    fn stripes(&self) -> usize {
+        self.partitions.len()
+    }
+
     fn cluster(&self, processor: usize) -> usize {
         processor % self.partitions.len()
     }

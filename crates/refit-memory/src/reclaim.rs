@@ -3,6 +3,7 @@
 //! This stands between the objects and belongs to none of them. Inside of physical memory it would
 //! be a call that waits for caches; see [`PhysicalMemory`](crate::PhysicalMemory) for what that leads to.
 
+use crate::events;
 use crate::fcm::Evicted;
 use crate::frames::FramePool;
 use crate::pm::{PhysicalMemoryRef, Search};
@@ -14,6 +15,7 @@ use crate::pm::{PhysicalMemoryRef, Search};
 /// Who repeats a call that had no frame asks for as many as the call touches pages. With fewer,
 /// the pages that its last attempt has filled can be all that is evicted, again and again.
 pub fn reclaim(pm: PhysicalMemoryRef, frames: &FramePool, wanted: usize) -> usize {
+    let _evict = events::EVICT.span([wanted as u64, 0]);
     let mut search = Search::default();
     let mut freed = 0;
     while freed < wanted {

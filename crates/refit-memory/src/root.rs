@@ -13,6 +13,10 @@ use crate::whole;
 /// The protocol that all caches like best: nothing moves.
 const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
 
+/// The canonical state in parts that are cut like the stripes, so that several threads can move them: for tables that are
+/// to be made anew, say because the old ones have grown ragged.
+const PARTITIONS: Protocol = FileCacheInterface::PARTITIONS.id();
+
 /// An implementation of the file cache.
 pub(crate) trait Cache: Send + Sync + 'static {
     /// A lock, and the pages under it.
@@ -24,6 +28,9 @@ pub(crate) trait Cache: Send + Sync + 'static {
 
     /// All locks, in ascending order.
     fn cells(&self) -> &[Self::Cell];
+
+    /// Stripes that the pages of a large file are dealt out to: as many as other caches of the file have.
+    fn stripes(&self) -> usize;
 
     /// See [`Root::cluster`].
     fn cluster(&self, processor: usize) -> usize {
@@ -64,12 +71,35 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
     }
 
     fn protocols(&self) -> Protocols {
-        Protocols::new([STRIPES])
+        Protocols::new([STRIPES, PARTITIONS])
+    }
+
+    fn partitions(&self, protocol: Protocol) -> usize {
+        if protocol == PARTITIONS { self.0.stripes() } else { 1 }
+    }
+
+    fn export_part(&self, protocol: Protocol, part: usize) -> Result<Exported, TransferError> {
+        let PARTITIONS = protocol else { return self.export_as(protocol) };
+        let state = whole::export_part(self.0.file(), self.0.cells(), part, self.0.stripes())?;
+        Ok(FileCacheInterface::PARTITIONS.pack(state))
+    }
+
+    fn import_part(
+        &self,
+        protocol: Protocol,
+        part: usize,
+        state: Exported,
+    ) -> Result<(), TransferError> {
+        let PARTITIONS = protocol else { return self.import_as(protocol, state) };
+        let state = FileCacheInterface::PARTITIONS.unpack(state)?;
+        whole::import_part(self.0.file(), self.0.cells(), part, state)
     }
 
     fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
         match protocol {
             STRIPES => whole::share(self.0.file(), self.0.cells()),
+            // All of it as one part.
+            PARTITIONS => self.export().map(|state| FileCacheInterface::PARTITIONS.pack(state)),
             _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
         }
     }
@@ -77,6 +107,7 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
     fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
         match protocol {
             STRIPES => whole::adopt(self.0.file(), self.0.cells(), state),
+            PARTITIONS => self.import(FileCacheInterface::PARTITIONS.unpack(state)?),
             _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
         }
     }

@@ -23,6 +23,7 @@ use crate::whole;
 pub(crate) struct SharedCache {
     file: File,
     cell: Cell,
+    stripes: usize,
 }
 
 impl SharedCache {
@@ -34,7 +35,8 @@ impl SharedCache {
         owner: Arc<OnceLock<FileCacheRef>>,
         partitions: usize,
     ) -> Self {
-        Self { file: File::new(parts, owner), cell: Cell::with_stripes(partitions) }
+        let (file, stripes) = (File::new(parts, owner), partitions.max(1));
+        Self { file, cell: Cell::with_stripes(stripes), stripes }
     }
 }
 
@@ -48,6 +50,10 @@ impl Cache for SharedCache {
 
     fn cells(&self) -> &[Cell] {
         std::slice::from_ref(&self.cell)
+    }
+
+    fn stripes(&self) -> usize {
+        self.stripes
     }
 
     fn rep(self: Arc<Self>, _processor: usize) -> OwnedRep<FileCacheInterface> {

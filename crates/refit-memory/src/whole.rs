@@ -193,16 +193,59 @@ pub(crate) fn import<C: AsRef<Cell>>(
     let mut guards = lock_empty(file, cells, (size, calls, faults))?;
     let share = pages.len() / cells.len();
     guards.iter_mut().for_each(|guard| guard.index.reserve(file.pool(), share));
-    for CachedPage { page, frame, dirty } in pages {
-        if file.pool().page(frame) != page {
-            let what = format!("page {page} is not in the frame that the state names");
-            return Err(TransferError(what));
-        }
-        let index = &mut guards[stripe_of(page, cells.len())].index;
-        index.insert(file.pool(), frame);
-        if dirty {
-            index.mark_dirty(page);
-        }
+    let put =
+        |cached: CachedPage| put(file, &mut guards[stripe_of(cached.page, cells.len())], cached);
+    pages.into_iter().try_for_each(put)
+}
+
+/// One of `parts` parts of the canonical state, cut as stripes are; the first one has the counters. Parts may be exported
+/// at once by several threads.
+pub(crate) fn export_part<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    part: usize,
+    parts: usize,
+) -> Result<CacheState, TransferError> {
+    let mut state = CacheState { size: file.size(), ..CacheState::default() };
+    if part == 0 {
+        visit(cells, |pages| {
+            state.calls += pages.calls;
+            state.faults += pages.faults;
+        })?;
+    }
+    // A lock for each part, or one for all.
+    let (cell, of) = if cells.len() == parts { (part, 1) } else { (0, parts) };
+    let within = if of == 1 { 0 } else { part };
+    visit(&cells[cell..=cell], |pages| state.pages = pages.index.part(file.pool(), within, of))?;
+    Ok(state)
+}
+
+/// Takes one part of the canonical state over into a cache that has not had it yet.
+pub(crate) fn import_part<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    part: usize,
+    state: CacheState,
+) -> Result<(), TransferError> {
+    let CacheState { size, pages, calls, faults } = state;
+    let mut guard = cells[part % cells.len()].as_ref().lock();
+    if part == 0 {
+        file.set_size(size);
+        (guard.calls, guard.faults) = (calls, faults);
+    }
+    pages.into_iter().try_for_each(|cached| put(file, &mut guard, cached))
+}
+
+/// Puts a page into the index of its partition.
+fn put(file: &File, pages: &mut Pages, cached: CachedPage) -> Result<(), TransferError> {
+    let CachedPage { page, frame, dirty } = cached;
+    if file.pool().page(frame) != page {
+        let what = format!("page {page} is not in the frame that the state names");
+        return Err(TransferError(what));
+    }
+    pages.index.insert(file.pool(), frame);
+    if dirty {
+        pages.index.mark_dirty(page);
     }
     Ok(())
 }

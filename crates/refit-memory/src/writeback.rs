@@ -9,6 +9,7 @@
 use std::ops::RangeInclusive;
 
 use crate::cell::{Cell, Guard};
+use crate::events;
 use crate::fcm::{CacheError, PAGE_SIZE};
 use crate::frames::{DIRTY, WRITING};
 use crate::pages::{File, Pages};
@@ -42,6 +43,7 @@ impl Cell {
             drop(pages);
             let mut landing =
                 Landing { cell: self, file, pages: first..=last, ticket, written: Err(libc::EIO) };
+            let _write_back = events::WRITE_BACK.span([first, count as u64]);
             landing.written = file.parts.fr.write(start, &buffer[..len as usize]);
             landing.finish(count as u64)
         })

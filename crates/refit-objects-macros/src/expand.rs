@@ -202,9 +202,8 @@ fn rep(interface: &Interface, names: &Names, methods: &TokenStream) -> TokenStre
             unsafe extern "C-unwind" fn #function<T: #trait_name>(
                 this: *const ::refit_objects::rt::RepHeader #(, #arguments: #types)*
             ) #output {
-                // Called so that no argument has the same name.
-                let value__: &T = unsafe { ::refit_objects::rt::Rep::<T>::value(this) };
-                value__.#name(#(#arguments),*)
+                let value: &T = unsafe { ::refit_objects::rt::Rep::<T>::value(this) };
+                value.#name(#(#arguments),*)
             }
         }
     });
@@ -246,9 +245,9 @@ fn reference(interface: &Interface, names: &Names) -> TokenStream {
             #(#docs)*
             #[inline]
             #vis fn #name(self #(, #arguments: #types)*) #output {
-                let call = ::refit_objects::rt::Call::enter(self.0, #index);
-                let rep = call.rep();
-                unsafe { (::refit_objects::rt::vtable::<#vtable>(rep).#name)(rep #(, #arguments)*) }
+                ::refit_objects::rt::call(self.0, #index, |rep| unsafe {
+                    (::refit_objects::rt::vtable::<#vtable>(rep).#name)(rep #(, #arguments)*)
+                })
             }
         }
     });

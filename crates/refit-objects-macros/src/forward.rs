@@ -1,5 +1,6 @@
 //! Writes the interface's trait for an owned rep of the interface: a call of it is a call through its vtable. So an
-//! adapter can hold a rep of one interface and offer another, whatever implementation the rep is of.
+//! adapter can hold a rep of one interface and offer another, whatever implementation the rep is of. And for a shared
+//! value, so that many reps can lead to one.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -12,14 +13,23 @@ pub(crate) fn expand(interface: &Interface) -> TokenStream {
     let marker = format_ident!("{trait_name}Interface");
     let vtable = format_ident!("{trait_name}Vtable");
     let hush = hush();
+    let shared = interface.methods.iter().map(|method| {
+        let (name, output) = (&method.name, &method.output);
+        let (arguments, types): (Vec<_>, Vec<_>) = method.arguments.iter().cloned().unzip();
+        quote! {
+            fn #name(&self #(, #arguments: #types)*) #output {
+                #trait_name::#name(&**self #(, #arguments)*)
+            }
+        }
+    });
     let calls = interface.methods.iter().map(|method| {
         let (name, output) = (&method.name, &method.output);
         let (arguments, types): (Vec<_>, Vec<_>) = method.arguments.iter().cloned().unzip();
         quote! {
             fn #name(&self #(, #arguments: #types)*) #output {
-                let rep__ = ::refit_objects::rt::rep(self);
+                let rep = ::refit_objects::rt::rep(self);
                 unsafe {
-                    (::refit_objects::rt::vtable::<#vtable>(rep__).#name)(rep__ #(, #arguments)*)
+                    (::refit_objects::rt::vtable::<#vtable>(rep).#name)(rep #(, #arguments)*)
                 }
             }
         }
@@ -27,5 +37,7 @@ pub(crate) fn expand(interface: &Interface) -> TokenStream {
     quote! {
         #hush
         impl #trait_name for ::refit_objects::OwnedRep<#marker> { #(#calls)* }
+        #hush
+        impl<T: #trait_name + ?Sized> #trait_name for ::std::sync::Arc<T> { #(#shared)* }
     }
 }

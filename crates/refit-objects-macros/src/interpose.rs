@@ -83,18 +83,19 @@ fn shim(index: u16, method: &Method, vtable: &Ident) -> TokenStream {
     let (name, output) = (&method.name, output(method));
     let (arguments, types) = arguments(method);
     let numbers = 0..arguments.len();
+    let after = after(index, &output);
     quote! {
         unsafe extern "C-unwind" fn #function(
-            this: *const ::refit_objects::rt::RepHeader #(, #arguments: #types)*
+            this: *const ::refit_objects::rt::RepHeader #(, mut #arguments: #types)*
         ) -> #output {
             use ::refit_objects::rt::probe::{
-                ErrnoResult as _, FallibleResult as _, InfallibleResult as _, NoErrnoResult as _,
-                OpaqueValue as _, Probe, SeenValue as _, TypeProbe,
+                ErrnoResult as _, FallibleResult as _, InfallibleResult as _, NoErrnoResult as _, Probe, ProbeMut,
+                ReachedValue as _, TypeProbe, UnreachedValue as _,
             };
             unsafe {
-                let after = ::refit_objects::rt::precall(this, #index, &|index: usize| match index {
-                    #(#numbers => (&Probe(&#arguments)).value(),)*
-                    _ => ::refit_objects::Value::Opaque,
+                let after = ::refit_objects::rt::precall(this, #index, &mut |index, access| match index {
+                    #(#numbers => (&mut ProbeMut(&mut #arguments)).reach(access),)*
+                    _ => ::std::option::Option::None,
                 });
                 let rep = ::refit_objects::rt::inner(this);
                 let next = ::refit_objects::rt::vtable::<#vtable>(rep).#name;
@@ -102,16 +103,12 @@ fn shim(index: u16, method: &Method, vtable: &Ident) -> TokenStream {
                     ::refit_objects::After::Postcall(state) => {
                         let unwound = ::refit_objects::rt::OnUnwind(|| {
                             let outcome = ::refit_objects::Outcome::Unwound;
-                            ::refit_objects::rt::postcall(this, #index, state, outcome)
+                            let mut none = |_: usize, _| ::std::option::Option::None;
+                            ::refit_objects::rt::postcall(this, #index, state, outcome, &mut none)
                         });
-                        let result = next(rep #(, #arguments)*);
+                        let mut result = next(rep #(, #arguments)*);
                         unwound.disarm();
-                        let outcome = if (&Probe(&result)).failed() {
-                            ::refit_objects::Outcome::Failed
-                        } else {
-                            ::refit_objects::Outcome::Returned
-                        };
-                        ::refit_objects::rt::postcall(this, #index, state, outcome);
+                        #after
                         return result;
                     }
                     ::refit_objects::After::Fail(errno) => {
@@ -125,6 +122,25 @@ fn shim(index: u16, method: &Method, vtable: &Ident) -> TokenStream {
                 next(rep #(, #arguments)*)
             }
         }
+    }
+}
+
+/// Shows the `result` of a method to the wrapper, which may change it.
+fn after(index: u16, output: &TokenStream) -> TokenStream {
+    quote! {
+        let outcome = if (&Probe(&result)).failed() {
+            ::refit_objects::Outcome::Failed
+        } else {
+            ::refit_objects::Outcome::Returned
+        };
+        let mut reach = |_: usize, access| match access {
+            ::refit_objects::Access::Fail(errno) => {
+                result = (&TypeProbe::<#output>::new()).with_errno(errno)?;
+                ::std::option::Option::Some(::refit_objects::Value::Opaque)
+            }
+            access => (&mut ProbeMut(&mut result)).reach(access),
+        };
+        ::refit_objects::rt::postcall(this, #index, state, outcome, &mut reach);
     }
 }
 

@@ -86,17 +86,17 @@ fn exported(method: &Method, vtable: &Ident) -> TokenStream {
     let raws = types.iter().map(raw);
     quote! {
         unsafe extern "C" fn #name(
-            rep__: *const ::std::ffi::c_void #(, #arguments: #raws)*,
-            out__: *mut ::std::mem::MaybeUninit<<#output as ::refit_objects::plugin_rt::Abi>::Raw>,
-            why__: ::refit_objects::plugin_rt::Why,
+            rep: *const ::std::ffi::c_void #(, #arguments: #raws)*,
+            out: *mut ::std::mem::MaybeUninit<<#output as ::refit_objects::plugin_rt::Abi>::Raw>,
+            why: ::refit_objects::plugin_rt::Why,
         ) -> ::refit_objects::plugin_rt::Status {
-            ::refit_objects::plugin_rt::guarded(why__, || unsafe {
-                let rep__ = rep__.cast::<::refit_objects::rt::RepHeader>();
-                let value__ = (::refit_objects::rt::vtable::<#vtable>(rep__).#name)(
-                    rep__ #(, <#types as ::refit_objects::plugin_rt::Abi>::from_raw(#arguments))*
+            ::refit_objects::plugin_rt::guarded(why, || unsafe {
+                let rep = rep.cast::<::refit_objects::rt::RepHeader>();
+                let value = (::refit_objects::rt::vtable::<#vtable>(rep).#name)(
+                    rep #(, <#types as ::refit_objects::plugin_rt::Abi>::from_raw(#arguments))*
                 );
-                let raw__ = <#output as ::refit_objects::plugin_rt::Abi>::into_raw(value__);
-                out__.write(::std::mem::MaybeUninit::new(raw__));
+                let raw = <#output as ::refit_objects::plugin_rt::Abi>::into_raw(value);
+                out.write(::std::mem::MaybeUninit::new(raw));
                 ::std::result::Result::Ok(())
             })
         }
@@ -121,15 +121,15 @@ fn foreign(interface: &Interface) -> TokenStream {
                     #otherwise
                 }
                 unsafe {
-                    self.0.call::<#output>(|rep__, out__, why__| {
+                    self.0.call::<#output>(|rep, out, why| {
                         // Not by reference: a shorter table has this field, but not all.
-                        let functions__ = self.0.functions().cast::<Functions>();
-                        let function__ = (&raw const (*functions__).#name).read();
-                        function__(
-                            rep__
+                        let functions = self.0.functions().cast::<Functions>();
+                        let function = (&raw const (*functions).#name).read();
+                        function(
+                            rep
                             #(, <#types as ::refit_objects::plugin_rt::Abi>::into_raw(#arguments))*,
-                            out__,
-                            why__,
+                            out,
+                            why,
                         )
                     })
                 }

@@ -1,5 +1,6 @@
 //! Reads the attribute and the trait, and says what cannot be an interface.
 
+use proc_macro2::Span;
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
@@ -128,7 +129,12 @@ impl Method {
 fn argument(input: &FnArg) -> syn::Result<(Ident, Type)> {
     match input {
         FnArg::Typed(typed) => match &*typed.pat {
-            Pat::Ident(name) => Ok((name.ident.clone(), (*typed.ty).clone())),
+            Pat::Ident(pattern) => {
+                let mut name = pattern.ident.clone();
+                // Whatever the generated code calls its own variables, this one is another.
+                name.set_span(name.span().resolved_at(Span::mixed_site()));
+                Ok((name, (*typed.ty).clone()))
+            }
             other => Err(Error::new(other.span(), "expected a plain name")),
         },
         FnArg::Receiver(this) => Err(Error::new(this.span(), "expected an argument")),

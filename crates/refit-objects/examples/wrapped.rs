@@ -4,12 +4,11 @@
 //! instructions of a call can be counted from outside:
 //! `valgrind --tool=callgrind target/release/examples/wrapped both 1000000`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use refit_objects::{
-    After, Implementations, OwnedRep, PostCall, Pre, PreCall, Root, TransferError, Wrapper, attach,
-    attach_typed, create, interface, object,
+    After, Choices, PostCall, Pre, PreCall, State, TransferError, Wrapper, attach, attach_typed,
+    interface, object,
 };
 
 /// Adds numbers up.
@@ -19,7 +18,8 @@ trait Counter {
     fn add(&self, n: u64) -> u64;
 }
 
-struct Sum(Arc<AtomicU64>);
+#[derive(Default)]
+struct Sum(AtomicU64);
 
 impl Counter for Sum {
     fn add(&self, n: u64) -> u64 {
@@ -29,32 +29,13 @@ impl Counter for Sum {
     }
 }
 
-struct SumRoot(Arc<AtomicU64>);
-
-impl Root<CounterInterface> for SumRoot {
-    fn implementation(&self) -> &str {
-        "sum"
-    }
-    fn make_rep(&self, _processor: usize) -> OwnedRep<CounterInterface> {
-        CounterInterface::rep(Sum(Arc::clone(&self.0)))
-    }
+impl State<u64> for Sum {
     fn export(&self) -> Result<u64, TransferError> {
         Ok(self.0.load(Ordering::Relaxed))
     }
     fn import(&self, state: u64) -> Result<(), TransferError> {
         self.0.store(state, Ordering::Relaxed);
         Ok(())
-    }
-}
-
-struct All;
-
-impl Implementations<CounterInterface> for All {
-    fn names(&self) -> Vec<&'static str> {
-        vec!["sum"]
-    }
-    fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
-        (name == "sum").then(|| Box::new(SumRoot(Arc::default())) as _)
     }
 }
 
@@ -84,7 +65,8 @@ impl CounterWrapper for AtMostTen {
 }
 
 fn main() {
-    let counter: CounterRef = create("example", Box::new(SumRoot(Arc::default())), Arc::new(All));
+    let choices = Choices::new().with("sum", CounterInterface::rep, Sum::default);
+    let counter = choices.create("example", "sum").expect("it is in the list");
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let how = arguments.first().map_or("shown", String::as_str);
     let calls: u64 = arguments.get(1).and_then(|n| n.parse().ok()).unwrap_or(0);

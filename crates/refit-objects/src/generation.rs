@@ -13,6 +13,9 @@
 //! thread look into the table. `leave` stores 0 with release. Both are plain stores on x86. A nested call sees that the
 //! word is set and leaves it alone; who set it clears it, so no depth is counted.
 //!
+//! A thread that has no record yet, or may not leave the barrier to the other side, is shown the record of *nobody*: its
+//! word is none of the two that a quick call knows, so that one look at the word decides everything.
+//!
 //! # Advance
 //!
 //! Whoever changed the table calls `advance`: a heavy barrier, then the generation is incremented to `g`. The change
@@ -31,7 +34,11 @@
 //! Progress: a request that begins after `advance` has W ≥ g unless it read the generation before; each thread can do
 //! that once, so `passed(g)` waits for at most one request of each thread after the present one.
 
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock};
+#[cfg(not(loom))]
+use crate::sync::light_where_asymmetric;
+use crate::sync::{
+    AtomicBool, AtomicU16, AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock,
+};
 
 /// What a thread tells about the request it is in. Only the owner stores `word` and `call`.
 #[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
@@ -39,8 +46,12 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, heavy, ligh
 pub(crate) struct ThreadRecord {
     /// Generation in which the present request began; 0 between requests.
     word: AtomicU64,
-    /// The call that was begun last, as [`pack_call`] packs it. Only for reports.
-    call: AtomicU64,
+    /// The object that was called last, as [`Caller::object`]. Only for reports, as `method`.
+    object: AtomicU64,
+    /// The method of it.
+    method: AtomicU16,
+    /// The object at whose switch the owner waits, as [`Caller::object`]; 0 if it does not.
+    waits_for: AtomicU64,
     /// Linux id of the owner; 0 while nobody owns the record.
     tid: AtomicU32,
     /// Something is to be done when the request ends. Owner only.
@@ -52,8 +63,8 @@ pub(crate) struct ThreadRecord {
 pub(crate) struct Caller {
     /// Linux id of the calling thread.
     pub(crate) tid: u32,
-    /// Index of the object.
-    pub(crate) object: u32,
+    /// Id of the object, as one number.
+    pub(crate) object: u64,
     /// Number of the method.
     pub(crate) method: u16,
 }
@@ -80,14 +91,43 @@ fn new_record() -> Record {
     loom::sync::Arc::new(ThreadRecord::idle())
 }
 
-impl ThreadRecord {
-    fn idle() -> Self {
+/// Where a thread stands, as its record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Within a request.
+    Inside,
+    /// Between two requests.
+    Idle,
+    /// The record is nobody's.
+    Unknown,
+}
+
+/// The word of the record that is nobody's: no generation comes as far.
+const NOBODY: u64 = 1 << 63;
+
+/// A record for a thread. Loom's atomics cannot be made in constants.
+macro_rules! record {
+    ($word:expr) => {
         ThreadRecord {
-            word: AtomicU64::new(0),
-            call: AtomicU64::new(0),
+            word: AtomicU64::new($word),
+            object: AtomicU64::new(0),
+            method: AtomicU16::new(0),
+            waits_for: AtomicU64::new(0),
             tid: AtomicU32::new(0),
             owes: AtomicBool::new(false),
         }
+    };
+}
+
+impl ThreadRecord {
+    fn idle() -> Self {
+        record!(0)
+    }
+
+    /// The record that threads are shown which have none of their own to be quick with. Nobody stores into it.
+    #[cfg(not(loom))]
+    pub(crate) const fn nobody() -> Self {
+        record!(NOBODY)
     }
 
     /// Linux id of the owner.
@@ -101,23 +141,54 @@ impl ThreadRecord {
         self.word.load(Ordering::Relaxed) != 0
     }
 
+    /// Where the owner stands. Owner only.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn standing(&self) -> Standing {
+        // As a signed number, so that one comparison tells all three.
+        match self.word.load(Ordering::Relaxed).cast_signed() {
+            1.. => Standing::Inside,
+            0 => Standing::Idle,
+            _ => Standing::Unknown,
+        }
+    }
+
+    /// As `enter`, of a thread that stands idle and knows that barriers are asymmetric. Owner only.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn begin(&self, generations: &Generations) {
+        self.show(generations);
+        light_where_asymmetric(); // Pairs with `heavy` in `advance`.
+    }
+
     /// Begins a request unless the owner is in one; whether it did, to be told to `leave`. Owner only.
     #[inline(always)]
     pub(crate) fn enter(&self, generations: &Generations) -> bool {
         let outermost = !self.inside();
         if outermost {
-            let now = generations.current.load(Ordering::Relaxed);
-            // Release: who sees this generation here must also see the end of the request before it.
-            self.word.store(now, Ordering::Release);
+            self.show(generations);
             light(); // Pairs with `heavy` in `advance`: the word is seen, or the new table is.
         }
         outermost
     }
 
-    /// Notes the call for reports. Owner only.
     #[inline(always)]
-    pub(crate) fn note(&self, object: u32, method: u16) {
-        self.call.store(u64::from(object) | u64::from(method) << 32, Ordering::Relaxed);
+    fn show(&self, generations: &Generations) {
+        let now = generations.current.load(Ordering::Relaxed);
+        // Release: who sees this generation here must also see the end of the request before it.
+        self.word.store(now, Ordering::Release);
+    }
+
+    /// Notes the call for reports, in which a mix of two calls does no harm. Owner only.
+    #[inline(always)]
+    pub(crate) fn note(&self, object: u64, method: u16) {
+        self.object.store(object, Ordering::Relaxed);
+        self.method.store(method, Ordering::Relaxed);
+    }
+
+    /// Notes the object at whose switch the owner is going to wait; 0: it goes on. For reports. Owner only.
+    pub(crate) fn wait_for(&self, object: u64) {
+        self.waits_for.store(object, Ordering::Relaxed);
     }
 
     /// Whether something is to be done before the request ends. Owner only.
@@ -142,13 +213,10 @@ impl ThreadRecord {
     fn straggler(&self, generation: u64) -> Option<Caller> {
         // Acquire pairs with the release store in `leave`.
         let word = self.word.load(Ordering::Acquire);
-        (word != 0 && word < generation).then(|| {
-            let call = self.call.load(Ordering::Relaxed);
-            Caller {
-                tid: self.tid.load(Ordering::Relaxed),
-                object: call as u32,
-                method: (call >> 32) as u16,
-            }
+        (word != 0 && word < generation).then(|| Caller {
+            tid: self.tid(),
+            object: self.object.load(Ordering::Relaxed),
+            method: self.method.load(Ordering::Relaxed),
         })
     }
 }
@@ -196,6 +264,13 @@ impl Generations {
         lock(&self.records).iter().all(|r| r.straggler(generation).is_none())
     }
 
+    /// The object at whose switch a thread waits; 0 if it waits at none.
+    pub(crate) fn waits_for(&self, tid: u32) -> u64 {
+        let records = lock(&self.records);
+        let record = records.iter().find(|r| r.tid() == tid);
+        record.map_or(0, |r| r.waits_for.load(Ordering::Relaxed))
+    }
+
     /// Who is still in a request that began before `generation`.
     pub(crate) fn stragglers(&self, generation: u64) -> Vec<Caller> {
         lock(&self.records).iter().filter_map(|r| r.straggler(generation)).collect()
@@ -211,10 +286,10 @@ mod tests {
         let generations = Generations::new();
         let record = generations.register(7);
         let outer = record.enter(&generations);
-        record.note(3, 2);
+        record.note(3 << 32, 2);
         let first = generations.advance();
         assert!(!generations.passed(first));
-        let expected = Caller { tid: 7, object: 3, method: 2 };
+        let expected = Caller { tid: 7, object: 3 << 32, method: 2 };
         assert_eq!(generations.stragglers(first), [expected]);
         let nested = record.enter(&generations); // the same request
         record.leave(nested);

@@ -35,17 +35,18 @@
 //! call goes on to the object.
 
 use std::any::Any;
-use std::marker::PhantomData;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::argument::Value;
 use crate::object::ObjectId;
 use crate::panics::panic_text;
 use crate::rep::{InterfaceInfo, RepHeader, VtPtr};
 use crate::wrapper::{
-    After, CallInfo, Outcome, PostCall, PreCall, TypedWrapper, Value, Wrapper, WrapperInfo,
+    Access, After, CallInfo, Outcome, PostCall, PreCall, TypedWrapper, Wrapper, WrapperInfo,
 };
 
 /// Number of one attachment of a wrapper; no other one of this process has it.
@@ -152,7 +153,10 @@ impl Layer {
         let mut outermost = inner;
         for attachment in &self.stack {
             let rep = Box::new(InterposerRep {
-                header: RepHeader { vtable: attachment.vtable, serial: attachment.object.serial },
+                header: RepHeader {
+                    vtable: attachment.vtable,
+                    object: attachment.object.to_bits(),
+                },
                 inner: outermost,
                 attachment: Arc::clone(attachment),
                 processor: u32::try_from(processor).unwrap_or(0),
@@ -255,12 +259,12 @@ pub unsafe fn inner(this: *const RepHeader) -> *const RepHeader {
 pub unsafe fn precall(
     this: *const RepHeader,
     method: u16,
-    arguments: &dyn Fn(usize) -> Value,
+    arguments: &mut dyn FnMut(usize, Access) -> Option<Value>,
 ) -> After {
     // SAFETY: the caller's promise.
     let rep = unsafe { InterposerRep::of(this) };
     let Held::Untyped(wrapper) = &rep.attachment.wrapper else { return After::Forward };
-    let call = PreCall { info: rep.call(method), arguments };
+    let call = PreCall { info: rep.call(method), arguments: RefCell::new(arguments) };
     rep.guarded(method, "precall", || wrapper.precall(&call)).unwrap_or(After::Forward)
 }
 
@@ -269,11 +273,17 @@ pub unsafe fn precall(
 /// # Safety
 /// As for [`inner`].
 #[inline]
-pub unsafe fn postcall(this: *const RepHeader, method: u16, state: u64, outcome: Outcome) {
+pub unsafe fn postcall(
+    this: *const RepHeader,
+    method: u16,
+    state: u64,
+    outcome: Outcome,
+    result: &mut dyn FnMut(usize, Access) -> Option<Value>,
+) {
     // SAFETY: the caller's promise.
     let rep = unsafe { InterposerRep::of(this) };
     let Held::Untyped(wrapper) = &rep.attachment.wrapper else { return };
-    let call = PostCall { info: rep.call(method), state, outcome, borrowed: PhantomData };
+    let call = PostCall { info: rep.call(method), state, outcome, result: RefCell::new(result) };
     rep.guarded(method, "postcall", || wrapper.postcall(&call));
 }
 

@@ -1,45 +1,21 @@
 //! Clustered objects that can be swapped while they are called.
 //!
 //! ```
-//! use refit_objects::{Implementations, Interface, OwnedRep, Root, SwapOptions, TransferError, create, interface};
-//! use std::sync::{Arc, Mutex};
-//!
+//! use refit_objects::{Choices, State, SwapOptions, TransferError, interface, swap_named};
+//! # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 //! #[interface(name = "counter", state = u64)]
-//! pub trait Counter {
-//!     fn add(&self, n: u64) -> u64;
-//! }
+//! pub trait Counter { fn add(&self, n: u64) -> u64; }
 //!
-//! struct Locked(Arc<Mutex<u64>>); // a rep
-//! impl Counter for Locked {
-//!     fn add(&self, n: u64) -> u64 {
-//!         let mut count = self.0.lock().unwrap();
-//!         *count += n;
-//!         *count
-//!     }
+//! #[derive(Default)] struct Sum(AtomicU64); // one implementation; another may have a lock, or a number per processor
+//! impl Counter for Sum { fn add(&self, n: u64) -> u64 { self.0.fetch_add(n, Relaxed) + n } }
+//! impl State<u64> for Sum {
+//!     fn export(&self) -> Result<u64, TransferError> { Ok(self.0.load(Relaxed)) }
+//!     fn import(&self, state: u64) -> Result<(), TransferError> { Ok(self.0.store(state, Relaxed)) }
 //! }
-//!
-//! struct LockedRoot(Arc<Mutex<u64>>); // its root: makes reps, moves state
-//! impl Root<CounterInterface> for LockedRoot {
-//!     fn implementation(&self) -> &str { "locked" }
-//!     fn make_rep(&self, _processor: usize) -> OwnedRep<CounterInterface> {
-//!         CounterInterface::rep(Locked(Arc::clone(&self.0)))
-//!     }
-//!     fn export(&self) -> Result<u64, TransferError> { Ok(*self.0.lock().unwrap()) }
-//!     fn import(&self, state: u64) -> Result<(), TransferError> { *self.0.lock().unwrap() = state; Ok(()) }
-//! }
-//!
-//! struct All;
-//! impl Implementations<CounterInterface> for All {
-//!     fn names(&self) -> Vec<&'static str> { vec!["locked"] }
-//!     fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
-//!         (name == "locked").then(|| Box::new(LockedRoot(Arc::default())) as _)
-//!     }
-//! }
-//!
-//! let counter: CounterRef = create("example", All.root("locked").unwrap(), Arc::new(All));
+//! let choices = Choices::new().with("sum", CounterInterface::rep, Sum::default);
+//! let counter: CounterRef = choices.create("example", "sum").unwrap();
 //! assert_eq!(counter.add(3), 3);
-//! let report = refit_objects::swap_named(counter.id(), "locked", 1, &SwapOptions::default());
-//! assert!(report.committed());
+//! assert!(swap_named(counter.id(), "sum", 1, &SwapOptions::default()).committed()); // other threads may call meanwhile
 //! assert_eq!(counter.add(4), 7); // nothing was lost
 //! # refit_objects::destroy(counter.id());
 //! ```
@@ -53,10 +29,11 @@
 //! | `request`, `generation` | who is inside, and when everybody who was has left |
 //! | `table`, `rep` | from a reference to the rep of this processor |
 //! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
-//! | `interposer`, `wrapper`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
+//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
 //! | [`mod@plugin`] | implementations that are built apart and loaded while the process runs |
+//! | `choices` | the short way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
-//! | `mediation`, `mediator`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
+//! | `mediation`, `mediator`, `inside`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 //! | `transfer` | how state gets from one implementation to another: protocols, negotiation, lazy transfer, records |
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
@@ -75,6 +52,10 @@ pub mod transfer;
 #[cfg(not(loom))]
 mod adapter;
 #[cfg(not(loom))]
+mod argument;
+#[cfg(not(loom))]
+mod choices;
+#[cfg(not(loom))]
 mod class;
 #[cfg(not(loom))]
 mod clustering;
@@ -82,6 +63,8 @@ mod clustering;
 pub mod composition;
 #[cfg(not(loom))]
 mod condition;
+#[cfg(not(loom))]
+mod inside;
 #[cfg(not(loom))]
 mod interface;
 #[cfg(not(loom))]
@@ -92,6 +75,8 @@ mod mediator;
 mod name;
 #[cfg(not(loom))]
 mod object;
+#[cfg(not(loom))]
+pub mod pace;
 #[cfg(not(loom))]
 pub mod plugin;
 #[cfg(not(loom))]
@@ -127,6 +112,8 @@ mod wrapping;
 #[cfg(not(loom))]
 pub use self::{
     adapter::{Adapted, Adapter, NewState, OldState},
+    argument::{Argument, Kind, Value},
+    choices::{Choices, State},
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
     condition::{Condition, Measure, Measured, NoCondition},
@@ -141,8 +128,8 @@ pub use self::{
     swap::{Hook, SwapOptions, swap, swap_named, swap_together},
     upgrade::{UpgradeControl, UpgradeOptions, upgrade},
     wrapper::{
-        After, Argument, ArgumentInfo, CallInfo, FromErrno, Histogram, Kind, Outcome, PostCall,
-        Pre, PreCall, TypedWrapper, Value, Wrapper, WrapperInfo,
+        Access, After, ArgumentInfo, CallInfo, FromErrno, Histogram, Outcome, PostCall, Pre,
+        PreCall, TypedWrapper, Wrapper, WrapperInfo,
     },
     wrapping::{
         Which, WrapError, WrapperFailure, attach, attach_typed, can_wrap, detach, observe_failures,
@@ -167,7 +154,7 @@ pub mod rt {
     pub use crate::rep::{
         InterfaceInfo, MethodInfo, Rep, RepHeader, VT_MAGIC, VtHeader, VtPtr, drop_rep, keep_rep,
     };
-    pub use crate::request::Call;
+    pub use crate::request::call;
     pub use crate::wrapper::{InterposerInfo, MethodShape};
 
     /// The rep that is owned, to be called through its vtable.

@@ -75,9 +75,16 @@ impl Limbo {
         self.wait(generations, batch);
     }
 
-    fn wait(&self, generations: &Generations, batch: Vec<Garbage>) {
+    /// Begins a generation, whatever for; its number. What was deferred waits for it too.
+    pub(crate) fn take_along(&self, generations: &Generations) -> u64 {
+        let batch = std::mem::take(&mut *lock(&self.deferred));
+        if batch.is_empty() { generations.advance() } else { self.wait(generations, batch) }
+    }
+
+    fn wait(&self, generations: &Generations, batch: Vec<Garbage>) -> u64 {
         let generation = generations.advance();
         lock(&self.waiting).push_back((generation, batch));
+        generation
     }
 
     /// Frees what is due.

@@ -32,9 +32,13 @@
 //! wakes all. The swapper polls `drained`: calls are short, and leaving should not cost a wake-up.
 
 use crate::generation::Caller;
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Condvar, Mutex, lock, wait};
+use refit_change::ChangeId;
+use refit_change::watch::{Step, current, tell};
 #[cfg(not(loom))]
-use std::time::Instant;
+use refit_sys::clock;
+#[cfg(not(loom))]
+use std::time::{Duration, Instant};
 
 /// Phase of a ledger, and of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,8 @@ pub(crate) enum Outcome {
     Old,
 }
 
-/// What `enter` decided.
+/// What [`Mediation::enter`] decided.
+#[cfg(any(test, loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// Go to the old implementation; call `leave` with this ticket when it returns.
@@ -67,9 +72,16 @@ pub(crate) enum Admission {
 pub(crate) struct Tracked {
     ticket: u64,
     pub(crate) caller: Caller,
-    /// When it entered.
-    #[cfg(not(loom))]
-    pub(crate) since: Instant,
+    /// When it entered, as `refit_sys::clock` counts.
+    since: u64,
+}
+
+#[cfg(not(loom))]
+impl Tracked {
+    /// For how long it has been inside.
+    pub(crate) fn age(&self) -> Duration {
+        Duration::from_nanos(clock::nanos(clock::ticks().wrapping_sub(self.since)))
+    }
 }
 
 /// The calls that entered on one processor.
@@ -81,7 +93,9 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct LedgerState {
     phase: Phase,
-    tracked: Vec<Tracked>,
+    /// Mostly there is one at a time, and it needs no list.
+    first: Option<Tracked>,
+    others: Vec<Tracked>,
     next_ticket: u64,
     forwarded: u64,
 }
@@ -107,6 +121,8 @@ impl Tally {
 /// The switch of one object as its calls see it.
 #[derive(Debug)]
 pub(crate) struct Mediation {
+    /// For whom calls wait; 0: not known.
+    change: ChangeId,
     ledgers: Box<[Ledger]>,
     outcome: Mutex<Gate>,
     opened: Condvar,
@@ -129,12 +145,14 @@ impl Mediation {
         let ledger = || Ledger {
             state: Mutex::new(LedgerState {
                 phase: Phase::Forward,
-                tracked: Vec::new(),
+                first: None,
+                others: Vec::new(),
                 next_ticket: 0,
                 forwarded: 0,
             }),
         };
         Mediation {
+            change: current(),
             ledgers: (0..processors).map(|_| ledger()).collect(),
             outcome: Mutex::new(Gate {
                 outcome: None,
@@ -147,23 +165,36 @@ impl Mediation {
         }
     }
 
-    /// A call comes in on `processor`. `inside`: the calling thread is in a tracked call of this switch already.
+    /// A call comes in on `processor`, and waits if it must. `inside`: the calling thread is in a tracked call of this
+    /// switch already.
+    #[cfg(any(test, loom))]
     pub(crate) fn enter(&self, processor: usize, inside: bool, caller: Caller) -> Admission {
+        match self.admit(processor, inside, caller) {
+            Some(ticket) => Admission::Tracked(ticket),
+            None => Admission::Pass(self.wait_for_outcome()),
+        }
+    }
+
+    /// As `enter`, but for the waiting: the ticket of a tracked call, or `None` for one that goes where the outcome says.
+    #[inline]
+    pub(crate) fn admit(&self, processor: usize, inside: bool, caller: Caller) -> Option<u64> {
         let mut ledger = lock(&self.ledgers[processor].state);
         match ledger.phase {
-            Phase::Forward => Admission::Tracked(ledger.track(caller)),
-            Phase::Block if inside => Admission::Tracked(ledger.track(caller)),
-            Phase::Block | Phase::Completed => {
-                drop(ledger);
-                Admission::Pass(self.wait_for_outcome())
-            }
+            Phase::Forward => Some(ledger.track(caller)),
+            Phase::Block if inside => Some(ledger.track(caller)),
+            Phase::Block | Phase::Completed => None,
         }
     }
 
     /// A tracked call returns.
+    #[inline]
     pub(crate) fn leave(&self, processor: usize, ticket: u64) {
         let mut ledger = lock(&self.ledgers[processor].state);
-        ledger.tracked.retain(|t| t.ticket != ticket);
+        if ledger.first.as_ref().is_some_and(|first| first.ticket == ticket) {
+            ledger.first = None;
+        } else {
+            ledger.others.retain(|other| other.ticket != ticket);
+        }
     }
 
     /// New calls wait from now on.
@@ -173,9 +204,14 @@ impl Mediation {
         }
     }
 
+    /// Whether any call has come in: then others may, and wait.
+    pub(crate) fn in_use(&self) -> bool {
+        self.ledgers.iter().any(|l| lock(&l.state).forwarded > 0)
+    }
+
     /// Whether no tracked call is inside. Meaningful after [`Self::block`].
     pub(crate) fn drained(&self) -> bool {
-        self.ledgers.iter().all(|l| lock(&l.state).tracked.is_empty())
+        self.ledgers.iter().all(|l| lock(&l.state).tracked().next().is_none())
     }
 
     /// Ends the switch: blocked calls go on, later ones are not tracked any more.
@@ -190,7 +226,10 @@ impl Mediation {
 
     /// The calls that are inside now.
     pub(crate) fn tracked(&self) -> Vec<Tracked> {
-        self.ledgers.iter().flat_map(|l| lock(&l.state).tracked.clone()).collect()
+        self.ledgers
+            .iter()
+            .flat_map(|l| lock(&l.state).tracked().copied().collect::<Vec<_>>())
+            .collect()
     }
 
     /// What the calls have been through so far.
@@ -203,7 +242,9 @@ impl Mediation {
         }
     }
 
-    fn wait_for_outcome(&self) -> Outcome {
+    /// Waits until the switch has ended: where calls go then.
+    #[cold]
+    pub(crate) fn wait_for_outcome(&self) -> Outcome {
         let mut gate = lock(&self.outcome);
         if let Some(outcome) = gate.outcome {
             return outcome;
@@ -211,12 +252,29 @@ impl Mediation {
         gate.blocked += 1;
         #[cfg(not(loom))]
         gate.since.get_or_insert_with(Instant::now);
+        let _waiting = Waiting::begin(self.change);
         loop {
-            gate = self.opened.wait(gate).unwrap_or_else(crate::sync::PoisonError::into_inner);
+            gate = wait(&self.opened, gate);
             if let Some(outcome) = gate.outcome {
                 return outcome;
             }
         }
+    }
+}
+
+/// Tells that a call waits, and when it does not any more.
+struct Waiting(ChangeId);
+
+impl Waiting {
+    fn begin(change: ChangeId) -> Self {
+        tell(Step::Waits(change));
+        Waiting(change)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        tell(Step::GoesOn(self.0));
     }
 }
 
@@ -231,17 +289,30 @@ impl Gate {
     }
 }
 
+/// The time, as [`Tracked::age`] reads it.
+#[inline]
+fn now() -> u64 {
+    #[cfg(not(loom))]
+    return clock::ticks();
+    #[cfg(loom)]
+    0
+}
+
 impl LedgerState {
+    fn tracked(&self) -> impl Iterator<Item = &Tracked> {
+        self.first.iter().chain(&self.others)
+    }
+
+    #[inline]
     fn track(&mut self, caller: Caller) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.forwarded += 1;
-        self.tracked.push(Tracked {
-            ticket,
-            caller,
-            #[cfg(not(loom))]
-            since: Instant::now(),
-        });
+        let tracked = Tracked { ticket, caller, since: now() };
+        match &mut self.first {
+            first @ None => *first = Some(tracked),
+            Some(_) => self.others.push(tracked),
+        }
         ticket
     }
 }

@@ -5,20 +5,21 @@
 //! take the place of K42's assembly trampolines, which had to keep all registers because they did not know the
 //! signatures; the compiler does.
 //!
-//! It has one rep per processor, made on first use. The rep knows its processor, so that the call's ledger is that of
-//! the processor it came in on, wherever it leaves.
+//! It has one rep per processor, all made with it: a rep is four words. The rep knows its processor, so that the call's
+//! ledger is that of the processor it came in on, wherever it leaves.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::clustering::Clustering;
 use crate::generation::Caller;
+use crate::inside;
 use crate::interface::Import;
-use crate::mediation::{Admission, Mediation, Outcome};
+use crate::mediation::{Mediation, Outcome};
 use crate::object::{AnyRoot, ObjectId, Slot};
-use crate::rep::{InterfaceInfo, RepHeader};
-use crate::request::{inside, pop_inside, push_inside, record, until_request_ends};
+use crate::rep::RepHeader;
+use crate::request::{record, until_request_ends};
 
 /// Number of a switch; no other switch of the process has it.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct SwitchNumber(u64);
 
 impl SwitchNumber {
     pub(crate) fn next() -> Self {
-        static SWITCHES: AtomicU64 = AtomicU64::new(0);
+        static SWITCHES: AtomicU64 = AtomicU64::new(1); // 0 is the number of none.
         SwitchNumber(SWITCHES.fetch_add(1, Ordering::Relaxed))
     }
 }
@@ -45,26 +46,23 @@ pub(crate) struct Mediator {
     /// Number of this switch, by which threads remember that they are inside.
     switch: u64,
     unit: Unit,
-    interface: &'static InterfaceInfo,
     id: ObjectId,
     mediation: Arc<Mediation>,
     old: Arc<dyn AnyRoot>,
     new: Arc<dyn AnyRoot>,
-    reps: Box<[OnceLock<Box<MediatorRep>>]>,
+    reps: Box<[MediatorRep]>,
 }
 
 /// The mediator's rep on one processor.
 #[repr(C)]
 struct MediatorRep {
     header: RepHeader,
-    mediator: *const Mediator,
+    /// The root that owns the rep; null until the rep is asked for.
+    mediator: AtomicPtr<Mediator>,
+    /// The old root's rep for this processor; null until a call has asked for it.
+    old: AtomicPtr<RepHeader>,
     processor: usize,
 }
-
-// SAFETY: `mediator` points to the root that owns the rep, which is Send and Sync and outlives it.
-unsafe impl Send for MediatorRep {}
-// SAFETY: as above.
-unsafe impl Sync for MediatorRep {}
 
 impl Mediator {
     /// A mediator for an object that takes part in the switch of this number.
@@ -76,20 +74,31 @@ impl Mediator {
         roots: [Arc<dyn AnyRoot>; 2],
     ) -> Arc<Self> {
         let [old, new] = roots;
-        let processors = refit_sys::processor::count();
+        let rep = |processor| MediatorRep {
+            header: RepHeader { vtable: slot.interface.mediator, object: slot.id.to_bits() },
+            mediator: AtomicPtr::default(),
+            old: AtomicPtr::default(),
+            processor,
+        };
         Arc::new(Mediator {
             switch: switch.0,
             unit,
-            interface: slot.interface,
             id: slot.id,
             mediation,
             old,
             new,
-            reps: (0..processors).map(|_| OnceLock::new()).collect(),
+            reps: (0..refit_sys::processor::count()).map(rep).collect(),
         })
     }
 
-    fn target(&self, outcome: Outcome) -> &dyn AnyRoot {
+    /// Waits until the switch has ended; the root that serves then. Should somebody else wait for this thread, the
+    /// reports say what it waits for.
+    #[cold]
+    fn wait(&self) -> &dyn AnyRoot {
+        let record = record();
+        record.wait_for(self.id.to_bits());
+        let outcome = self.mediation.wait_for_outcome();
+        record.wait_for(0);
         match outcome {
             Outcome::New => &*self.new,
             Outcome::Old => &*self.old,
@@ -99,14 +108,10 @@ impl Mediator {
 
 impl AnyRoot for Mediator {
     fn rep(&self, processor: usize) -> *const RepHeader {
-        let rep = self.reps[processor].get_or_init(|| {
-            Box::new(MediatorRep {
-                header: RepHeader { vtable: self.interface.mediator, serial: self.id.serial },
-                mediator: self,
-                processor,
-            })
-        });
-        (&raw const **rep).cast()
+        let rep = &self.reps[processor];
+        // Release pairs with the load in `MediatorRep::mediator`, though the table orders the two as well.
+        rep.mediator.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        std::ptr::from_ref(rep).cast()
     }
 
     fn implementation(&self) -> String {
@@ -136,18 +141,46 @@ impl AnyRoot for Mediator {
     }
 }
 
+impl MediatorRep {
+    /// The rep, and the mediator, behind a header.
+    ///
+    /// # Safety
+    /// `header` must be that of a mediator's rep that the caller found in its present request; the result must not be
+    /// used after that.
+    #[inline(always)]
+    unsafe fn of<'a>(header: *const RepHeader) -> (&'a MediatorRep, &'a Mediator) {
+        // SAFETY: repr(C) with the header first. The mediator, and its reps with it, is retired after the entries
+        // have been pointed away from it, so it outlives every request that can know it.
+        let rep = unsafe { &*header.cast::<MediatorRep>() };
+        // SAFETY: the header was found in the table, where only `Mediator::rep` gives it to, after it stored this.
+        (rep, unsafe { &*rep.mediator.load(Ordering::Acquire) })
+    }
+
+    /// The rep of the old implementation.
+    #[inline]
+    fn old(&self, mediator: &Mediator) -> *const RepHeader {
+        // Acquire pairs with the release below: the rep is seen as it was made.
+        let known = self.old.load(Ordering::Acquire);
+        if known.is_null() { self.ask_old(mediator) } else { known }
+    }
+
+    #[cold]
+    fn ask_old(&self, mediator: &Mediator) -> *const RepHeader {
+        let rep = mediator.old.rep(self.processor);
+        self.old.store(rep.cast_mut(), Ordering::Release);
+        rep
+    }
+}
+
 /// A call on its way through the mediator. Dropped when the method has returned.
 #[derive(Debug)]
 pub struct Mediated {
     rep: *const RepHeader,
-    /// The mediator's rep and the ticket, if the call is tracked.
-    tracked: Option<(*const MediatorRep, u64)>,
-}
-
-impl std::fmt::Debug for MediatorRep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MediatorRep").field("processor", &self.processor).finish_non_exhaustive()
-    }
+    /// The mediator's rep that it came in on; null if it is not tracked.
+    through: *const RepHeader,
+    ticket: u64,
+    /// It is the thread's outermost call of this switch.
+    outermost: bool,
 }
 
 impl Mediated {
@@ -156,53 +189,64 @@ impl Mediated {
     pub fn rep(&self) -> *const RepHeader {
         self.rep
     }
+
+    fn untracked(rep: *const RepHeader) -> Self {
+        Mediated { rep, through: std::ptr::null(), ticket: 0, outermost: false }
+    }
 }
 
 /// The prolog: decides where a call goes, and waits if it must wait.
 ///
 /// # Safety
-/// `rep` must be the header of a mediator's rep that the caller looked up in its present request; the result must be
+/// `header` must be that of a mediator's rep that the caller looked up in its present request; the result must be
 /// dropped within that request.
-pub unsafe fn mediate(rep: *const RepHeader, method: u16) -> Mediated {
-    let rep = rep.cast::<MediatorRep>();
-    // SAFETY: the caller's promise; the mediator is retired, with its reps, only after all requests that can know it.
-    let (mediator, processor) = unsafe { (&*(*rep).mediator, (*rep).processor) };
-    let again = inside(mediator.switch);
+pub unsafe fn mediate(header: *const RepHeader, method: u16) -> Mediated {
+    // SAFETY: the caller's promise.
+    let (rep, mediator) = unsafe { MediatorRep::of(header) };
+    let again = inside::inside(mediator.switch);
     if again && mediator.unit == Unit::Request {
         // The request's ticket covers this call.
-        return Mediated { rep: mediator.old.rep(processor), tracked: None };
+        return Mediated::untracked(rep.old(mediator));
     }
-    let caller = Caller { tid: record().tid(), object: mediator.id.index, method };
-    match mediator.mediation.enter(processor, again, caller) {
-        Admission::Tracked(ticket) => {
-            push_inside(mediator.switch);
-            let tracked = match mediator.unit {
-                Unit::Call => Some((rep, ticket)),
-                Unit::Request => {
-                    let (mediation, switch) = (Arc::clone(&mediator.mediation), mediator.switch);
-                    until_request_ends(move || {
-                        pop_inside(switch);
-                        mediation.leave(processor, ticket);
-                    });
-                    None
-                }
-            };
-            Mediated { rep: mediator.old.rep(processor), tracked }
-        }
-        Admission::Pass(outcome) => {
-            Mediated { rep: mediator.target(outcome).rep(processor), tracked: None }
-        }
+    let caller = Caller { tid: record().tid(), object: mediator.id.to_bits(), method };
+    let Some(ticket) = mediator.mediation.admit(rep.processor, again, caller) else {
+        return Mediated::untracked(mediator.wait().rep(rep.processor));
+    };
+    if !again {
+        inside::enter(mediator.switch);
     }
+    if mediator.unit == Unit::Request {
+        hold_until_request_ends(mediator, rep.processor, ticket);
+        return Mediated::untracked(rep.old(mediator));
+    }
+    // Should the old root panic over its rep, the ticket is given back.
+    let mut mediated =
+        Mediated { rep: std::ptr::null(), through: header, ticket, outermost: !again };
+    mediated.rep = rep.old(mediator);
+    mediated
+}
+
+/// The ticket is that of the request.
+fn hold_until_request_ends(mediator: &Mediator, processor: usize, ticket: u64) {
+    let (mediation, switch) = (Arc::clone(&mediator.mediation), mediator.switch);
+    until_request_ends(move || {
+        inside::leave(switch);
+        mediation.leave(processor, ticket);
+    });
 }
 
 impl Drop for Mediated {
     /// The epilog; also when the method panicked.
+    #[inline]
     fn drop(&mut self) {
-        if let Some((rep, ticket)) = self.tracked {
-            // SAFETY: as in `mediate`: the request has not ended.
-            let (mediator, processor) = unsafe { (&*(*rep).mediator, (*rep).processor) };
-            pop_inside(mediator.switch);
-            mediator.mediation.leave(processor, ticket);
+        if self.through.is_null() {
+            return;
         }
+        // SAFETY: as in `mediate`: the request has not ended.
+        let (rep, mediator) = unsafe { MediatorRep::of(self.through) };
+        if self.outermost {
+            inside::leave(mediator.switch);
+        }
+        mediator.mediation.leave(rep.processor, self.ticket);
     }
 }

@@ -51,11 +51,13 @@ pub struct ObjectId {
 
 impl ObjectId {
     /// As one number, for tables of other systems.
+    #[inline]
     pub fn to_bits(self) -> u64 {
         u64::from(self.index) | u64::from(self.serial) << 32
     }
 
     /// The opposite of [`Self::to_bits`]. A number that was never an id makes an id that no object has.
+    #[inline]
     pub fn from_bits(bits: u64) -> Self {
         ObjectId { index: bits as u32, serial: (bits >> 32) as u32 }
     }
@@ -64,7 +66,8 @@ impl ObjectId {
 /// The id of an object that was created, and for this interface: what a reference is made of. It stays true when the
 /// object is destroyed; calls find out then.
 pub struct Bound<I> {
-    id: ObjectId,
+    /// As one number: a call compares it whole.
+    id: u64,
     interface: PhantomData<fn() -> I>,
 }
 
@@ -72,12 +75,17 @@ impl<I> Bound<I> {
     /// # Safety
     /// An object with this id must have been created, for interface `I`.
     pub(crate) unsafe fn new(id: ObjectId) -> Self {
-        Bound { id, interface: PhantomData }
+        Bound { id: id.to_bits(), interface: PhantomData }
     }
 
     /// The id.
     #[inline(always)]
     pub fn id(self) -> ObjectId {
+        ObjectId::from_bits(self.id)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u64 {
         self.id
     }
 }
@@ -107,7 +115,8 @@ impl<I> std::hash::Hash for Bound<I> {
 
 impl<I> std::fmt::Debug for Bound<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.id.index, self.id.serial)
+        let ObjectId { index, serial } = self.id();
+        write!(f, "{index}.{serial}")
     }
 }
 
@@ -164,7 +173,7 @@ pub(crate) trait AnyRoot: Send + Sync {
 pub(crate) struct Attached<I: Interface> {
     pub(crate) root: Box<dyn Root<I>>,
     clustering: Clustering,
-    serial: u32,
+    id: ObjectId,
     /// `(cluster number, rep)`.
     reps: Mutex<Vec<(usize, OwnedRep<I>)>>,
 }
@@ -175,7 +184,7 @@ impl<I: Interface> Attached<I> {
     }
 
     pub(crate) fn clustered(root: Box<dyn Root<I>>, id: ObjectId, clustering: Clustering) -> Self {
-        Attached { root, clustering, serial: id.serial, reps: Mutex::new(Vec::new()) }
+        Attached { root, clustering, id, reps: Mutex::new(Vec::new()) }
     }
 }
 
@@ -187,7 +196,7 @@ impl<I: Interface> AnyRoot for Attached<I> {
             return rep.as_ptr();
         }
         let mut rep = self.root.make_rep(processor);
-        rep.belong_to(self.serial);
+        rep.belong_to(self.id.to_bits());
         let header = rep.as_ptr();
         reps.push((cluster, rep));
         header
@@ -269,7 +278,7 @@ impl Slot {
         root: Arc<dyn AnyRoot>,
     ) -> Arc<Self> {
         Arc::new(Slot {
-            default: RepHeader { vtable: interface.default, serial: id.serial },
+            default: RepHeader { vtable: interface.default, object: id.to_bits() },
             id,
             interface,
             name,

@@ -11,7 +11,8 @@ use refit_change::{ChangeId, End, Report};
 
 use crate::condition::{Condition, Measured};
 use crate::object::{ObjectId, object};
-use crate::swap::{SwapOptions, swap_named};
+use crate::pace::sleep_until;
+use crate::swap::{REQUESTER_GONE, SwapOptions, swap_named};
 use crate::wrappers::Meter;
 use crate::wrapping::{WrapError, attach, detach};
 
@@ -64,7 +65,7 @@ pub fn swap_on_probation(
         Err(error) => Some(format!("it could not be measured: {error}")),
     };
     let violation = match violation {
-        _ if options.cancelled() => Some("its requester went away".to_owned()),
+        _ if options.cancelled() => Some(REQUESTER_GONE.to_owned()),
         violation => violation,
     };
     match violation {
@@ -82,17 +83,12 @@ fn measure(
 ) -> Result<Measured, WrapError> {
     let meter = Meter::new();
     let attached = attach(id, Arc::clone(&meter))?;
-    let until = Instant::now() + time;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let measured = meter.measured();
-        if left.is_zero() || options.cancelled() || !fine(&measured) {
-            // Gone with its object, or detached by somebody: it measures no more either way.
-            let _ = detach(id, attached);
-            return Ok(measured);
-        }
-        std::thread::sleep(left.min(LOOK));
-    }
+    let over = || options.cancelled() || !fine(&meter.measured());
+    sleep_until(Instant::now().checked_add(time), LOOK, &over);
+    let measured = meter.measured();
+    // Gone with its object, or detached by somebody: it measures no more either way.
+    let _ = detach(id, attached);
+    Ok(measured)
 }
 
 fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOptions) -> Report {

@@ -1,12 +1,13 @@
 //! How generated code asks a type for what it can do when it may not be able to do it.
 //!
-//! `(&Probe(&x)).value()` finds the first of these two traits if `x` is an [`Argument`], since a method that takes the
-//! receiver as it is goes before one that needs another reference; otherwise the second. So generated code need not
+//! `(&mut ProbeMut(&mut x)).reach(…)` finds the first of these two traits if `x` is an [`Argument`], since a method that
+//! takes the receiver as it is goes before one that needs another reference; otherwise the second. So generated code need not
 //! know, and nothing is decided at run time. Used by what `#[interface]` generates; not for others.
 
 use std::marker::PhantomData;
 
-use crate::wrapper::{Argument, FromErrno, Kind, Value};
+use crate::argument::{Argument, Kind, Value};
+use crate::wrapper::{Access, FromErrno};
 
 /// A value that is asked.
 #[derive(Debug)]
@@ -29,28 +30,37 @@ impl<T> Default for TypeProbe<T> {
     }
 }
 
-/// For arguments that can be seen.
-pub trait SeenValue {
-    /// The value.
-    fn value(&self) -> Value;
+/// A value that is to be changed.
+#[derive(Debug)]
+pub struct ProbeMut<'a, T>(pub &'a mut T);
+
+/// For values that can be seen and may be changed.
+pub trait ReachedValue {
+    /// Does it; what is there then.
+    fn reach(&mut self, access: Access) -> Option<Value>;
 }
 
-impl<T: Argument> SeenValue for Probe<'_, T> {
+impl<T: Argument> ReachedValue for ProbeMut<'_, T> {
     #[inline]
-    fn value(&self) -> Value {
-        self.0.value()
+    fn reach(&mut self, access: Access) -> Option<Value> {
+        match access {
+            Access::Read => Some(self.0.value()),
+            Access::Write(value) => self.0.set(value).then(|| self.0.value()),
+            Access::Fail(_) => None,
+        }
     }
 }
 
 /// For all others.
-pub trait OpaqueValue {
-    /// The value.
-    fn value(&self) -> Value {
-        Value::Opaque
+pub trait UnreachedValue {
+    /// Nothing can be done.
+    fn reach(&mut self, access: Access) -> Option<Value> {
+        let _ = access;
+        None
     }
 }
 
-impl<T> OpaqueValue for &Probe<'_, T> {}
+impl<T> UnreachedValue for &mut ProbeMut<'_, T> {}
 
 /// For argument types that can be seen.
 pub trait SeenKind {

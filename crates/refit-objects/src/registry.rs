@@ -43,11 +43,6 @@ pub(crate) fn get(id: ObjectId) -> Option<Arc<Slot>> {
     lock().slots.get(id.index as usize)?.clone().filter(|slot| slot.id == id)
 }
 
-/// The object that has this place now; for reports.
-pub(crate) fn at(index: u32) -> Option<Arc<Slot>> {
-    lock().slots.get(index as usize)?.clone()
-}
-
 /// All objects.
 pub(crate) fn all() -> Vec<Arc<Slot>> {
     lock().slots.iter().flatten().cloned().collect()

@@ -1,6 +1,6 @@
 //! Representatives: the thin, typed-by-vtable objects that the translation table points to.
 //!
-//! A rep is a [`RepHeader`] (vtable, serial number of its object) with the implementation's own value behind it. A
+//! A rep is a [`RepHeader`] (vtable, id of its object) with the implementation's own value behind it. A
 //! pointer to the header is all that the table, the default object and the mediator know, so that one word replaces
 //! one implementation by another. Vtables of one interface all have the same shape: a [`VtHeader`], then one function
 //! pointer per method in the order of the trait, each `unsafe extern "C-unwind" fn(*const RepHeader, …)`.
@@ -92,8 +92,8 @@ pub struct VtHeader {
 #[derive(Debug)]
 pub struct RepHeader {
     pub(crate) vtable: VtPtr,
-    /// Serial number of the object it serves; the caller compares it with the reference's.
-    pub(crate) serial: u32,
+    /// Id of the object it serves, as one number; the caller compares it with the reference's.
+    pub(crate) object: u64,
 }
 
 /// A rep with its value.
@@ -134,7 +134,7 @@ impl<I> OwnedRep<I> {
     /// `vtable` must be a vtable of interface `I` whose functions take a `Rep<T>`, and whose `drop` is
     /// [`drop_rep::<T>`].
     pub unsafe fn new<T: Send + Sync + 'static>(vtable: VtPtr, value: T) -> Self {
-        let rep = Box::new(Rep { header: RepHeader { vtable, serial: 0 }, value });
+        let rep = Box::new(Rep { header: RepHeader { vtable, object: 0 }, value });
         OwnedRep { header: NonNull::from(Box::leak(rep)).cast(), interface: PhantomData }
     }
 
@@ -151,10 +151,10 @@ impl<I> OwnedRep<I> {
         OwnedRep { header, interface: PhantomData }
     }
 
-    /// Gives the rep to the object with this serial number, before anyone else can know its address.
-    pub(crate) fn belong_to(&mut self, serial: u32) {
+    /// Gives the rep to the object with this id, before anyone else can know its address.
+    pub(crate) fn belong_to(&mut self, object: u64) {
         // SAFETY: the rep is alive and, as `&mut self` shows, not shared yet.
-        unsafe { self.header.as_mut().serial = serial }
+        unsafe { self.header.as_mut().object = object }
     }
 
     pub(crate) fn as_ptr(&self) -> *const RepHeader {

@@ -1,20 +1,40 @@
 //! Requests: the unit in which the system waits for calls to end.
+//!
+//! # How a call is quick
+//!
+//! A thread's record says with one word whether the thread is inside a request, idle, or to be asked more closely. What
+//! is to be asked is decided once, when the thread gets its record: where membarrier and rseq are both at hand the
+//! thread is shown its own record, and calls rely on both; elsewhere it is shown that of nobody, and its calls take
+//! the slow way, which relies on neither.
 
 use std::cell::{Cell, RefCell};
 
-use crate::generation::Record;
+use refit_sys::barrier;
+
+use crate::generation::{Record, Standing, ThreadRecord};
+use crate::inside;
 use crate::object::{Bound, ObjectId};
 use crate::rep::RepHeader;
 use crate::retire::GENERATIONS;
-use crate::table;
+use crate::table::{self, Entries};
+
+static NOBODY: ThreadRecord = ThreadRecord::nobody();
+
+/// What this thread's calls look at first. All in one place, and without a destructor, so that each look is one load.
+struct Shown {
+    /// The thread's record, or that of nobody.
+    record: Cell<Record>,
+    /// Where its entries of the table are found, if the record is its own.
+    entries: Entries,
+}
 
 thread_local! {
-    /// This thread's record. Without a destructor, so that it is one load.
-    static RECORD: Cell<Option<Record>> = const { Cell::new(None) };
+    static SHOWN: Shown =
+        const { Shown { record: Cell::new(&NOBODY), entries: Entries::unknown() } };
+    /// This thread's record.
+    static OWN: Cell<Option<Record>> = const { Cell::new(None) };
     /// Gives the record back when the thread ends.
     static GUARD: RefCell<Option<Guard>> = const { RefCell::new(None) };
-    /// The switches in whose tracked calls this thread is, outermost first.
-    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     /// What is to be done when the present request ends.
     static AT_END: RefCell<Vec<Debt>> = const { RefCell::new(Vec::new()) };
 }
@@ -25,15 +45,16 @@ struct Guard(Record);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        RECORD.set(None);
+        SHOWN.with(|shown| shown.record.set(&NOBODY));
+        OWN.set(None);
         GENERATIONS.unregister(self.0);
     }
 }
 
 /// This thread's record.
-#[inline(always)]
+#[inline]
 pub(crate) fn record() -> Record {
-    match RECORD.get() {
+    match OWN.get() {
         Some(record) => record,
         None => register(),
     }
@@ -42,7 +63,14 @@ pub(crate) fn record() -> Record {
 #[cold]
 fn register() -> Record {
     let record = GENERATIONS.register(refit_sys::thread::id());
-    RECORD.set(Some(record));
+    OWN.set(Some(record));
+    let asymmetric = barrier::prepare() == barrier::Kind::Membarrier;
+    SHOWN.with(|shown| {
+        // In this order: who sees the record relies on the entries.
+        if asymmetric && shown.entries.find() {
+            shown.record.set(record);
+        }
+    });
     // A thread that is ending has no guard any more; its record then stays its own for ever, which is safe.
     let _ = GUARD.try_with(|guard| *guard.borrow_mut() = Some(Guard(record)));
     record
@@ -51,25 +79,22 @@ fn register() -> Record {
 /// Runs `f` as one request: whatever it calls, the system waits for all of it as a whole. Calls outside of any
 /// request are a request each.
 pub fn request<R>(f: impl FnOnce() -> R) -> R {
-    struct Leave(Record, bool);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            end(self.0, self.1);
-        }
-    }
     let record = record();
-    let _leave = Leave(record, record.enter(&GENERATIONS));
+    // Made only where it is wanted: dropping one ends the request.
+    let _leave = record.enter(&GENERATIONS).then(|| Leave(record));
     f()
 }
 
-/// Ends a call, and the request if the call was the outermost.
-#[inline(always)]
-fn end(record: Record, outermost: bool) {
-    if outermost {
-        if record.owes() {
-            settle_up(record);
+/// Ends a request, also when it panics.
+struct Leave(Record);
+
+impl Drop for Leave {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.owes() {
+            settle_up(self.0);
         }
-        record.leave(true);
+        self.0.leave(true);
     }
 }
 
@@ -92,72 +117,75 @@ pub(crate) fn in_request() -> bool {
     record().inside()
 }
 
-/// One call: the request around it, and the look-up. Used by generated code.
-#[derive(Debug)]
-pub struct Call {
-    record: Record,
-    id: ObjectId,
-    /// Whether it is a request of its own.
-    outermost: bool,
-}
-
-impl Call {
-    /// Begins the call.
-    #[inline(always)]
-    pub fn enter<I>(object: Bound<I>, method: u16) -> Self {
-        let id = object.id();
-        let record = record();
-        let outermost = record.enter(&GENERATIONS);
-        record.note(id.index, method);
-        Call { record, id, outermost }
-    }
-
-    /// The rep that serves the object here; valid until this call is dropped.
-    ///
-    /// # Panics
-    /// If the object has been destroyed.
-    #[inline(always)]
-    pub fn rep(&self) -> *const RepHeader {
-        // SAFETY: the id was that of a `Bound`, so its object was created; `enter` began the request.
-        let rep = unsafe { table::look_up(self.id.index) };
-        // SAFETY: entries of created objects always point to a live rep, the default object or GONE.
-        if unsafe { (*rep).serial } != self.id.serial {
-            gone(self.id);
+/// Calls an object: `invoke` is given the rep that serves it here, within a request. Used by generated code.
+///
+/// # Panics
+/// If the object has been destroyed.
+#[inline(always)]
+pub fn call<I, R>(object: Bound<I>, method: u16, invoke: impl FnOnce(*const RepHeader) -> R) -> R {
+    // SAFETY: it has no destructor, so it lives as long as the thread, which is that of this call. (`with` around all of
+    // this would be a call of its own: the compiler does not take it apart.)
+    let shown = unsafe { &*SHOWN.with(std::ptr::from_ref) };
+    let record = shown.record.get();
+    match record.standing() {
+        Standing::Inside => {
+            record.note(object.bits(), method);
+            invoke(look_up(&shown.entries, object))
         }
-        rep
+        Standing::Idle => {
+            record.begin(&GENERATIONS);
+            let _leave = Leave(record);
+            record.note(object.bits(), method);
+            invoke(look_up(&shown.entries, object))
+        }
+        Standing::Unknown => call_slowly(object, method, invoke),
     }
 }
 
-impl Drop for Call {
-    #[inline(always)]
-    fn drop(&mut self) {
-        end(self.record, self.outermost);
+/// A call of a thread that has no record yet, or must be asked for its barrier and its processor.
+#[cold]
+#[inline(never)]
+fn call_slowly<I, R>(
+    object: Bound<I>,
+    method: u16,
+    invoke: impl FnOnce(*const RepHeader) -> R,
+) -> R {
+    request(|| {
+        record().note(object.bits(), method);
+        invoke(checked(look_up_slowly(object.bits()), object))
+    })
+}
+
+/// The rep for a thread that was shown its own record; valid until the present request ends.
+#[inline(always)]
+fn look_up<I>(entries: &Entries, object: Bound<I>) -> *const RepHeader {
+    // SAFETY: the id was that of a `Bound`, so its object was created; the request has begun; a thread is shown its
+    // own record only when its entries have been found.
+    let found = unsafe { entries.look_up(object.bits() as u32) };
+    checked(found.unwrap_or_else(|| look_up_slowly(object.bits())), object)
+}
+
+/// The rep for any thread, in a request; `object` is the id of a `Bound`.
+#[cold]
+#[inline(never)]
+fn look_up_slowly(object: u64) -> *const RepHeader {
+    // SAFETY: the id was that of a `Bound`, so its object was created; the request has begun.
+    unsafe { table::look_up(object as u32) }
+}
+
+#[inline(always)]
+fn checked<I>(rep: *const RepHeader, object: Bound<I>) -> *const RepHeader {
+    // SAFETY: entries of created objects always point to a live rep, the default object or GONE.
+    if unsafe { (*rep).object } != object.bits() {
+        gone(object.id());
     }
+    rep
 }
 
 #[cold]
 #[inline(never)]
 fn gone(id: ObjectId) -> ! {
     panic!("object {}.{} was called after it had been destroyed", id.index, id.serial)
-}
-
-/// Whether this thread is in a tracked call of the switch, itself or through a token.
-pub(crate) fn inside(switch: u64) -> bool {
-    INSIDE.with_borrow(|switches| switches.contains(&switch))
-}
-
-/// This thread enters a tracked call of the switch.
-pub(crate) fn push_inside(switch: u64) {
-    INSIDE.with_borrow_mut(|switches| switches.push(switch));
-}
-
-/// It leaves it again.
-pub(crate) fn pop_inside(switch: u64) {
-    INSIDE.with_borrow_mut(|switches| {
-        if let Some(last) = switches.iter().rposition(|s| *s == switch) {
-            switches.remove(last);
-        }
-    });
 }
 
 /// Lets a thread that was started within a request act as part of it, so that a switch does not block it while its
@@ -170,19 +198,35 @@ pub struct RequestToken {
 impl RequestToken {
     /// The request of this thread, to be passed on.
     pub fn of_this_request() -> Self {
-        RequestToken { inside: INSIDE.with_borrow(Clone::clone) }
+        RequestToken { inside: inside::all() }
     }
 
     /// Runs `f` as part of the request.
     pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Leave<'a>(&'a [u64]);
-        impl Drop for Leave<'_> {
+        struct Leave(Vec<u64>);
+        impl Drop for Leave {
             fn drop(&mut self) {
-                self.0.iter().for_each(|s| pop_inside(*s));
+                self.0.iter().for_each(|switch| inside::leave(*switch));
             }
         }
-        self.inside.iter().for_each(|s| push_inside(*s));
-        let _leave = Leave(&self.inside);
+        let new = |switch: &u64| !inside::inside(*switch);
+        let entered: Vec<u64> = self.inside.iter().copied().filter(new).collect();
+        entered.iter().for_each(|switch| inside::enter(*switch));
+        let _leave = Leave(entered);
         request(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_request_within_another_ends_nothing() {
+        request(|| {
+            request(|| assert!(record().inside()));
+            assert!(record().inside());
+        });
+        assert!(!record().inside());
     }
 }

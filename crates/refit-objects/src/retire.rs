@@ -46,6 +46,11 @@ pub(crate) fn defer(garbage: Garbage) {
     }
 }
 
+/// Begins a generation, which takes along what was deferred; its number. See [`Generations::advance`].
+pub(crate) fn advance() -> u64 {
+    LIMBO.take_along(&GENERATIONS)
+}
+
 /// Frees what is due.
 pub(crate) fn collect() {
     LIMBO.collect(&GENERATIONS);

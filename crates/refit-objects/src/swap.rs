@@ -9,6 +9,7 @@ use refit_change::{Change, ChangeId, Phase, Report};
 use crate::clustering::Clustering;
 use crate::interface::{Implementations, Interface, Root};
 use crate::object::{ObjectId, Slot, Swapper};
+use crate::pace::sleep_until;
 use crate::plugin::ledger;
 use crate::registry;
 use crate::request::in_request;
@@ -19,6 +20,9 @@ use crate::transfer::moving::report_on;
 /// Between the first attempt and the second, and between two attempts at the most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a change is given up whose requester cancelled it.
+pub(crate) const REQUESTER_GONE: &str = "its requester went away";
 
 /// Called when a swap enters a phase; an error rolls it back.
 pub type Hook = Arc<dyn Fn(Phase) -> Result<(), String> + Send + Sync>;
@@ -193,16 +197,8 @@ impl Asked<'_> {
 
     /// Lets who is in the way get on; false if the requester went away meanwhile.
     fn pause(&self, pause: Duration) -> bool {
-        const LOOK_AROUND: Duration = Duration::from_millis(5);
-        let until = Instant::now() + pause;
-        while !self.options.cancelled() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            std::thread::sleep(left.min(LOOK_AROUND));
-        }
-        false
+        const LOOK: Duration = Duration::from_millis(5);
+        sleep_until(Instant::now().checked_add(pause), LOOK, &|| self.options.cancelled())
     }
 
     fn attempt(&self, make: &mut MakeMember<'_>) -> Report {
@@ -226,6 +222,9 @@ impl Asked<'_> {
         for (slot, _) in &slots {
             let left = self.options.deadline.saturating_sub(began.elapsed());
             let Some(ticket) = slot.changing().take(left, &cancelled) else {
+                if self.options.cancelled() {
+                    return self.refused(REQUESTER_GONE.into());
+                }
                 let why = "another change of this object did not end before the deadline";
                 return Report { late: true, ..self.refused(why.into()) };
             };

@@ -32,7 +32,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use refit_change::{Blocker, Change, End, Phase, Report, Timeline};
 
@@ -43,12 +44,18 @@ use crate::generation::Caller;
 use crate::interface::{Interface, Root};
 use crate::mediation::{Mediation, Outcome, Tally};
 use crate::mediator::{Mediator, SwitchNumber, Unit};
-use crate::object::{AnyRoot, Attached, Slot};
+use crate::object::{AnyRoot, Attached, ObjectId, Slot};
 use crate::registry;
-use crate::retire::{GENERATIONS, retire};
-use crate::swap::SwapOptions;
+use crate::retire::{GENERATIONS, advance, defer};
+use crate::swap::{REQUESTER_GONE, SwapOptions};
 use crate::ticket::Patience;
 use crate::transfer::moving::{Moving, Transferring};
+
+/// So many switches are urgent from the beginning, if nobody calls meanwhile.
+static URGENT_YET: AtomicU32 = AtomicU32::new(0);
+
+/// As many are, after one in which somebody called: the object is used then, and probably the next one is too.
+const URGENT_AFTER: u32 = 1024;
 
 /// An object that is to be switched, and to what. Its right to change is held by who makes it.
 pub(crate) struct Member {
@@ -118,6 +125,10 @@ pub(crate) struct Switch<'a> {
     /// `None`: the deadline is beyond what the clock can tell.
     until: Option<Instant>,
     timeline: Timeline,
+    /// From the moment on at which somebody is seen to call a member, or from the beginning.
+    urgent: Option<Urgent>,
+    /// Somebody was in the way.
+    called: bool,
 }
 
 /// What is left of a switch: to be retired, by the batch if there are many.
@@ -146,20 +157,23 @@ impl<'a> Switch<'a> {
             options,
             until: began.checked_add(options.deadline),
             timeline: Timeline::begin(),
+            urgent: None,
+            called: false,
         }
     }
 
     /// All phases.
     pub(crate) fn run(mut self, change: Change) -> Report {
-        // Others wait for what happens from here on.
-        let _urgent = Urgent::begin();
+        // Not when it is made: an upgrade makes many, and is urgent itself.
+        self.urgent = (URGENT_YET.load(Ordering::Relaxed) > 0).then(Urgent::begin);
         let members = self.members.len() as u64;
         let installed = self.install().and_then(|()| {
-            let generation = GENERATIONS.advance();
+            let generation = advance();
             self.check(Phase::Install).map(|()| generation)
         });
         let Ended { result, tally, timeline, target_gone, garbage } = self.finish(installed);
-        retire(garbage);
+        // Not `retire`: the next change has a barrier of its own, and takes it along.
+        defer(garbage);
         let (end, blockers, late) = match result {
             Ok(()) => (End::Committed, Vec::new(), false),
             Err(GivenUp { rehearsed: true, .. }) => (End::Rehearsed, Vec::new(), false),
@@ -203,9 +217,11 @@ impl<'a> Switch<'a> {
             Outcome::Old => member.new,
         };
         let losers: Vec<_> = self.members.into_iter().map(loser).collect();
+        let tally = self.mediation.tally();
+        remember(self.called || tally.forwarded + tally.blocked > 0);
         Ended {
             result,
-            tally: self.mediation.tally(),
+            tally,
             timeline: self.timeline,
             target_gone,
             garbage: Box::new((self.mediators, losers)),
@@ -233,13 +249,15 @@ impl<'a> Switch<'a> {
     }
 
     /// Waits until every call that the mediators do not know has ended.
-    fn forward(&self, generation: u64) -> Result<(), GivenUp> {
-        let since = Instant::now();
+    fn forward(&mut self, generation: u64) -> Result<(), GivenUp> {
+        let since = self.timeline.since();
         let mut patience = Patience::default();
         while !GENERATIONS.passed(generation) {
-            if let Err(mut given_up) = self.in_time() {
+            self.hurry();
+            if let Err(mut given_up) = self.in_time(Instant::now()) {
                 let stragglers = GENERATIONS.stragglers(generation);
-                given_up.blockers = stragglers.iter().map(|s| blocker(*s, since)).collect();
+                given_up.blockers =
+                    stragglers.iter().map(|s| blocker(*s, since.elapsed())).collect();
                 return Err(given_up);
             }
             patience.lose();
@@ -249,14 +267,17 @@ impl<'a> Switch<'a> {
 
     /// New calls wait; waits until what is tracked has left.
     fn block(&mut self) -> Result<(), GivenUp> {
+        if self.mediation.in_use() {
+            self.hurry();
+        }
         self.timeline.enter(Phase::Quiesce);
         self.mediation.block();
         self.check(Phase::Quiesce)?;
         let mut patience = Patience::default();
         while !self.mediation.drained() {
-            if let Err(mut given_up) = self.in_time() {
+            if let Err(mut given_up) = self.in_time(Instant::now()) {
                 let tracked = self.mediation.tracked();
-                given_up.blockers = tracked.iter().map(|t| blocker(t.caller, t.since)).collect();
+                given_up.blockers = tracked.iter().map(|t| blocker(t.caller, t.age())).collect();
                 return Err(given_up);
             }
             patience.lose();
@@ -282,23 +303,31 @@ impl<'a> Switch<'a> {
         self.mediation.complete(outcome);
     }
 
-    fn check(&self, phase: Phase) -> Result<(), GivenUp> {
-        if let Some(hook) = &self.options.hook {
-            hook(phase).map_err(GivenUp::because)?;
-        }
-        self.in_time()
+    /// Others call, and are going to wait for what happens from here on.
+    fn hurry(&mut self) {
+        self.called = true;
+        self.urgent.get_or_insert_with(Urgent::begin);
     }
 
-    fn in_time(&self) -> Result<(), GivenUp> {
+    fn check(&self, phase: Phase) -> Result<(), GivenUp> {
+        let Some(hook) = &self.options.hook else {
+            // A look at the clock is as long as a phase in which nobody is in the way.
+            return self.in_time(self.timeline.since());
+        };
+        hook(phase).map_err(GivenUp::because)?;
+        self.in_time(Instant::now())
+    }
+
+    fn in_time(&self, now: Instant) -> Result<(), GivenUp> {
         if self.options.cancelled() {
-            return Err(GivenUp::because("its requester went away"));
+            return Err(GivenUp::because(REQUESTER_GONE));
         }
         if let Some(doomed) = self.members.iter().find(|member| member.slot.doomed()) {
             let which = if self.members.len() > 1 { doomed.object() } else { "the object".into() };
             return Err(GivenUp::because(format!("{which} is being destroyed")));
         }
         match self.until {
-            Some(until) if Instant::now() >= until => {
+            Some(until) if now >= until => {
                 let deadline = self.options.deadline;
                 let why = format!("the deadline of {deadline:?} passed");
                 Err(GivenUp { late: true, ..GivenUp::because(why) })
@@ -308,21 +337,31 @@ impl<'a> Switch<'a> {
     }
 }
 
+/// Whether the next switches are to be urgent from the beginning.
+fn remember(called: bool) {
+    // Relaxed, and not as one step: it is a guess.
+    let yet = URGENT_YET.load(Ordering::Relaxed);
+    let yet = if called { URGENT_AFTER } else { yet.saturating_sub(1) };
+    URGENT_YET.store(yet, Ordering::Relaxed);
+}
+
 /// The loser lets go. Should it panic: it is done with anyway, and the winner must be put in its place.
 fn let_go(loser: &dyn AnyRoot) {
     let _ = catch_unwind(AssertUnwindSafe(|| loser.relinquish()));
 }
 
-fn blocker(caller: Caller, since: Instant) -> Blocker {
+fn blocker(caller: Caller, age: Duration) -> Blocker {
     let Caller { tid, object, method } = caller;
-    let slot = registry::at(object);
-    let name = slot.as_ref().map_or_else(String::new, |s| s.full_name());
-    let method = slot.as_ref().and_then(|s| s.interface.methods.get(usize::from(method)));
+    let slot = |object| registry::get(ObjectId::from_bits(object));
+    let name = |slot: Option<Arc<Slot>>| slot.map_or_else(String::new, |s| s.full_name());
+    let called = slot(object);
+    let method = called.as_ref().and_then(|s| s.interface.methods.get(usize::from(method)));
     Blocker {
         tid,
         thread: refit_sys::thread::name(tid),
-        object: name,
         method: method.map_or("", |m| m.name).to_owned(),
-        age_us: u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX),
+        object: name(called),
+        age_us: u64::try_from(age.as_micros()).unwrap_or(u64::MAX),
+        waits_for: name(slot(GENERATIONS.waits_for(tid))),
     }
 }

@@ -1,25 +1,29 @@
-//! The synchronisation the algorithms of this crate are written on: std's, or loom's when they are model-checked
+//! The synchronisation the algorithms of this crate are written on: std's and parking_lot's, or loom's when they are model-checked
 //! (`RUSTFLAGS="--cfg loom"`). Nothing else in this crate names an atomic, a lock or a barrier of another origin.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Condvar, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Condvar, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
 };
-#[cfg(loom)]
-pub(crate) use std::sync::PoisonError;
 
 /// The frequent side of the asymmetric barrier.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn light() {
     refit_sys::barrier::light();
+}
+
+/// The frequent side, for who knows that the other side pays for both.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn light_where_asymmetric() {
+    refit_sys::barrier::light_where_asymmetric();
 }
 
 /// The rare side of the asymmetric barrier.
@@ -41,8 +45,30 @@ pub(crate) fn heavy() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// A lock whose holder panicked is taken all the same: every critical section of this crate leaves its data whole
-/// before it calls foreign code.
+/// Locks. A lock whose holder panicked is taken all the same: every critical section of this crate leaves its data
+/// whole before it calls foreign code. So the locks are of a kind that does not keep account of panics, which takes as
+/// many instructions as the lock itself.
+#[cfg(not(loom))]
+#[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
+}
+
+/// Waits until it is notified, or for no reason.
+#[cfg(not(loom))]
+pub(crate) fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(&mut guard);
+    guard
+}
+
+/// See above. A panic ends the model.
+#[cfg(loom)]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panicked")
+}
+
+/// See above.
+#[cfg(loom)]
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).expect("nobody panicked")
 }

@@ -6,7 +6,10 @@
 //! default object at any time, the next call regenerates it.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use refit_sys::processor::MyProcessor;
 
 use crate::rep::{RepHeader, VT_MAGIC, VtHeader, VtPtr, keep_rep};
 
@@ -18,11 +21,11 @@ static ROWS: AtomicPtr<AtomicPtr<RepHeader>> = AtomicPtr::new(std::ptr::null_mut
 /// Number of rows.
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 
-/// What entries of destroyed objects point to: no reference has serial number 0.
+/// What entries of destroyed objects point to: no object has id 0.
 static GONE: RepHeader = RepHeader {
     // SAFETY: VtHeader starts with itself; nothing is called through it.
     vtable: unsafe { VtPtr::new(&EMPTY) },
-    serial: 0,
+    object: 0,
 };
 static EMPTY: VtHeader =
     VtHeader { magic: VT_MAGIC, size: 0, version: 0, methods: &[], drop: keep_rep };
@@ -32,6 +35,7 @@ pub(crate) fn prepare() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         refit_sys::barrier::prepare();
+        refit_sys::clock::prepare();
         let processors = refit_sys::processor::count();
         PROCESSORS.store(processors, Ordering::Relaxed);
         ROWS.store(reserve(processors), Ordering::Release); // Pairs with the load in `entry`.
@@ -73,6 +77,50 @@ pub(crate) unsafe fn look_up(index: u32) -> *const RepHeader {
     // SAFETY: `current` is below the count; the rest is the caller's promise. Acquire pairs with the release stores
     // below: the rep is seen as it was when it was installed.
     unsafe { entry(refit_sys::processor::current(), index) }.load(Ordering::Acquire)
+}
+
+/// What a thread remembers of the table where rseq tells its processor, so that a look-up asks nothing twice.
+pub(crate) struct Entries {
+    rows: Cell<*const AtomicPtr<RepHeader>>,
+    processors: Cell<u32>,
+    processor: Cell<Option<MyProcessor>>,
+}
+
+impl Entries {
+    pub(crate) const fn unknown() -> Self {
+        Entries {
+            rows: Cell::new(std::ptr::null()),
+            processors: Cell::new(0),
+            processor: Cell::new(None),
+        }
+    }
+
+    /// Finds them; whether that can be done for this thread.
+    pub(crate) fn find(&self) -> bool {
+        prepare();
+        self.rows.set(ROWS.load(Ordering::Relaxed));
+        self.processors.set(PROCESSORS.load(Ordering::Relaxed) as u32);
+        self.processor.set(MyProcessor::find());
+        self.processor.get().is_some()
+    }
+
+    /// The rep that serves an object on the processor of this thread; `None` while the kernel does not tell which.
+    ///
+    /// # Safety
+    /// As for [`look_up`], and [`Self::find`] must have answered this thread with true.
+    #[inline(always)]
+    pub(crate) unsafe fn look_up(&self, index: u32) -> Option<*const RepHeader> {
+        // SAFETY: `find` found it.
+        let processor = unsafe { self.processor.get().unwrap_unchecked() }.number();
+        if processor >= self.processors.get() {
+            return None;
+        }
+        // SAFETY: index < CAPACITY by construction of references, processor < number of rows as checked; the rows are
+        // never freed.
+        let entry =
+            unsafe { &*self.rows.get().add(processor as usize * CAPACITY + index as usize) };
+        Some(entry.load(Ordering::Acquire)) // Pairs as in `look_up`.
+    }
 }
 
 /// Points the entry of one processor to a rep.

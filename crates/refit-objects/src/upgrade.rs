@@ -17,9 +17,10 @@ use refit_sys::thread::Urgent;
 use crate::class::{Maker, Serves, UPGRADING, made_by, makers_of};
 use crate::mediation::Tally;
 use crate::object::Slot;
+use crate::pace::sleep_until;
 use crate::request::in_request;
-use crate::retire::{GENERATIONS, retire};
-use crate::swap::{SwapOptions, each_once};
+use crate::retire::{advance, retire};
+use crate::swap::{REQUESTER_GONE, SwapOptions, each_once};
 use crate::switch::{Ended, GivenUp, Switch};
 
 /// Objects that share one generation.
@@ -176,26 +177,27 @@ impl Upgrade<'_> {
 
     /// Waits while it is paused, and until the rate allows the next batch.
     fn keep_pace(&mut self) -> Result<(), GivenUp> {
-        const LOOK_AROUND: Duration = Duration::from_millis(5);
-        let pace = |upgrade: &Self| match upgrade.options.rate {
-            Some(rate) if rate > 0.0 => Duration::from_secs_f64(upgrade.done.len() as f64 / rate),
-            _ => Duration::ZERO,
-        };
+        const LOOK: Duration = Duration::from_millis(5);
+        let UpgradeOptions { swap, rate, control } = self.options;
+        let stop = || swap.cancelled() || control.paused();
         loop {
-            if self.options.swap.cancelled() {
-                return Err(GivenUp::because("its requester went away"));
-            }
-            let nap = if self.options.control.paused() {
-                // What the pause takes is not made up for by haste.
-                self.began += LOOK_AROUND;
-                LOOK_AROUND
-            } else {
-                pace(self).saturating_sub(self.began.elapsed()).min(LOOK_AROUND)
+            let due = match rate {
+                Some(rate) if *rate > 0.0 => {
+                    let after = Duration::try_from_secs_f64(self.done.len() as f64 / rate);
+                    after.ok().and_then(|after| self.began.checked_add(after))
+                }
+                _ => Some(self.began),
             };
-            if nap.is_zero() {
+            if sleep_until(due, LOOK, &stop) {
                 return Ok(());
             }
-            std::thread::sleep(nap);
+            let paused = Instant::now();
+            sleep_until(None, LOOK, &|| swap.cancelled() || !control.paused());
+            if swap.cancelled() {
+                return Err(GivenUp::because(REQUESTER_GONE));
+            }
+            // What the pause took is not made up for by haste.
+            self.began += paused.elapsed();
         }
     }
 
@@ -274,7 +276,7 @@ fn swap_batch<'a>(
         let result = switch.install();
         installed.push((slot, from, switch, result));
     }
-    let generation = GENERATIONS.advance();
+    let generation = advance();
     let mut garbage = Vec::with_capacity(installed.len());
     let mut failed: Option<GivenUp> = None;
     for (slot, from, switch, result) in installed {

@@ -1,7 +1,7 @@
 //! What a wrapper is: code that runs before and after every call of an object (Soules 2003, §4.3.1).
 //!
-//! There are two kinds. A [`Wrapper`] fits any interface: it sees the object, the method and the arguments as plain
-//! values, and whether the result is an error; it can let a call fail. A *typed* wrapper knows its interface: from
+//! There are two kinds. A [`Wrapper`] fits any interface: it sees the object, the method, the arguments and the result
+//! as plain [`Value`](crate::Value)s, and may put others in their places; it can let a call fail. A *typed* wrapper knows its interface: from
 //! `trait Counter` the macro makes `trait CounterWrapper` with `pre_add(&self, n: &mut u64) -> Pre<u64>` and
 //! `post_add(&self, state, result: &mut u64)` for each method, so that arguments and results can be read and changed.
 //!
@@ -12,11 +12,13 @@
 //! not call the object it wraps, which would call it again.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::argument::{Kind, Value};
 use crate::object::ObjectId;
 use crate::rep::{InterfaceInfo, VtPtr};
 
@@ -129,10 +131,24 @@ impl CallInfo {
     }
 }
 
+/// What is done with a value of a call by who does not know its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It is looked at.
+    Read,
+    /// It is replaced.
+    Write(Value),
+    /// It becomes the error with this `errno`; only results can.
+    Fail(i32),
+}
+
+/// Does it with the argument of this number, or with the result: what is there then, or `None` if that cannot be.
+pub(crate) type Reach<'a> = RefCell<&'a mut dyn FnMut(usize, Access) -> Option<Value>>;
+
 /// A call before it reaches the object.
 pub struct PreCall<'a> {
     pub(crate) info: CallInfo,
-    pub(crate) arguments: &'a dyn Fn(usize) -> Value,
+    pub(crate) arguments: Reach<'a>,
 }
 
 impl std::ops::Deref for PreCall<'_> {
@@ -155,7 +171,13 @@ impl PreCall<'_> {
 
     /// An argument; [`Value::Opaque`] beyond the last.
     pub fn argument(&self, index: usize) -> Value {
-        (self.arguments)(index)
+        (self.arguments.borrow_mut())(index, Access::Read).unwrap_or(Value::Opaque)
+    }
+
+    /// Puts another value in the place of an argument; whether that could be done. A number must be one of the
+    /// argument's type; a [`Value::Length`] can only cut off.
+    pub fn set_argument(&self, index: usize, value: Value) -> bool {
+        (self.arguments.borrow_mut())(index, Access::Write(value)).is_some()
     }
 
     /// Names of the arguments and what can be seen of them.
@@ -181,12 +203,20 @@ pub enum Outcome {
 }
 
 /// A call that comes back from the object.
-#[derive(Debug)]
 pub struct PostCall<'a> {
     pub(crate) info: CallInfo,
     pub(crate) state: u64,
     pub(crate) outcome: Outcome,
-    pub(crate) borrowed: PhantomData<&'a ()>,
+    pub(crate) result: Reach<'a>,
+}
+
+impl std::fmt::Debug for PostCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PostCall { info, state, outcome, .. } = self;
+        let mut all = f.debug_struct("PostCall");
+        all.field("info", info).field("state", state).field("outcome", outcome);
+        all.finish_non_exhaustive()
+    }
 }
 
 impl std::ops::Deref for PostCall<'_> {
@@ -206,78 +236,27 @@ impl PostCall<'_> {
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
-}
 
-/// What a wrapper that does not know the interface sees of an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A number.
-    Unsigned(u64),
-    /// A number that can be negative.
-    Signed(i64),
-    /// Length of a slice, a string or a vector.
-    Length(u64),
-    /// Nothing.
-    Opaque,
-}
+    /// The result, or what is in its `Ok` or `Some`; [`Value::Opaque`] for an error or a panic.
+    pub fn result(&self) -> Value {
+        self.reach(Access::Read).unwrap_or(Value::Opaque)
+    }
 
-impl Value {
-    /// As one number, if it is one; negative numbers count as 0.
-    pub fn number(self) -> Option<u64> {
-        match self {
-            Value::Unsigned(n) | Value::Length(n) => Some(n),
-            Value::Signed(n) => Some(u64::try_from(n).unwrap_or(0)),
-            Value::Opaque => None,
-        }
+    /// Puts another value in the place of what [`Self::result`] shows; whether that could be done. As for
+    /// [`PreCall::set_argument`]. An error stays an error.
+    pub fn set_result(&self, value: Value) -> bool {
+        self.reach(Access::Write(value)).is_some()
+    }
+
+    /// Makes the result the error with this `errno`; whether the method can express that.
+    pub fn fail(&self, errno: i32) -> bool {
+        self.reach(Access::Fail(errno)).is_some()
+    }
+
+    fn reach(&self, access: Access) -> Option<Value> {
+        (self.result.borrow_mut())(0, access)
     }
 }
-
-/// What sort of [`Value`] an argument shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A number.
-    Number,
-    /// The length of something.
-    Length,
-    /// Nothing.
-    Opaque,
-}
-
-/// A type whose values wrappers can see without knowing the interface. Types without it are opaque to them.
-pub trait Argument {
-    /// What is seen.
-    const KIND: Kind;
-    /// The value.
-    fn value(&self) -> Value;
-}
-
-macro_rules! numbers {
-    ($($ty:ty => $variant:ident as $wide:ty),*) => {$(
-        impl Argument for $ty {
-            const KIND: Kind = Kind::Number;
-            fn value(&self) -> Value {
-                Value::$variant(*self as $wide)
-            }
-        }
-    )*};
-}
-
-numbers!(u8 => Unsigned as u64, u16 => Unsigned as u64, u32 => Unsigned as u64, u64 => Unsigned as u64,
-    usize => Unsigned as u64, bool => Unsigned as u64, i8 => Signed as i64, i16 => Signed as i64,
-    i32 => Signed as i64, i64 => Signed as i64, isize => Signed as i64);
-
-macro_rules! lengths {
-    ($([$($parameter:ident)?] $ty:ty),*) => {$(
-        impl$(<$parameter>)? Argument for $ty {
-            const KIND: Kind = Kind::Length;
-            fn value(&self) -> Value {
-                Value::Length(self.len() as u64)
-            }
-        }
-    )*};
-}
-
-lengths!([T] &[T], [T] &mut [T], [T] Vec<T>, [T] &Vec<T>, [T] &mut Vec<T>, [] &str, [] String, [] &String);
 
 /// An error type that can express an `errno`, so that a wrapper can make calls fail.
 pub trait FromErrno {

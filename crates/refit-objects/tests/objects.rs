@@ -178,3 +178,56 @@ fn the_degree_of_clustering_is_swapped_like_anything_else() {
     }
     destroy(c.id());
 }
+
+/// Whatever arguments are called, the generated code calls its own variables something else.
+mod names {
+    use refit_objects::{Choices, State, TransferError, destroy, interface};
+
+    #[interface(name = "names", state = ())]
+    trait Names {
+        fn of_calls(&self, rep: u64, call: u64, mediated: u64, value: u64, this: u64) -> u64;
+        fn of_shims(&self, after: u64, next: u64, state: u64, result: u64, outcome: u64) -> u64;
+        fn of_others(&self, record: u64, object: u64, method: u64, index: u64, r#type: u64) -> u64;
+        fn of_wrappers(&self, wrapper: u64, pre: u64, post: u64, unwound: u64, access: u64) -> u64;
+    }
+
+    #[derive(Default)]
+    struct Adding;
+
+    impl Names for Adding {
+        fn of_calls(&self, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+            a * 10_000 + b * 1_000 + c * 100 + d * 10 + e
+        }
+        fn of_shims(&self, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+            self.of_calls(a, b, c, d, e)
+        }
+        fn of_others(&self, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+            self.of_calls(a, b, c, d, e)
+        }
+        fn of_wrappers(&self, a: u64, b: u64, c: u64, d: u64, e: u64) -> u64 {
+            self.of_calls(a, b, c, d, e)
+        }
+    }
+
+    impl State<()> for Adding {
+        fn export(&self) -> Result<(), TransferError> {
+            Ok(())
+        }
+        fn import(&self, (): ()) -> Result<(), TransferError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_argument_arrives_in_its_place() {
+        let choices = Choices::new().with("adding", NamesInterface::rep, || Adding);
+        let unknown = Choices::<NamesInterface>::new().create("names", "adding");
+        assert!(unknown.is_err_and(|error| error.to_string().contains("adding")));
+        let names = choices.create("names", "adding").expect("it is in the list");
+        assert_eq!(names.of_calls(1, 2, 3, 4, 5), 12_345);
+        assert_eq!(names.of_shims(1, 2, 3, 4, 5), 12_345);
+        assert_eq!(names.of_others(1, 2, 3, 4, 5), 12_345);
+        assert_eq!(names.of_wrappers(1, 2, 3, 4, 5), 12_345);
+        destroy(names.id());
+    }
+}

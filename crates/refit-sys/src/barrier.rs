@@ -44,10 +44,16 @@ pub fn prepare() -> Kind {
 #[inline(always)]
 pub fn light() {
     if ASYMMETRIC.load(Ordering::Relaxed) {
-        compiler_fence(Ordering::SeqCst);
+        light_where_asymmetric();
     } else {
         fence(Ordering::SeqCst);
     }
+}
+
+/// As [`light`], for who has seen [`prepare`] answer [`Kind::Membarrier`], which stays so.
+#[inline(always)]
+pub fn light_where_asymmetric() {
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// The rare side: about a microsecond. Pairs with [`light`] of every thread of this process.

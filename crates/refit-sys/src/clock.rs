@@ -67,20 +67,34 @@ fn nanos_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The processor's cycle counter, bare; 0 where there is none. Of use only where [`even`] says so.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-fn counter() -> u64 {
+#[inline(always)]
+pub fn counter() -> u64 {
     // SAFETY: every x86-64 processor has it; where the kernel forbids it, `even` has said so before.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
+/// The processor's cycle counter, bare; 0 where there is none. Of use only where [`even`] says so.
 #[cfg(not(target_arch = "x86_64"))]
-fn counter() -> u64 {
+pub fn counter() -> u64 {
     0
 }
 
+/// A clock of the kernel, in nanoseconds. Needs no system call where the kernel offers it in user space.
+pub fn kernel(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    // None of the clocks asked for here was before its epoch.
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// `CLOCK_MONOTONIC_RAW` in nanoseconds: what time nobody steps or slews.
+pub fn raw() -> u64 {
+    kernel(rustix::time::ClockId::MonotonicRaw)
+}
+
 /// Whether the counter runs at one speed on all processors: then the kernel uses it for its own clock.
-fn even() -> bool {
+pub fn even() -> bool {
     const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     const FLAGS: [&str; 2] = ["constant_tsc", "nonstop_tsc"];
     if !cfg!(target_arch = "x86_64") {

@@ -44,6 +44,15 @@ pub fn threads_have_own_umask() -> bool {
     std::thread::spawn(prepare_thread).join().is_ok_and(|rights| rights.own_umask)
 }
 
+/// Whether users other than the owner can get as far as into a directory: all of those above it let everybody pass.
+pub fn anybody_reaches(directory: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    const PASS: u32 = 0o001;
+    directory.ancestors().all(|above| {
+        std::fs::metadata(above).is_ok_and(|data| data.permissions().mode() & PASS != 0)
+    })
+}
+
 /// Sets the file creation mask of the calling thread (see [`prepare_thread`]); returns the old one.
 pub fn set_umask(mask: u32) -> u32 {
     // SAFETY: umask takes an integer and cannot fail.

@@ -2,15 +2,23 @@
 //!
 //! Does: tell the processor a thread runs on ([`processor`]), make one thread's plain stores visible to another
 //! that asks ([`barrier`]), tell the time cheaply ([`clock`]), map memory that is a file
-//! ([`memory`]) and libraries that are bytes ([`library`]),
+//! ([`memory`]), memory that processes share as atomic words ([`words`]; [`futex`] waits for one of them to change)
+//! and libraries that are bytes ([`library`]), keep the latest of values that live forever ([`latest`]), tell whether
+//! a process is still there ([`process`]),
+//! tell what the scheduler does ([`perf`]),
 //! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
+pub mod futex;
+pub mod latest;
 pub mod library;
 pub mod memory;
+pub mod perf;
+pub mod process;
 pub mod processor;
 pub mod step;
 pub mod thread;
+pub mod words;

@@ -10,6 +10,7 @@
 //! it asks: a machine that is larger, busier and less steady than any that tests run on.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
 
@@ -32,29 +33,90 @@ pub enum Source {
 /// Number of the processor that runs this thread, below [`count`].
 #[inline(always)]
 pub fn current() -> usize {
+    let offset = RSEQ_OFFSET.load(Relaxed);
+    // SAFETY: only `prepare` stores an offset, and it checks what it stores.
+    let found = if offset == 0 { None } else { unsafe { read_rseq(offset) } };
+    found.unwrap_or_else(ask_kernel)
+}
+
+/// # Safety
+/// `offset` must be the checked value of `__rseq_offset`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn read_rseq(offset: isize) -> Option<usize> {
+    let cpu: u32;
+    // SAFETY: `offset` is the value glibc exports as `__rseq_offset`, checked in `prepare` together with
+    // `__rseq_size` to cover `cpu_id` (offset 4); the area lives as long as its thread. Not `pure`: two
+    // reads may differ, since the thread can be moved between them.
+    unsafe {
+        std::arch::asm!(
+            "mov {cpu:e}, fs:[{offset} + 4]",
+            cpu = lateout(reg) cpu,
+            offset = in(reg) offset,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    // `cpu_id` is -1 or -2 in a thread that is not registered; as u32 both are beyond any count.
+    (cpu < COUNT.load(Relaxed)).then_some(cpu as usize)
+}
+
+/// Other architectures find the area elsewhere.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn read_rseq(_offset: isize) -> Option<usize> {
+    None
+}
+
+/// Where the kernel tells a thread its processor. For that thread only.
+#[derive(Clone, Copy, Debug)]
+pub struct MyProcessor(NonNull<u32>);
+
+impl MyProcessor {
+    /// The calling thread's; `None` unless [`source`] is [`Source::Rseq`].
+    pub fn find() -> Option<Self> {
+        (source() == Source::Rseq).then(thread_pointer).flatten().and_then(|thread| {
+            const CPU_ID: isize = 4;
+            let area = thread.wrapping_offset(RSEQ_OFFSET.load(Relaxed) + CPU_ID);
+            NonNull::new(area.cast_mut().cast()).map(MyProcessor)
+        })
+    }
+
+    /// The number of the processor that the thread runs on; [`count`] or more if the kernel does not tell.
+    #[inline(always)]
+    pub fn number(self) -> u32 {
+        // SAFETY: `find` made it of the thread's own area, which `prepare` has checked to cover this field, and which
+        // lives as long as the thread; being a raw pointer it stays with the thread. Volatile: the kernel writes it.
+        unsafe { self.0.read_volatile() }
+    }
+}
+
+/// What `__rseq_offset` counts from.
+fn thread_pointer() -> Option<*const u8> {
     #[cfg(target_arch = "x86_64")]
     {
-        let offset = RSEQ_OFFSET.load(Relaxed);
-        if offset != 0 {
-            let cpu: u32;
-            // SAFETY: `offset` is the value glibc exports as `__rseq_offset`, checked in `prepare` together with
-            // `__rseq_size` to cover `cpu_id` (offset 4); the area lives as long as its thread. Not `pure`: two
-            // reads may differ, since the thread can be moved between them.
-            unsafe {
-                std::arch::asm!(
-                    "mov {cpu:e}, fs:[{offset} + 4]",
-                    cpu = lateout(reg) cpu,
-                    offset = in(reg) offset,
-                    options(nostack, preserves_flags, readonly),
-                );
-            }
-            // `cpu_id` is -1 or -2 in a thread that is not registered; as u32 both are beyond any count.
-            if cpu < COUNT.load(Relaxed) {
-                return cpu as usize;
-            }
+        let pointer: *const u8;
+        // SAFETY: the x86-64 ABI keeps the thread pointer at the beginning of what it points to.
+        unsafe {
+            std::arch::asm!("mov {}, fs:[0]", out(reg) pointer,
+                options(nostack, preserves_flags, readonly));
         }
+        Some(pointer)
     }
-    ask_kernel()
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// Lets the calling thread, and those that it makes, run on this processor only. Whether that can be.
+pub fn bind(processor: usize) -> bool {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+    if processor >= SIZE * 8 {
+        return false;
+    }
+    // SAFETY: as in `move_to`.
+    unsafe {
+        let mut only: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut only);
+        libc::sched_setaffinity(0, SIZE, &raw const only) == 0
+    }
 }
 
 /// Moves the calling thread to a processor, now, and leaves it as free as it was. Whether it came there; it can be
@@ -176,13 +238,7 @@ mod tests {
     fn the_number_is_that_of_the_kernel_when_the_thread_is_pinned() {
         prepare();
         for cpu in 0..count() {
-            // SAFETY: a zeroed cpu_set_t is an empty set; both calls only read and write it.
-            let pinned = unsafe {
-                let mut set: libc::cpu_set_t = std::mem::zeroed();
-                libc::CPU_SET(cpu, &mut set);
-                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) == 0
-            };
-            if pinned {
+            if bind(cpu) {
                 assert_eq!(current(), cpu);
             }
         }

@@ -8,6 +8,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use refit_instance::Clustering;
 use refit_instance::wire::SwapPart;
 
+use crate::commands::export::ExportArgs;
+use crate::commands::instruments::InstrumentsArgs;
+use crate::commands::record::RecordArgs;
+use crate::commands::report::ReportArgs;
 use crate::format;
 
 /// An operating-system layer that can be changed while programs use it
@@ -92,6 +96,12 @@ The file is checked before any code of it runs. The same path can be loaded agai
     /// Show the journal: every change that has ended
     Changes(ChangesArgs),
 
+    /// Show what a trace says: time by class and method, context switches, waits, losses
+    Report(ReportArgs),
+
+    /// Make a file for another tool out of a trace
+    Export(ExportArgs),
+
     /// Change who caches files: the kernel too, refit alone, or whatever suits each file
     #[command(after_help = "Example:\n  refit cache '/logs/*' direct")]
     Cache {
@@ -112,6 +122,23 @@ The file is checked before any code of it runs. The same path can be loaded agai
         #[arg(value_hint = ValueHint::DirPath)]
         mountpoint: PathBuf,
     },
+
+    /// Record what instances, instrumented programs and the scheduler do
+    Record(RecordArgs),
+
+    /// List what is instrumented and what that costs now; suspend and resume it
+    Instruments(InstrumentsArgs),
+
+    /// Watch objects, mounts, processors and changes, live
+    Top(TopArgs),
+
+    /// Print what instances count, as OpenMetrics text
+    #[command(after_help = "\
+Example:
+  refit metrics --instance 4711 > /var/lib/prometheus/node-exporter/refit.prom
+
+The same is at /metrics of the control API.")]
+    Metrics,
 
     /// Check what this host offers, what is missing, what that costs and how to get it
     #[command(after_help = "Example:\n  refit doctor")]
@@ -343,6 +370,25 @@ pub(crate) struct ShowArgs {
     #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     pub(crate) every: Duration,
+}
+
+/// Arguments of `refit top`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit top
+  refit top --every 100ms
+  refit top --times 1 --json | jq .calls_per_s
+
+Keys: q ends it, s sorts by the next column, p pauses, the arrows scroll.")]
+pub(crate) struct TopArgs {
+    /// How often to look; less often where looking would take more than a hundredth of the time
+    #[arg(long, default_value = "1s", value_parser = format::parse_duration, value_name = "TIME")]
+    pub(crate) every: Duration,
+
+    /// Print so many tables as text, and end
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) times: Option<u64>,
 }
 
 /// Arguments of `refit wrap`.

@@ -232,8 +232,8 @@ fn a_dry_run_shows_how_state_would_move_and_changes_nothing() {
     assert_eq!((code, &*stderr), (0, ""), "{stdout}");
     for part in [
         "dry run ",
-        "shared can export   1 stripes (by reference), 2 canonical (by copy)",
-        "partitioned can import   1 stripes (by reference), 2 canonical (by copy)",
+        "shared can export   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
+        "partitioned can import   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
         "chosen: stripes",
         "shadow transfer: 15 items; export ",
         "nothing has changed",

@@ -8,8 +8,14 @@ use refit_objects::SwapOptions;
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
 /// Which implementation is the first, and how it hands over.
-const WAYS: [(usize, &str); 4] =
-    [(0, "stripes"), (1, "stripes"), (0, "canonical"), (1, "canonical")];
+const WAYS: [(usize, &str); 6] = [
+    (0, "stripes"),
+    (1, "stripes"),
+    (0, "partitions"),
+    (1, "partitions"),
+    (0, "canonical"),
+    (1, "canonical"),
+];
 
 #[test]
 fn pages_dirty_marks_size_and_counters_survive_a_swap() {

@@ -143,6 +143,9 @@ pub enum Obstacle {
         /// From where it was loaded.
         from: PathBuf,
     },
+    /// In a process of its own it did not load, or broke that process.
+    #[error("it was tried out in another process: {0}")]
+    Trial(String),
     /// The dynamic linker did not take it.
     #[error("the dynamic linker refused it: {0}")]
     Linker(String),
@@ -191,6 +194,9 @@ impl Obstacle {
             }
             Obstacle::Taken { .. } | Obstacle::BadName(_) => "give it another name".into(),
             Obstacle::AlreadyLoaded { .. } => "nothing needs to be done; see the ledger".into(),
+            Obstacle::Trial(_) => {
+                "see what its constructors do: LD_PRELOAD=./PLUGIN.so gdb true".into()
+            }
             Obstacle::Linker(_) => "install what it needs, or link it in".into(),
             Obstacle::NotLoaded => "see the ledger for what is".into(),
             Obstacle::NeverUnloaded { .. } => {

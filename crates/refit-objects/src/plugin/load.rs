@@ -1,4 +1,4 @@
-//! Loading: read, check, give to the dynamic linker, compare, enter into the ledger.
+//! Loading: read, check, try out elsewhere, give to the dynamic linker, compare, enter into the ledger.
 //!
 //! The file is read once, into memory that has no name: what is loaded is what was checked, whatever becomes of the
 //! file meanwhile. It also makes the same path new code each time: the linker goes by name and inode, and would give
@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use refit_sys::library;
 
@@ -22,9 +23,13 @@ use crate::registry;
 /// The longest file that is read.
 const MOST_BYTES: u64 = 256 << 20;
 
+/// How long constructors may take; generous, since the machine may be busy.
+const TRIAL: Duration = Duration::from_secs(60);
+
 /// Loads a plugin. Its implementations can be swapped to as soon as this returns.
 ///
-/// The file is checked before any code of it runs; then its constructors run, with all that this process may do.
+/// The file is checked before any code of it runs. Then its constructors run twice: in a process of their own first, so
+/// that one which crashes or never returns does so there, and then here, with all that this process may do.
 ///
 /// # Errors
 /// What stood in the way. If it was found before the dynamic linker saw the file, nothing is left of it.
@@ -38,6 +43,7 @@ pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
         let build_id = checked.build_id;
         return Err(refused(Obstacle::AlreadyLoaded { build_id, from }));
     }
+    library::try_out(&bytes, &file_name(path), TRIAL).map_err(Obstacle::Trial).map_err(refused)?;
     let raw = open(path, &bytes, &checked).map_err(refused)?;
     let entries = checked.manifest.implementations.into_iter();
     let implementations = targets.into_iter().zip(entries).zip(raw);
@@ -59,6 +65,10 @@ pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
 /// What stands in the way of loading it here.
 pub fn inspect(bytes: &[u8]) -> Result<Checked, Obstacle> {
     examine(bytes).map(|(checked, _)| checked)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Obstacle> {
@@ -129,8 +139,7 @@ fn free(entry: &ManifestEntry) -> Result<(), Obstacle> {
 
 /// Maps it and takes its table, which must be what the note says.
 fn open(path: &Path, bytes: &[u8], checked: &Checked) -> Result<Vec<RawImplementation>, Obstacle> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let library = library::open(bytes, &name).map_err(Obstacle::Linker)?;
+    let library = library::open(bytes, &file_name(path)).map_err(Obstacle::Linker)?;
     let differs = |what: &str| Err(Obstacle::Differs(what.into()));
     let Some(entry) = library.symbol(c"refit_plugin") else {
         return differs("it has no function refit_plugin");

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::TransferError;
 use super::lazy::{InHand, Lazy, LazySource, Progress};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 type Shard<K, V> = Mutex<HashMap<K, V>>;
 

@@ -11,8 +11,8 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use refit_change::{Drained, Report, Transferred, Way};
@@ -25,7 +25,7 @@ use crate::interface::{Interface, Root, TransferError};
 use crate::object::Attached;
 use crate::panics::panic_text;
 use crate::swap::SwapOptions;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Partitions go to several threads if doing them one after the other would take longer than this: some times what it
 /// costs to start a thread.
@@ -183,7 +183,7 @@ impl<I: Interface> Moving<I> {
         if result.is_ok() {
             result = self.by_threads(route, threads, &next, &done);
         }
-        let found = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let found = done.into_inner();
         let mut done = self.done.borrow_mut();
         *done = Transferred { negotiation: done.negotiation.take(), ..found };
         result

@@ -2,8 +2,9 @@
 
 use super::cells::{PerProcessor, Powers};
 use super::options::{Settings, WrapperError};
+use crate::argument::Kind;
 use crate::rep::InterfaceInfo;
-use crate::wrapper::{After, Histogram, Kind, PreCall, Wrapper};
+use crate::wrapper::{After, Histogram, PreCall, Wrapper};
 
 #[derive(Debug)]
 pub(super) struct Arguments {

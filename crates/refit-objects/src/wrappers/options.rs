@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Known;
+use crate::argument::Kind;
 use crate::rep::InterfaceInfo;
-use crate::wrapper::{ArgumentInfo, Kind};
+use crate::wrapper::ArgumentInfo;
 
 /// `(key, value)`.
 pub type Setting = (String, String);

@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicU64;
 
 use super::cells::{Padded, Powers, count, read};
 use super::options::{Settings, WrapperError};
-use crate::wrapper::{After, Histogram, Kind, PreCall, Wrapper};
+use crate::argument::Kind;
+use crate::wrapper::{After, Histogram, PreCall, Wrapper};
 
 /// Runs that are followed at the same time.
 const RUNS: usize = 8;

@@ -75,7 +75,7 @@ fn print(instance: u32, line: &JournalLine, out: &mut Output) -> Result<(), Fail
 }
 
 /// One line for one change; the name last, why it failed after that.
-fn entry(report: &Report) -> String {
+pub(crate) fn entry(report: &Report) -> String {
     let change = &report.change;
     let mut line = format!(
         "{}  {:>6}  {:<11}  {:>8}  {} → {}  {}",

@@ -4,18 +4,26 @@ pub(crate) mod changes;
 pub(crate) mod classes;
 pub(crate) mod doctor;
 pub(crate) mod documents;
+pub(crate) mod export;
+pub(crate) mod instruments;
+pub(crate) mod metrics;
 pub(crate) mod mount;
 pub(crate) mod mounts;
 pub(crate) mod objects;
 pub(crate) mod plugins;
+pub(crate) mod record;
 pub(crate) mod rehearsal;
+pub(crate) mod report;
 pub(crate) mod swap;
+pub(crate) mod top;
 pub(crate) mod tour;
+pub(crate) mod trace;
 pub(crate) mod wrap;
 pub(crate) mod wrappers;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
@@ -28,4 +36,19 @@ pub(crate) fn interruption() -> Result<Arc<AtomicBool>, Failure> {
         })?;
     }
     Ok(flag)
+}
+
+/// Sleeps, and says whether nobody interrupted it.
+pub(crate) fn sleep(time: Duration, interrupted: &AtomicBool) -> bool {
+    /// How soon Ctrl-C is noticed.
+    const LOOK: Duration = Duration::from_millis(50);
+    let end = Instant::now() + time;
+    while !interrupted.load(Ordering::Relaxed) {
+        let rest = end.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return true;
+        }
+        std::thread::sleep(rest.min(LOOK));
+    }
+    false
 }

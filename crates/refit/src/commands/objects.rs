@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use refit_instance::wire::ObjectInfo;
 use serde::Serialize;
 
 use crate::cli::{LsArgs, ShowArgs};
-use crate::commands::{interruption, wrappers};
+use crate::commands::{interruption, sleep, wrappers};
 use crate::failure::Failure;
 use crate::format;
 use crate::hierarchy::Hierarchy;
@@ -23,9 +21,6 @@ const BYTES: [&str; 1] = ["size"];
 
 /// What `refit ls` shows of what implementations count; the rest comes after it in `refit show`.
 const COLUMNS: [&str; 5] = ["size", "resident", "dirty", "calls", "faults"];
-
-/// How soon Ctrl-C is noticed.
-const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -85,7 +80,6 @@ pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Resu
     let interrupted = interruption()?;
     let screen = !out.json() && std::io::stdout().is_terminal();
     while !interrupted.load(Ordering::Relaxed) {
-        let then = Instant::now() + args.every;
         if screen {
             out.raw(b"\x1b[H\x1b[2J")?; // from the top of an empty screen
         }
@@ -94,9 +88,7 @@ pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Resu
             out.line("")?;
         }
         out.flush()?;
-        while !interrupted.load(Ordering::Relaxed) && Instant::now() < then {
-            thread::sleep(LOOK.min(then.saturating_duration_since(Instant::now())));
-        }
+        sleep(args.every, &interrupted);
     }
     Ok(())
 }
@@ -145,7 +137,7 @@ fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Fail
 }
 
 /// The implementation with what is around it: `latency(count(shared))`.
-fn composed(object: &ObjectInfo) -> String {
+pub(crate) fn composed(object: &ObjectInfo) -> String {
     let inner = object.implementation.clone();
     object.wrappers.iter().fold(inner, |inner, w| format!("{}({inner})", w.name))
 }

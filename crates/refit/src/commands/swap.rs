@@ -255,6 +255,10 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
             blocker.object,
             format::nanos(blocker.age_us.saturating_mul(1000)),
         ));
+        if !blocker.waits_for.is_empty() {
+            let waits_for = &blocker.waits_for;
+            lines.push(format!("             it waits for {waits_for}, which is being swapped"));
+        }
     }
     rehearsal::explain(report, &mut lines);
     lines

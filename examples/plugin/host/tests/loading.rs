@@ -47,6 +47,17 @@ fn serving(store: StoreRef) -> String {
     object(store.id()).expect("it lives").implementation
 }
 
+/// Whoever loads it would be gone; another process goes first.
+#[test]
+fn a_plugin_whose_constructor_crashes_is_refused_and_the_host_lives() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = path_of(&build("example-store-sorted", "crashes"), &directory);
+    let error = plugin::load(&path).expect_err("its constructor aborts");
+    assert!(matches!(&error.obstacle, Obstacle::Trial(why) if why.contains("signal")), "{error}");
+    assert!(plugin::plugins().iter().all(|info| info.path != path), "nothing is left of it");
+}
+
 #[test]
 fn swapped_under_load_to_two_builds_from_one_path_and_an_older_version_and_back() {
     let _alone = alone();

@@ -95,3 +95,15 @@ refit_objects::plugin! {
     StoreInterface: "sorted" => || Box::new(SortedRoot(Sorted::default())),
     StoreInterface: "broken" => || Box::new(Broken),
 }
+
+/// Runs when the library is loaded, before anybody can ask it anything.
+#[cfg(feature = "crashes")]
+mod constructor {
+    extern "C" fn crash() {
+        std::process::abort();
+    }
+
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static CONSTRUCTOR: extern "C" fn() = crash;
+}

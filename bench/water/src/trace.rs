@@ -1,0 +1,156 @@
+//! The instruments of the program, and variants of it that have none, or only a clock around one procedure.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use refit_instruments::definition::{FieldKind, Role};
+use refit_instruments::instrument::{Event, Span};
+
+/// The procedures of Kohr 1994, table 2, as far as this program has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Procedure {
+    Main,
+    Initia,
+    Mdmain,
+    Predic,
+    Correc,
+    Bndry,
+    Kineti,
+    Poteng,
+    Intraf,
+    Interf,
+    Cshift,
+    Update,
+}
+
+/// Tells of what the program does, or does not.
+pub(crate) trait Probes: 'static {
+    /// As long as it lives the procedure runs.
+    type Guard;
+    fn procedure(which: Procedure) -> Self::Guard;
+    /// Waits at a barrier.
+    fn barrier(which: u64) -> Self::Guard;
+    /// Waits for a lock.
+    fn lock(which: u64) -> Self::Guard;
+    /// Has the lock.
+    fn held(which: u64) -> Self::Guard;
+}
+
+/// No instruments, not even suspended ones.
+pub(crate) struct Plain;
+
+impl Probes for Plain {
+    type Guard = ();
+    fn procedure(_: Procedure) {}
+    fn barrier(_: u64) {}
+    fn lock(_: u64) {}
+    fn held(_: u64) {}
+}
+
+/// No instruments but a clock around one procedure, chosen by [`select`]: what instruments are compared with.
+pub(crate) struct Timed;
+
+static SELECTED: AtomicUsize = AtomicUsize::new(usize::MAX);
+static NANOS: AtomicU64 = AtomicU64::new(0);
+
+/// Chooses the procedure with this name (`INTERF`); whether there is one.
+pub(crate) fn select(name: &str) -> bool {
+    let found = NAMES.iter().position(|known| known.strip_prefix("water::") == Some(name));
+    SELECTED.store(found.unwrap_or(usize::MAX), Relaxed);
+    found.is_some()
+}
+
+/// Nanoseconds in the chosen procedure so far, of all threads.
+pub(crate) fn timed() -> u64 {
+    NANOS.load(Relaxed)
+}
+
+/// Adds the time for which it lives.
+pub(crate) struct Stopwatch(Instant);
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        let nanos = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        NANOS.fetch_add(nanos, Relaxed);
+    }
+}
+
+impl Probes for Timed {
+    type Guard = Option<Stopwatch>;
+    fn procedure(which: Procedure) -> Option<Stopwatch> {
+        (which as usize == SELECTED.load(Relaxed)).then(|| Stopwatch(Instant::now()))
+    }
+    fn barrier(_: u64) -> Option<Stopwatch> {
+        None
+    }
+    fn lock(_: u64) -> Option<Stopwatch> {
+        None
+    }
+    fn held(_: u64) -> Option<Stopwatch> {
+        None
+    }
+}
+
+const fn procedure(name: &'static str) -> Event {
+    Event::new("procedures", name)
+}
+
+const NAMES: [&str; 12] = [
+    "water::main",
+    "water::INITIA",
+    "water::MDMAIN",
+    "water::PREDIC",
+    "water::CORREC",
+    "water::BNDRY",
+    "water::KINETI",
+    "water::POTENG",
+    "water::INTRAF",
+    "water::INTERF",
+    "water::CSHIFT",
+    "water::UPDATE_FORCES",
+];
+
+static PROCEDURES: [Event; 12] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = NAMES;
+    [
+        procedure(a),
+        procedure(b),
+        procedure(c),
+        procedure(d),
+        procedure(e),
+        procedure(f),
+        procedure(g),
+        procedure(h),
+        procedure(i),
+        procedure(j),
+        procedure(k),
+        procedure(l),
+    ]
+};
+
+const fn synchronization(name: &'static str, role: Role) -> Event {
+    Event::new("synchronization", name).fields(&[("which", FieldKind::Address)]).role(role)
+}
+
+static BARRIER: Event = synchronization("water::barrier", Role::Wait);
+static LOCK: Event = synchronization("water::lock", Role::Wait);
+static HELD: Event = synchronization("water::held", Role::Hold);
+
+/// Procedures, and barriers and locks, or one of the two.
+pub(crate) struct Traced<const PROCEDURES_TOO: bool, const WAITS_TOO: bool>;
+
+impl<const P: bool, const W: bool> Probes for Traced<P, W> {
+    type Guard = Option<Span>;
+    fn procedure(which: Procedure) -> Option<Span> {
+        P.then(|| PROCEDURES[which as usize].span([0; 2]))
+    }
+    fn barrier(which: u64) -> Option<Span> {
+        W.then(|| BARRIER.span([which, 0]))
+    }
+    fn lock(which: u64) -> Option<Span> {
+        W.then(|| LOCK.span([which, 0]))
+    }
+    fn held(which: u64) -> Option<Span> {
+        W.then(|| HELD.span([which, 0]))
+    }
+}

@@ -1,0 +1,21 @@
+//! What is made of a trace: intervals and their times, raw and compensated for what measuring costs.
+
+mod compensation;
+mod delays;
+mod dumps;
+mod filter;
+mod order;
+mod spans;
+mod summary;
+mod switches;
+mod waits;
+
+pub use self::compensation::{Compensation, Corrected};
+pub use self::delays::{CHANGE, Delay, delays};
+pub use self::dumps::Dumps;
+pub use self::filter::Filter;
+pub use self::order::{Doubt, Order, Touch};
+pub use self::spans::{Open, Span, Spans, Step};
+pub use self::summary::{Durations, Row, Summary, summarize};
+pub use self::switches::{Cell, Matrix, Switches};
+pub use self::waits::{Wait, Waits};

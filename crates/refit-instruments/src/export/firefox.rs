@@ -1,0 +1,221 @@
+//! The processed-profile format of the Firefox Profiler (<https://profiler.firefox.com>).
+//!
+//! Intervals and points are markers, which show when. For the call tree there are samples that show how long: one per
+//! piece of time in which the stack of a thread did not change, with as much weight as it has microseconds.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use fxprof_processed_profile::{
+    CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerFieldFlags, MarkerFieldFormat,
+    MarkerTiming, ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle,
+    StaticSchemaMarker, StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
+};
+
+use super::{Error, name, thread_name};
+use crate::analysis::{Dumps, Filter, Span, Spans, Step};
+use crate::read::{Seen, Trace};
+
+/// More intervals and points than this are refused: the profile is made in memory, and no browser would open it.
+pub const MOST: u64 = 5_000_000;
+
+/// Writes the profile as JSON.
+///
+/// # Errors
+/// The trace cannot be read any more, the output cannot be written, or there is too much ([`MOST`]).
+pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
+    let mut writer = Writer::new(trace);
+    let mut spans = Spans::new(Dumps::new(trace.dumps()));
+    for seen in trace.records() {
+        let seen = seen?;
+        let record = &seen.record;
+        let definition = trace.definition(record.what.id());
+        let wanted = filter.wants(definition, record.thread, seen.processor, record.time);
+        // Up to now the stack was as it is before this record.
+        let before: Vec<u32> = spans.open(record.thread).iter().map(|open| open.event).collect();
+        match spans.see(&seen) {
+            step @ (Step::Begin(_) | Step::End(_)) => {
+                writer.sample(&seen, &before);
+                if let Step::End(span) = step
+                    && wanted
+                {
+                    writer.interval(&seen, &span)?;
+                }
+            }
+            Step::Other if wanted => writer.point(&seen)?,
+            _ => {}
+        }
+    }
+    serde_json::to_writer(to, &writer.profile).map_err(io::Error::from)?;
+    Ok(())
+}
+
+struct Writer<'a> {
+    trace: &'a Trace,
+    profile: Profile,
+    /// Nanoseconds at which the trace begins.
+    begin: u64,
+    processes: HashMap<u32, ProcessHandle>,
+    threads: HashMap<u32, Row>,
+    names: HashMap<u32, StringHandle>,
+    markers: u64,
+}
+
+/// A thread of the profile.
+#[derive(Clone, Copy)]
+struct Row {
+    handle: ThreadHandle,
+    /// Until when there are samples, in nanoseconds since the begin; what was less than a microsecond is still to come.
+    until: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(trace: &'a Trace) -> Self {
+        let clock = trace.clock();
+        let begin = clock.nanos(trace.span().map_or(0, |(first, _)| first));
+        let wall = clock.pairs().first().map_or(0, |pair| {
+            u64::try_from(i128::from(pair.real) + i128::from(begin) - i128::from(pair.raw))
+                .unwrap_or(0)
+        });
+        let reference =
+            ReferenceTimestamp::from_duration_since_unix_epoch(Duration::from_nanos(wall));
+        let interval = SamplingInterval::from_nanos(1_000);
+        let profile = Profile::new(&trace.head().command.join(" "), reference, interval);
+        let (processes, threads, names) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Writer { trace, profile, begin, processes, threads, names, markers: 0 }
+    }
+
+    fn nanos(&self, ticks: u64) -> u64 {
+        self.trace.clock().nanos(ticks).saturating_sub(self.begin)
+    }
+
+    fn time(&self, ticks: u64) -> Timestamp {
+        Timestamp::from_nanos_since_reference(self.nanos(ticks))
+    }
+
+    fn row(&mut self, thread: u32, now: u64) -> Row {
+        if let Some(row) = self.threads.get(&thread) {
+            return *row;
+        }
+        let trace = self.trace;
+        let process = trace.thread(thread).map_or(thread, |known| known.process);
+        let began = Timestamp::from_nanos_since_reference(0);
+        let handle = *self.processes.entry(process).or_insert_with(|| {
+            self.profile.add_process(&thread_name(trace, process), process, began)
+        });
+        let handle = self.profile.add_thread(handle, thread, began, thread == process);
+        self.profile.set_thread_name(handle, &thread_name(trace, thread));
+        let row = Row { handle, until: now };
+        self.threads.insert(thread, row);
+        row
+    }
+
+    fn name(&mut self, event: u32) -> StringHandle {
+        let (trace, profile) = (self.trace, &mut self.profile);
+        *self.names.entry(event).or_insert_with(|| profile.intern_string(&name(trace, event)))
+    }
+
+    fn stack(&mut self, thread: ThreadHandle, events: &[u32]) -> Option<StackHandle> {
+        events.iter().fold(None, |parent, event| {
+            let frame = FrameInfo {
+                frame: Frame::Label(self.name(*event)),
+                category_pair: CategoryHandle::OTHER.into(),
+                flags: FrameFlags::empty(),
+            };
+            let frame = self.profile.intern_frame(thread, frame);
+            Some(self.profile.intern_stack(thread, parent, frame))
+        })
+    }
+
+    /// The time since the last sample of a thread was spent in these intervals.
+    fn sample(&mut self, seen: &Seen, events: &[u32]) {
+        let now = self.nanos(seen.record.time);
+        let Row { handle, until } = self.row(seen.record.thread, now);
+        let micros = now.saturating_sub(until) / 1_000;
+        let until = until + micros * 1_000;
+        self.threads.insert(seen.record.thread, Row { handle, until });
+        if micros == 0 || events.is_empty() {
+            return;
+        }
+        let stack = self.stack(handle, events);
+        let weight = i32::try_from(micros).unwrap_or(i32::MAX);
+        let (time, delta) = (self.time(seen.record.time), CpuDelta::from_micros(micros));
+        self.profile.add_sample(handle, time, stack, delta, weight);
+    }
+
+    fn interval(&mut self, seen: &Seen, span: &Span) -> Result<(), Error> {
+        let timing = MarkerTiming::Interval(self.time(span.open.begin), self.time(span.end));
+        let begun = Seen {
+            processor: span.open.processor,
+            record: crate::record::Record { payload: span.open.payload, ..seen.record },
+        };
+        self.marker(&begun, timing)
+    }
+
+    fn point(&mut self, seen: &Seen) -> Result<(), Error> {
+        self.marker(seen, MarkerTiming::Instant(self.time(seen.record.time)))
+    }
+
+    fn marker(&mut self, seen: &Seen, timing: MarkerTiming) -> Result<(), Error> {
+        self.markers += 1;
+        if self.markers > MOST {
+            return Err(Error::TooMuch);
+        }
+        let record = &seen.record;
+        let row = self.row(record.thread, self.nanos(record.time));
+        let definition = self.trace.definition(record.what.id());
+        let fields = definition.map(|definition| {
+            let fields = definition.values(record).map(|(name, value)| format!("{name} {value}"));
+            fields.collect::<Vec<_>>().join(", ")
+        });
+        let name = self.name(record.what.id());
+        let fields = self.profile.intern_string(&fields.unwrap_or_default());
+        let marker = Marker { name, fields, processor: seen.processor };
+        self.profile.add_marker(row.handle, timing, marker);
+        Ok(())
+    }
+}
+
+/// An interval or a point.
+struct Marker {
+    name: StringHandle,
+    fields: StringHandle,
+    processor: u32,
+}
+
+impl StaticSchemaMarker for Marker {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "refit";
+    const TABLE_LABEL: Option<&'static str> = Some("{marker.name} {marker.data.fields}");
+    const TOOLTIP_LABEL: Option<&'static str> = Some("{marker.name}");
+    const FIELDS: &'static [StaticSchemaMarkerField] = &[
+        StaticSchemaMarkerField {
+            key: "fields",
+            label: "Fields",
+            format: MarkerFieldFormat::String,
+            flags: MarkerFieldFlags::SEARCHABLE,
+        },
+        StaticSchemaMarkerField {
+            key: "processor",
+            label: "Processor",
+            format: MarkerFieldFormat::Integer,
+            flags: MarkerFieldFlags::empty(),
+        },
+    ];
+
+    fn name(&self, _: &mut Profile) -> StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut Profile) -> CategoryHandle {
+        CategoryHandle::OTHER
+    }
+
+    fn string_field_value(&self, _: u32) -> StringHandle {
+        self.fields
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        self.processor.into()
+    }
+}

@@ -1,0 +1,109 @@
+//! Events: what happens, written as records.
+
+use super::{Core, Instrument};
+use crate::definition::{FieldKind, Role};
+use crate::record::Phase;
+use crate::session::Kind;
+
+/// An event of the program.
+#[derive(Debug)]
+pub struct Event(Core);
+
+impl Event {
+    /// An event of this name (`Class::method`, or what the program likes) that belongs to this manager.
+    pub const fn new(manager: &'static str, name: &'static str) -> Self {
+        Self(Core::new(Kind::Event, manager, name))
+    }
+
+    /// Says what the payload means: up to four fields, cut from its first byte on.
+    #[must_use]
+    pub const fn fields(mut self, fields: &'static [(&'static str, FieldKind)]) -> Self {
+        self.0.fields = fields;
+        self
+    }
+
+    /// Says what readers may make of it.
+    #[must_use]
+    pub const fn role(mut self, role: Role) -> Self {
+        self.0.role = role;
+        self
+    }
+
+    /// Makes it a customised instrument: suspended whenever `parent` is.
+    #[must_use]
+    pub const fn inherits(mut self, parent: &'static Event) -> Self {
+        self.0.parent = Some(&parent.0);
+        self
+    }
+
+    /// It happened.
+    #[inline(always)]
+    pub fn record(&'static self, payload: [u64; 2]) {
+        self.write(Phase::Point, payload);
+    }
+
+    /// It begins in this thread.
+    #[inline(always)]
+    pub fn begin(&'static self, payload: [u64; 2]) {
+        self.write(Phase::Begin, payload);
+    }
+
+    /// It ends in this thread.
+    #[inline(always)]
+    pub fn end(&'static self, payload: [u64; 2]) {
+        self.write(Phase::End, payload);
+    }
+
+    /// It begins now, and ends when what is returned is dropped.
+    #[inline(always)]
+    #[must_use = "it ends at once if it is not kept"]
+    pub fn span(&'static self, payload: [u64; 2]) -> Span {
+        self.begin(payload);
+        Span { event: self, payload }
+    }
+
+    /// It has this value now.
+    #[inline(always)]
+    pub fn sample(&'static self, value: u64) {
+        self.write(Phase::Sample, [value, 0]);
+    }
+
+    /// Something leaves here that arrives where [`Event::arrive`] has the same key.
+    #[inline(always)]
+    pub fn leave(&'static self, key: u64, more: u64) {
+        self.write(Phase::Out, [key, more]);
+    }
+
+    /// It arrives.
+    #[inline(always)]
+    pub fn arrive(&'static self, key: u64, more: u64) {
+        self.write(Phase::In, [key, more]);
+    }
+
+    #[inline(always)]
+    fn write(&'static self, phase: Phase, payload: [u64; 2]) {
+        if let Some((id, area)) = self.0.way() {
+            area.record(id, phase, payload);
+        }
+    }
+}
+
+impl Instrument for Event {
+    fn core(&'static self) -> &'static Core {
+        &self.0
+    }
+}
+
+/// Ends an event when it is dropped, also when the thread panics; with the payload that it began with.
+#[derive(Debug)]
+pub struct Span {
+    event: &'static Event,
+    payload: [u64; 2],
+}
+
+impl Drop for Span {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.event.end(self.payload);
+    }
+}

@@ -1,0 +1,116 @@
+//! Counters and timers: what they hold is kept per processor, and added up by who reads it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use refit_sys::processor;
+
+use super::{Core, Instrument};
+use crate::definition::FieldKind;
+use crate::session::{Area, Kind};
+
+/// Counts.
+#[derive(Debug)]
+pub struct Counter(Core);
+
+impl Counter {
+    /// A counter of this name that belongs to this manager.
+    pub const fn new(manager: &'static str, name: &'static str) -> Self {
+        let mut core = Core::new(Kind::Counter, manager, name);
+        core.fields = &[("sum", FieldKind::U64), ("count", FieldKind::U64)];
+        Self(core)
+    }
+
+    /// Counts once, and adds `value` to the sum.
+    #[inline(always)]
+    pub fn add(&'static self, value: u64) {
+        add(&self.0, value);
+    }
+
+    /// How often, and the sum; zeros without a session.
+    pub fn totals(&'static self) -> [u64; 2] {
+        totals_of(&self.0)
+    }
+}
+
+impl Instrument for Counter {
+    fn core(&'static self) -> &'static Core {
+        &self.0
+    }
+}
+
+/// Adds up the time that a part of the program takes, in ticks of the session's clock.
+#[derive(Debug)]
+pub struct Timer(Core);
+
+impl Timer {
+    /// A timer of this name that belongs to this manager.
+    pub const fn new(manager: &'static str, name: &'static str) -> Self {
+        let mut core = Core::new(Kind::Timer, manager, name);
+        core.fields = &[("sum", FieldKind::Ticks), ("count", FieldKind::U64)];
+        Self(core)
+    }
+
+    /// Runs until what is returned is dropped.
+    #[inline(always)]
+    #[must_use = "it stops at once if it is not kept"]
+    pub fn start(&'static self) -> Running {
+        Running { timer: self, began: self.0.way().map(|(_, area)| (area, area.now())) }
+    }
+
+    /// How often it ran, and for how many ticks; zeros without a session.
+    pub fn totals(&'static self) -> [u64; 2] {
+        totals_of(&self.0)
+    }
+}
+
+impl Instrument for Timer {
+    fn core(&'static self) -> &'static Core {
+        &self.0
+    }
+}
+
+/// A timer that runs.
+#[derive(Debug)]
+pub struct Running {
+    timer: &'static Timer,
+    began: Option<(&'static Area, u64)>,
+}
+
+impl Drop for Running {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some((area, began)) = self.began {
+            // Who was moved to a processor whose counter is behind by some ticks took no time.
+            add(&self.timer.0, area.now().saturating_sub(began));
+        }
+    }
+}
+
+/// Two additions, not one: who reads between them sees a sum without its count, which is right a moment later.
+#[inline(always)]
+fn add(core: &'static Core, value: u64) {
+    if let Some((id, area)) = core.way()
+        && let Some([count, sum]) = area.cell(processor::current(), id)
+    {
+        count.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(value, Ordering::Relaxed);
+    }
+}
+
+fn totals_of(core: &'static Core) -> [u64; 2] {
+    let link = core.link.get();
+    link.area.map_or([0, 0], |area| area.totals(link.id))
+}
+
+impl Area {
+    /// How often, and the sum, of an instrument on all processors.
+    pub(crate) fn totals(&self, id: u32) -> [u64; 2] {
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        (0..self.geometry().processors).filter_map(|processor| self.cell(processor, id)).fold(
+            [0_u64; 2],
+            |[count, sum], cell| {
+                [count.wrapping_add(load(&cell[0])), sum.wrapping_add(load(&cell[1]))]
+            },
+        )
+    }
+}

@@ -1,0 +1,28 @@
+//! Instruments: counters, timers and events, the buffers they write to, and traces (Kohr 1994, §3-6).
+//!
+//! An instrument ([`instrument`]) writes fixed-size records ([`record`]) into the buffer of the processor that it runs
+//! on, in a memory area that processes share ([`session`]). What a record means stands in its definition
+//! ([`definition`]). A recorder ([`mod@write`]) takes buffers to a trace: a file of checked blocks ([`block`]) that can be
+//! read up to wherever its writer was killed.
+
+#![forbid(unsafe_code)]
+
+// The tests of the write side and the unit tests share a reader, which names the crate.
+#[cfg(test)]
+extern crate self as refit_instruments;
+
+pub mod analysis;
+pub mod block;
+pub mod definition;
+pub mod export;
+#[cfg(not(loom))]
+pub mod instrument;
+pub mod read;
+pub mod record;
+#[cfg_attr(loom, expect(dead_code, reason = "only the models use it then"))]
+mod ring;
+#[cfg(not(loom))]
+pub mod session;
+mod sync;
+#[cfg(not(loom))]
+pub mod write;

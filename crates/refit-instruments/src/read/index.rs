@@ -1,0 +1,184 @@
+//! Where the records of each processor are, and which are not there.
+//!
+//! Each block of records says how many of its buffer came before it, written or lost, and how many of those were lost,
+//! by cause, since the buffer began. What is missing beyond that was in parts of the trace that are not here, or in
+//! blocks that are damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use zerocopy::FromBytes;
+
+use super::blocks::Block;
+use crate::block::RecordsHead;
+use crate::record::{self, Record};
+
+/// Where all records are.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// By processor and stream.
+    buffers: BTreeMap<(u16, u16), Vec<Run>>,
+    gaps: Vec<Gap>,
+}
+
+/// The records of one block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) part: usize,
+    /// Where its first record begins.
+    pub(super) at: u64,
+    pub(super) count: u32,
+    sequence: u64,
+    lost: Losses,
+    /// Least and greatest time of a record; `None`: there is none.
+    span: Option<(u64, u64)>,
+}
+
+/// Records that are not there, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// There was no place in the buffer.
+    pub full: u64,
+    /// Begun and never ended: the thread was killed meanwhile.
+    pub torn: u64,
+    /// Overwritten on purpose (flight recorder).
+    pub old: u64,
+    /// The file could not take them.
+    pub unwritten: u64,
+    /// In files that are not here, or damaged.
+    pub missing: u64,
+}
+
+impl Losses {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        [self.full, self.torn, self.old, self.unwritten, self.missing]
+            .iter()
+            .fold(0, |sum, one| sum.saturating_add(*one))
+    }
+
+    /// Each cause with its name, in the order of the fields.
+    pub fn causes(&self) -> [(&'static str, u64); 5] {
+        [
+            ("full", self.full),
+            ("torn", self.torn),
+            ("old", self.old),
+            ("unwritten", self.unwritten),
+            ("missing", self.missing),
+        ]
+    }
+
+    fn combine(&self, other: &Losses, with: impl Fn(u64, u64) -> u64) -> Losses {
+        Losses {
+            full: with(self.full, other.full),
+            torn: with(self.torn, other.torn),
+            old: with(self.old, other.old),
+            unwritten: with(self.unwritten, other.unwritten),
+            missing: with(self.missing, other.missing),
+        }
+    }
+}
+
+/// A place in a processor's records where some are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The processor.
+    pub processor: u32,
+    /// Ticks of the last record before, 0 if there is none.
+    pub begin: u64,
+    /// Ticks of the first record after.
+    pub end: u64,
+    /// What is lost there.
+    pub lost: Losses,
+}
+
+impl Run {
+    /// What is left of it after its first `count` records; it has as many.
+    pub(super) fn after(self, count: u32) -> Run {
+        let at = self.at + u64::from(count) * record::SIZE as u64;
+        Run { at, count: self.count - count, ..self }
+    }
+}
+
+impl Index {
+    /// Notes a block of records; `None`: it makes no sense.
+    pub(super) fn add(&mut self, part: usize, block: &Block<'_>) -> Option<()> {
+        let (head, records) = RecordsHead::read_from_prefix(block.content).ok()?;
+        if head.count as usize != records.len() / record::SIZE
+            || !records.len().is_multiple_of(record::SIZE)
+        {
+            return None;
+        }
+        let mut span: Option<(u64, u64)> = None;
+        for bytes in records.chunks_exact(record::SIZE) {
+            let time = Record::read_from_bytes(bytes).map_or(0, |record| record.time);
+            if time != 0 {
+                let (least, most) = span.unwrap_or((time, time));
+                span = Some((least.min(time), most.max(time)));
+            }
+        }
+        let lost = Losses {
+            full: head.lost_full,
+            torn: head.lost_torn,
+            old: head.lost_old,
+            unwritten: head.lost_unwritten,
+            missing: 0,
+        };
+        let at = block.at + size_of::<RecordsHead>() as u64;
+        let run = Run { part, at, count: head.count, sequence: head.sequence, lost, span };
+        self.buffers.entry((head.processor, head.stream)).or_default().push(run);
+        Some(())
+    }
+
+    /// Brings all blocks into order and finds the gaps between them.
+    pub(super) fn arrange(&mut self) {
+        for (&(processor, _), runs) in &mut self.buffers {
+            let processor = u32::from(processor);
+            runs.sort_by_key(|run| run.sequence);
+            let (mut here, mut before, mut last) = (0_u64, Losses::default(), 0);
+            for run in runs {
+                let lost = run.lost;
+                let missing = run.sequence.saturating_sub(here.saturating_add(lost.sum()));
+                run.lost.missing = missing;
+                let fresh = run.lost.combine(&before, u64::saturating_sub);
+                if fresh.sum() > 0 {
+                    let end = run.span.map_or(last, |(least, _)| least);
+                    self.gaps.push(Gap { processor, begin: last, end, lost: fresh });
+                }
+                before = run.lost.combine(&before, u64::max);
+                here = here.saturating_add(u64::from(run.count));
+                last = run.span.map_or(last, |(_, most)| last.max(most));
+            }
+        }
+        self.gaps.sort_by_key(|gap| gap.end);
+    }
+
+    pub(super) fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// What is lost in all gaps.
+    pub(super) fn losses(&self) -> Losses {
+        let none = Losses::default();
+        self.gaps.iter().fold(none, |sum, gap| sum.combine(&gap.lost, u64::saturating_add))
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.buffers.values().flatten().map(|run| u64::from(run.count)).sum()
+    }
+
+    pub(super) fn processors(&self) -> impl Iterator<Item = u32> {
+        let processors: BTreeSet<u16> = self.buffers.keys().map(|key| key.0).collect();
+        processors.into_iter().map(u32::from)
+    }
+
+    /// The blocks of each buffer, in order, with its processor.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = (u32, &[Run])> {
+        self.buffers.iter().map(|(key, runs)| (u32::from(key.0), runs.as_slice()))
+    }
+
+    pub(super) fn span(&self) -> Option<(u64, u64)> {
+        let spans = self.buffers.values().flatten().filter_map(|run| run.span);
+        spans.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+}

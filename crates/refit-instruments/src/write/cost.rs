@@ -1,0 +1,120 @@
+//! What measuring costs: each kind of instrumentation point, in a loop that does nothing else (*in vitro*) and between
+//! other work (*in vivo*), as in Kohr 1994, §5 and table 1.
+//!
+//! Both are differences of two loops that differ by the instrumentation point only, divided by how often it was
+//! passed; the loops take turns, so that what disturbs one disturbs the other. The median of the rounds counts. The
+//! records go into a session of their own, so nobody sees them.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use refit_sys::processor;
+
+use crate::block::{Cost, Place};
+use crate::record::Phase;
+use crate::session::{Area, Geometry, Session};
+
+const ROUNDS: usize = 48;
+/// Instrumentation points of a round; fewer than a ring of the scratch session holds.
+const POINTS: u64 = 256;
+const COLD_ROUNDS: usize = 9;
+/// What is walked over to empty the caches: more than a second-level cache holds.
+const EMPTIED: usize = 8 << 20;
+
+/// The place where records of the measurement go; made once per process.
+fn scratch() -> Option<&'static Area> {
+    static SCRATCH: OnceLock<Option<&'static Session>> = OnceLock::new();
+    let make = || {
+        let geometry = Geometry { definitions: 1, ..Geometry::of_host() };
+        Session::create(geometry.with_ring_bytes(1024 * crate::record::SIZE)).ok()
+    };
+    SCRATCH.get_or_init(make).map(Session::area)
+}
+
+/// Passes an instrumentation point once, with a number that it may use.
+type Point = fn(&Area, u64);
+
+/// The kinds of instrumentation points.
+const KINDS: [(&str, Point); 3] = [
+    ("event", |area, n| area.record(1, Phase::Point, [n, n])),
+    ("counter", |area, n| add(area, n)),
+    ("timer", |area, _| {
+        let began = area.now();
+        add(area, area.now().saturating_sub(began));
+    }),
+];
+
+#[inline(always)]
+fn add(area: &Area, value: u64) {
+    if let Some([count, sum]) = area.cell(processor::current(), 1) {
+        count.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(value, Ordering::Relaxed);
+    }
+}
+
+/// Measures; takes some ten milliseconds. Empty if there is no memory.
+pub fn measure() -> Vec<Cost> {
+    let Some(area) = scratch() else { return Vec::new() };
+    let mut walked = vec![0_u8; EMPTIED];
+    let mut costs = Vec::new();
+    for (name, point) in KINDS {
+        let cold = cold(area, point, &mut walked);
+        for (place, work) in [(Place::InVitro, 0), (Place::InVivo, 64)] {
+            let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| round(area, point, work)).collect();
+            rounds.sort_by(f64::total_cmp);
+            let at = |part: usize| rounds[ROUNDS * part / 4];
+            let (ticks, spread) = (at(2).max(0.0), (at(3) - at(1)) / 2.0);
+            costs.push(Cost { instrument: name.into(), place, ticks, spread, cold });
+        }
+    }
+    costs
+}
+
+/// Ticks of one instrumentation point after so much work.
+fn round(area: &Area, point: Point, work: u64) -> f64 {
+    empty(area);
+    let without = timed(area, |n| {
+        labour(n, work);
+    });
+    let with = timed(area, |n| point(area, labour(n, work)));
+    (with as f64 - without as f64) / POINTS as f64
+}
+
+fn timed(area: &Area, mut step: impl FnMut(u64)) -> u64 {
+    let began = area.now();
+    for n in 0..POINTS {
+        step(black_box(n));
+    }
+    area.now().saturating_sub(began)
+}
+
+/// Some work that needs registers and a result: so many steps of a linear congruence.
+#[inline(always)]
+fn labour(n: u64, steps: u64) -> u64 {
+    black_box((0..steps).fold(n, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)))
+}
+
+/// Ticks of one instrumentation point after the caches were emptied: the median of some.
+fn cold(area: &Area, point: Point, walked: &mut [u8]) -> f64 {
+    let mut ticks: Vec<u64> = (0..COLD_ROUNDS)
+        .map(|_| {
+            empty(area);
+            walked.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));
+            black_box(&walked);
+            let began = area.now();
+            point(area, began);
+            area.now().saturating_sub(began)
+        })
+        .collect();
+    ticks.sort_unstable();
+    ticks[COLD_ROUNDS / 2] as f64
+}
+
+/// Makes room. Only this thread writes there, so all that was reserved is written.
+fn empty(area: &Area) {
+    for ring in area.rings() {
+        let begin = ring.limit.load(Ordering::Relaxed).saturating_sub(ring.slots.len() as u64);
+        ring.give_back(begin, ring.reserved());
+    }
+}

@@ -1,0 +1,190 @@
+//! Takes the records of one ring out, in order, and gives the slots back.
+
+use std::time::{Duration, Instant};
+
+use refit_sys::process;
+use zerocopy::IntoBytes;
+
+use crate::block::{End, Kind, RecordsHead};
+use crate::record::{SIZE, What};
+use crate::ring::Ring;
+use crate::session::Area;
+
+use super::output::Output;
+
+/// How long to wait for a record that was begun before asking whether its writer is alive.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for one whose writer is alive: it may have jumped out of a signal handler, and never come back.
+const MORE_PATIENCE: Duration = Duration::from_secs(10);
+/// A time that lies further before the one before it than this (in ticks of either clock) was stored by a writer that
+/// had been given up. Clocks of two processors differ by far less, patience lasts far longer.
+const LATE: u64 = 1 << 20;
+
+/// The drainer's side of a ring.
+#[derive(Debug)]
+pub(super) struct Drain {
+    ring: Ring<'static>,
+    /// Records given back, or copied and about to be.
+    drained: u64,
+    /// Time of the last record.
+    last: u64,
+    /// Records lost for want of place, as far as they were told.
+    lost: u64,
+    /// Since when record `drained` is waited for.
+    waiting: Option<Instant>,
+    patience: Duration,
+    /// Records written to the trace.
+    written: u64,
+    /// Head of the next block: losses since the begin.
+    head: RecordsHead,
+    records: Vec<u8>,
+}
+
+impl Drain {
+    /// A drain for the ring of a processor, from where the last one stopped.
+    pub(super) fn new(area: &Area, processor: usize) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let ring = area.rings()[processor];
+        let drained = ring.limit.load(Relaxed).saturating_sub(ring.slots.len() as u64);
+        let head = RecordsHead::new(u16::try_from(processor).unwrap_or(u16::MAX), 0);
+        let lost = ring.lost.load(Relaxed);
+        let records = Vec::new();
+        Self {
+            ring,
+            drained,
+            last: 0,
+            lost,
+            waiting: None,
+            patience: PATIENCE,
+            written: 0,
+            head,
+            records,
+        }
+    }
+
+    /// For tests that cannot wait.
+    #[cfg(test)]
+    pub(super) fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// How many records wait.
+    pub(super) fn backlog(&self) -> u64 {
+        self.ring.reserved().saturating_sub(self.drained).min(self.capacity())
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.ring.slots.len() as u64
+    }
+
+    /// Lets nobody take records.
+    pub(super) fn close(&self) {
+        self.ring.close();
+    }
+
+    /// Undoes [`Drain::close`].
+    pub(super) fn open(&self) {
+        self.ring.open();
+    }
+
+    /// Forgets the oldest records until at most `most` wait (flight recorder), as far as they are ended.
+    pub(super) fn forget(&mut self, most: u64, area: &Area) {
+        let first = self.drained;
+        self.take(self.backlog().saturating_sub(most), area);
+        self.ring.give_back(first, self.drained);
+        self.head.lost_old += (self.records.len() / SIZE) as u64;
+    }
+
+    /// Takes up to `most` records out and writes them as one block; how many are gone from the ring.
+    pub(super) fn write(&mut self, most: u64, area: &Area, output: &mut Output) -> u64 {
+        let first = self.drained;
+        self.take(most, area);
+        let taken = self.drained - first;
+        if taken > 0 {
+            self.ring.give_back(first, self.drained);
+            self.emit(output);
+        }
+        taken
+    }
+
+    /// Writes an empty block that tells what was lost since the last one, if anything was.
+    pub(super) fn write_rest(&mut self, output: &mut Output) {
+        let told = self.head.sequence + u64::from(self.head.count);
+        self.count_lost();
+        if self.written + self.losses() > told {
+            self.records.clear();
+            self.emit(output);
+        }
+    }
+
+    fn emit(&mut self, output: &mut Output) {
+        self.count_lost();
+        let count = (self.records.len() / SIZE) as u64;
+        self.head.count = count as u32;
+        self.head.sequence = self.written + self.losses();
+        if output.block(Kind::Records, &[self.head.as_bytes(), &self.records]) {
+            self.written += count;
+        } else {
+            // Told by the next block that finds room.
+            self.head.lost_unwritten += count;
+        }
+    }
+
+    fn losses(&self) -> u64 {
+        let RecordsHead { lost_full, lost_torn, lost_old, lost_unwritten, .. } = self.head;
+        lost_full + lost_torn + lost_old + lost_unwritten
+    }
+
+    /// Adds what became of this ring's records to `end`.
+    pub(super) fn add_to(&self, end: &mut End) {
+        end.written += self.written;
+        end.lost_full += self.head.lost_full;
+        end.lost_torn += self.head.lost_torn;
+        end.lost_old += self.head.lost_old;
+        end.lost_unwritten += self.head.lost_unwritten;
+    }
+
+    fn count_lost(&mut self) {
+        let lost = self.ring.lost.load(std::sync::atomic::Ordering::Relaxed);
+        self.head.lost_full += lost.wrapping_sub(self.lost);
+        self.lost = lost;
+    }
+
+    /// Copies records out until one is not written.
+    fn take(&mut self, most: u64, area: &Area) {
+        self.records.clear();
+        let end = self.drained + self.backlog().min(most);
+        while self.drained < end {
+            match self.ring.read(self.drained) {
+                Ok(record) if record[0].saturating_add(LATE) < self.last => {
+                    self.head.lost_torn += 1
+                }
+                Ok(record) => {
+                    self.last = self.last.max(record[0]);
+                    let id = What::of_word(record[1] as u32).id();
+                    if let Some([count, _]) = area.cell(self.head.processor as usize, id) {
+                        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                    self.records.extend_from_slice(record.as_bytes());
+                }
+                Err(head) if self.gives_up((head >> 32) as u32) => {
+                    self.head.lost_torn += 1;
+                }
+                Err(_) => break,
+            }
+            self.drained += 1;
+            self.waiting = None;
+        }
+    }
+
+    /// Whether to go on without the record that is waited for: after some patience if its thread will not end it or is
+    /// not known, after more in any case.
+    fn gives_up(&mut self, thread: u32) -> bool {
+        let waited = self.waiting.get_or_insert_with(Instant::now).elapsed();
+        if waited < self.patience {
+            return false;
+        }
+        let life = (thread != 0).then(|| process::life(thread)).flatten();
+        waited >= MORE_PATIENCE || life.is_none_or(|life| life.ended() || life.stopped())
+    }
+}

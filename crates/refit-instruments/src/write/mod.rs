@@ -1,0 +1,18 @@
+//! The recorder: takes records out of a session's rings and writes them to a trace.
+//!
+//! How it treats rings that fill is its *mode*; writers know only whether to wait. See [`Mode`].
+
+mod cost;
+mod drain;
+#[cfg(test)]
+mod interleavings;
+mod output;
+mod recorder;
+mod scheduler;
+mod source;
+
+pub use cost::measure as measure_costs;
+pub use output::{OutputError, Rotation, part_path};
+pub use recorder::{Mode, Options, Recorder, Summary};
+pub use scheduler::Scheduler;
+pub use source::{Found, Source};

@@ -1,0 +1,169 @@
+//! The scheduler as a source of records: which thread got which processor when, from which, and what it is called.
+//!
+//! The kernel tells in `CLOCK_MONOTONIC_RAW`; records are in ticks of the session. A pair of both clocks from the begin
+//! and one from now give the line between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use refit_sys::clock;
+use refit_sys::perf::{Told, Watch, What as Says, Whom};
+
+use super::source::{Found, Source};
+use crate::block::Thread;
+use crate::definition::{FieldKind, Role};
+use crate::record::{Phase, Record, What};
+use crate::session::{Described, Kind, Session};
+
+/// Pages of a ring of the kernel: half a MiB, some ten thousand switches.
+const PAGES: usize = 128;
+
+/// What the scheduler does, on all processors.
+#[derive(Debug)]
+pub struct Scheduler {
+    session: &'static Session,
+    watches: Vec<Watch>,
+    switch_in: u32,
+    switch_out: u32,
+    /// Ticks and nanoseconds at the begin.
+    first: (u64, u64),
+    /// Processes of threads; with whether the name is told.
+    threads: BTreeMap<u32, (u32, bool)>,
+}
+
+impl Scheduler {
+    /// Watches everybody, which needs the right to; or only the given threads and those that they make.
+    ///
+    /// # Errors
+    /// What the kernel says: most often that it is not permitted.
+    pub fn watch(session: &'static Session, threads: Option<&[u32]>) -> io::Result<Scheduler> {
+        let processors = online();
+        let mut watches = Vec::new();
+        for processor in processors {
+            match threads {
+                None => watches.push(Watch::new(Whom::Processor(processor), PAGES)?),
+                Some(threads) => {
+                    for thread in threads {
+                        let (thread, from_exec) = (*thread, false);
+                        let whom = Whom::Thread { thread, processor, from_exec };
+                        watches.push(Watch::new(whom, PAGES / 4)?);
+                    }
+                }
+            }
+        }
+        let define = |name, role, fields| {
+            let (manager, kind, parent) = ("system", Kind::Event, 0);
+            session.define(&Described { name, manager, kind, role, fields, parent })
+        };
+        let full = || io::Error::other("the session has no room for more events");
+        let inward = [("previous", FieldKind::U32)];
+        let outward = [("next", FieldKind::U32), ("preempted", FieldKind::U32)];
+        Ok(Scheduler {
+            session,
+            watches,
+            switch_in: define("kernel::switch in", Role::SwitchIn, &inward).ok_or_else(full)?,
+            switch_out: define("kernel::switch out", Role::SwitchOut, &outward).ok_or_else(full)?,
+            first: (session.now(), clock::raw()),
+            threads: BTreeMap::new(),
+        })
+    }
+
+    /// The record of a switch; `None`: it is none.
+    fn record(&self, told: &Told, ticks: u64) -> Option<Record> {
+        let (id, payload) = match told.what {
+            Says::In(previous) => (self.switch_in, u64::from(previous.unwrap_or(0))),
+            Says::Out { next, preempted } => {
+                let next = u64::from(next.unwrap_or(0));
+                (self.switch_out, next | u64::from(preempted) << 32)
+            }
+            _ => return None,
+        };
+        let what = What::new(id, Phase::Point);
+        Some(Record { time: ticks.max(1), what, thread: told.thread, payload: [payload, 0] })
+    }
+
+    /// Names of threads that were seen and not told, from the kernel's list.
+    fn names(&mut self, found: &mut Found) {
+        for (thread, (process, told)) in &mut self.threads {
+            if !*told && *thread != 0 {
+                *told = true;
+                let path = format!("/proc/{process}/task/{thread}/comm");
+                // One that has ended meanwhile stays without a name.
+                if let Ok(name) = std::fs::read_to_string(path) {
+                    let name = name.trim_end().to_owned();
+                    found.threads.push(Thread { id: *thread, process: *process, name });
+                }
+            }
+        }
+    }
+}
+
+impl Source for Scheduler {
+    fn collect(&mut self, found: &mut Found) {
+        let mut all: Vec<Told> = Vec::new();
+        self.watches.iter_mut().for_each(|watch| {
+            watch.read(|told| all.push(told));
+        });
+        // Several watches of one processor each have their own order.
+        all.sort_by_key(|told| told.time);
+        let now = (self.session.now(), clock::raw());
+        for told in all {
+            let (id, process) = (told.thread, told.process);
+            match &told.what {
+                Says::Named(name) => {
+                    self.threads.insert(id, (process, true));
+                    found.threads.push(Thread { id, process, name: name.clone() });
+                }
+                // The number may be given again, to a thread of another name.
+                Says::Began | Says::Ended => drop(self.threads.remove(&id)),
+                Says::Lost(lost) => found.lost.push((told.processor, *lost)),
+                Says::In(_) | Says::Out { .. } => {
+                    self.threads.entry(id).or_insert((process, false));
+                    let ticks = between(self.first, now, told.time);
+                    let record = self.record(&told, ticks);
+                    found.records.extend(record.map(|record| (told.processor, record)));
+                }
+            }
+        }
+        self.names(found);
+    }
+}
+
+/// Ticks at a time in nanoseconds, on the line through two pairs of both.
+fn between(first: (u64, u64), now: (u64, u64), time: u64) -> u64 {
+    let ticks = now.0.saturating_sub(first.0);
+    let nanos = now.1.saturating_sub(first.1).max(1);
+    let scaled = |nanos_since: u64| {
+        let ticks = u128::from(nanos_since) * u128::from(ticks) / u128::from(nanos);
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    };
+    match time.checked_sub(first.1) {
+        Some(since) => first.0.saturating_add(scaled(since)),
+        None => first.0.saturating_sub(scaled(first.1 - time)),
+    }
+}
+
+/// Numbers of the processors that run.
+fn online() -> BTreeSet<u32> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_lie_on_the_line_between_two_pairs_and_beyond() {
+        let (first, now) = ((1000, 500), (4000, 1500));
+        assert_eq!(between(first, now, 500), 1000);
+        assert_eq!(between(first, now, 1000), 2500);
+        assert_eq!(between(first, now, 1600), 4300);
+        assert_eq!(between(first, now, 400), 700);
+        assert_eq!(between(first, first, 500), 1000, "no time has passed");
+    }
+}

@@ -1,0 +1,81 @@
+//! Records that do not come through the rings: what the scheduler tells, and whatever else knows its own time.
+
+use std::fmt;
+
+use zerocopy::IntoBytes;
+
+use super::output::Output;
+use crate::block::{End, Kind, RecordsHead, Thread};
+use crate::record::Record;
+
+/// Tells what has happened, whenever it is asked.
+pub trait Source: Send + fmt::Debug {
+    /// Adds what has happened since the last time.
+    fn collect(&mut self, found: &mut Found);
+}
+
+/// What a source has found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Records with the processor that they belong to; those of one processor in the order of time.
+    pub records: Vec<(u32, Record)>,
+    /// How many the source has lost, on which processor.
+    pub lost: Vec<(u32, u64)>,
+    /// Threads whose names have become known.
+    pub threads: Vec<Thread>,
+}
+
+/// A source, and what was written of it.
+#[derive(Debug)]
+pub(super) struct Tap {
+    source: Box<dyn Source>,
+    /// Head of the next block of each processor.
+    heads: Vec<RecordsHead>,
+    written: u64,
+}
+
+impl Tap {
+    /// `stream` tells its blocks from those of other sources.
+    pub(super) fn new(source: Box<dyn Source>, processors: usize, stream: u16) -> Tap {
+        let head =
+            |processor| RecordsHead::new(u16::try_from(processor).unwrap_or(u16::MAX), stream);
+        Tap { source, heads: (0..processors).map(head).collect(), written: 0 }
+    }
+
+    /// Asks the source and writes what it says.
+    pub(super) fn write(&mut self, output: &mut Output) {
+        let mut found = Found::default();
+        self.source.collect(&mut found);
+        if !found.threads.is_empty() {
+            output.json(Kind::Threads, &found.threads);
+        }
+        for (processor, head) in self.heads.iter_mut().enumerate() {
+            let here = |of: u32| of as usize == processor;
+            let lost: u64 = found.lost.iter().filter(|(p, _)| here(*p)).map(|(_, n)| n).sum();
+            let records = found.records.iter().filter(|(p, _)| here(*p)).map(|(_, r)| *r);
+            let records: Vec<Record> = records.collect();
+            if records.is_empty() && lost == 0 {
+                continue;
+            }
+            head.lost_full += lost;
+            // Losses lie before the block that tells of them.
+            head.sequence += lost;
+            head.count = u32::try_from(records.len()).unwrap_or(u32::MAX);
+            let count = u64::from(head.count);
+            if output.block(Kind::Records, &[head.as_bytes(), records.as_bytes()]) {
+                self.written += count;
+            } else {
+                // Told by the next block that finds room.
+                head.lost_unwritten += count;
+            }
+            head.sequence += count;
+        }
+    }
+
+    /// Adds what became of its records to `end`.
+    pub(super) fn add_to(&self, end: &mut End) {
+        end.written += self.written;
+        end.lost_full += self.heads.iter().map(|head| head.lost_full).sum::<u64>();
+        end.lost_unwritten += self.heads.iter().map(|head| head.lost_unwritten).sum::<u64>();
+    }
+}

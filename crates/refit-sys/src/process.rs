@@ -1,0 +1,94 @@
+//! Whether a process or thread is still there, for those who must not wait for the dead. Safe in signal handlers:
+//! nothing is allocated.
+
+/// What `/proc` says of a process or thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The letter of its state: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
+    pub state: u8,
+    /// When it began, in clock ticks since the host did: tells it from a later one with the same number.
+    pub began: u64,
+}
+
+impl Life {
+    /// Whether it will never run again, though its number is still taken.
+    pub fn ended(self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
+    /// Whether somebody has stopped it (`SIGSTOP`, a debugger).
+    pub fn stopped(self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+}
+
+/// What is known of the process or thread with this number; `None`: there is none.
+pub fn life(id: u32) -> Option<Life> {
+    let mut path = [0; 24];
+    let text = stat_path(id, &mut path);
+    let mut buffer = [0; 1024];
+    let length = read(text, &mut buffer)?;
+    parse(&buffer[..length])
+}
+
+/// The threads of a process now; none if there is no such process.
+pub fn threads(process: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// `/proc/ID/stat`, with a zero at its end.
+fn stat_path(id: u32, path: &mut [u8; 24]) -> &[u8] {
+    use std::io::Write;
+    let mut rest = &mut path[..];
+    // The longest number leaves room for everything.
+    let _ = write!(rest, "/proc/{id}/stat\0");
+    let left = rest.len();
+    &path[..24 - left]
+}
+
+fn read(path: &[u8], buffer: &mut [u8]) -> Option<usize> {
+    use rustix::fs::{Mode, OFlags};
+    let path = std::ffi::CStr::from_bytes_with_nul(path).ok()?;
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    rustix::io::read(&fd, buffer).ok()
+}
+
+/// The name, in parentheses, can hold anything; what follows the last one is separated by spaces (proc_pid_stat(5)).
+fn parse(stat: &[u8]) -> Option<Life> {
+    const BEGAN: usize = 19;
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = stat.get(name_end + 2..)?.split(|byte| *byte == b' ');
+    let state = *fields.next()?.first()?;
+    let began = std::str::from_utf8(fields.nth(BEGAN - 1)?).ok()?.parse().ok()?;
+    Some(Life { state, began })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_sees_oneself_and_nobody_where_nobody_is() {
+        let me = life(std::process::id()).expect("this process is there");
+        assert!(!me.ended() && !me.stopped() && me.began > 0);
+        assert_eq!(life(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_child_that_nobody_has_asked_for_has_ended() {
+        let mut child = std::process::Command::new("true").spawn().expect("true can be run");
+        let id = child.id();
+        while !life(id).expect("its number is taken until it is asked for").ended() {
+            std::thread::yield_now();
+        }
+        child.wait().expect("it can be asked for");
+    }
+
+    #[test]
+    fn a_name_may_hold_spaces_and_parentheses() {
+        let line = b"7 (a) b) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        assert_eq!(parse(line), Some(Life { state: b'S', began: 4711 }));
+        assert_eq!(parse(b"7 (cut"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the scheduler is told to have done is what was made to happen.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use refit_sys::perf::{Told, Watch, What, Whom};
+use refit_sys::{processor, thread};
+
+/// Never reached unless the test is wrong.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A watch, or `None` where the host does not let us.
+fn watch(whom: Whom) -> Option<Watch> {
+    match Watch::new(whom, 64) {
+        Ok(watch) => Some(watch),
+        Err(e) if [ErrorKind::PermissionDenied, ErrorKind::Unsupported].contains(&e.kind()) => {
+            println!("skipped: perf_event_open: {e}");
+            None
+        }
+        Err(e) => panic!("{whom:?}: {e}"),
+    }
+}
+
+/// Reads until it has seen what it looks for.
+fn until(watches: &mut [Watch], mut seen: impl FnMut(&Told) -> bool) {
+    let end = Instant::now() + LONG;
+    let mut found = false;
+    while !found {
+        assert!(Instant::now() < end, "it did not come");
+        for watch in &mut *watches {
+            watch.read(|told| found |= seen(&told));
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_waits_leaves_and_comes_back() {
+    let own = thread::id();
+    let watches = (0..processor::count() as u32)
+        .map(|processor| watch(Whom::Thread { thread: own, processor, from_exec: false }));
+    let Some(mut watches) = watches.collect::<Option<Vec<_>>>() else { return };
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().expect("two ends");
+    let other = std::thread::Builder::new().name("answers".into()).spawn(move || {
+        let id = thread::id();
+        let mut byte = [0];
+        while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
+        id
+    });
+    let mut byte = [1];
+    for _ in 0..100 {
+        here.write_all(&byte).expect("it listens");
+        here.read_exact(&mut byte).expect("it answers");
+    }
+    drop(here);
+    let other = other.expect("it began").join().expect("it ends");
+    let (mut left, mut came, mut named, mut ended) = (0, 0, false, false);
+    until(&mut watches, |told| {
+        match &told.what {
+            What::Out { .. } if told.thread == own => left += 1,
+            What::In(_) if told.thread == own => came += 1,
+            What::Named(name) if told.thread == other => named = name == "answers",
+            What::Ended if told.thread == other => ended = true,
+            _ => {}
+        }
+        left > 0 && came > 0 && named && ended
+    });
+}
+
+#[test]
+fn a_processor_tells_who_came_after_whom() {
+    let Some(watch) = watch(Whom::Processor(0)) else { return };
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().expect("two ends");
+    let other = std::thread::spawn(move || {
+        assert!(processor::bind(0), "it is there");
+        let mut byte = [0];
+        there.write_all(&byte).expect("somebody reads");
+        while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
+        thread::id()
+    });
+    let mine = std::thread::spawn(move || {
+        assert!(processor::bind(0), "it is there");
+        let mut byte = [1];
+        here.read_exact(&mut byte).expect("it answers");
+        for _ in 0..1000 {
+            here.write_all(&byte).expect("it listens");
+            here.read_exact(&mut byte).expect("it answers");
+        }
+        thread::id()
+    });
+    let mine = mine.join().expect("it ends");
+    let other = other.join().expect("it ends");
+    // Others can come between the two now and then, but not a thousand times.
+    until(
+        &mut [watch],
+        |told| matches!(told.what, What::Out { next: Some(next), .. } if (told.thread, next) == (mine, other)),
+    );
+}
+
+#[test]
+fn a_thread_that_is_not_there_is_an_error() {
+    // Above the highest number that Linux gives.
+    let whom = Whom::Thread { thread: 1 << 23, processor: 0, from_exec: false };
+    let error = Watch::new(whom, 1).expect_err("there is none");
+    assert!([Some(libc::ESRCH), Some(libc::EACCES)].contains(&error.raw_os_error()), "{error}");
+}

@@ -1,0 +1,130 @@
+//! `refit export`: a trace in the format of another tool.
+
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::builder::ValueHint;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, ValueEnum};
+use refit_instruments::analysis::Filter;
+use refit_instruments::export::{self, Error};
+use refit_instruments::read::Trace;
+
+use super::trace::{self, Selection};
+use crate::cli::Cli;
+use crate::failure::Failure;
+
+/// Arguments of `refit export`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit export water.trace --to perfetto -o water.pftrace
+  refit export water.trace --to folded --svg -o water.svg
+  refit export water.trace --to ndjson --time ..1s | jq .event
+
+Open the first at https://ui.perfetto.dev, one made with --to firefox at https://profiler.firefox.com.
+Without -o it goes to standard output.")]
+pub(crate) struct ExportArgs {
+    /// The trace; where it has several files, the first stands for all of them
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+
+    /// What to make of it
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Format,
+
+    /// Where to; an existing file is replaced once everything is written
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+
+    /// Draw a flame graph instead of writing the stacks
+    #[arg(long)]
+    svg: bool,
+
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// What a trace can be made into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A timeline for ui.perfetto.dev and trace_processor
+    Perfetto,
+    /// A line per stack with its time in ns, for flame graphs
+    Folded,
+    /// A profile for profiler.firefox.com
+    Firefox,
+    /// A JSON object per record and line
+    Ndjson,
+}
+
+/// Writes the export.
+pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    if args.svg && args.to != Format::Folded {
+        let text = "--svg draws stacks: use it with --to folded";
+        return Err(Failure::Usage(Cli::command().error(ErrorKind::ArgumentConflict, text)));
+    }
+    let trace = trace::open("export", &args.files)?;
+    let filter = args.selection.filter(&trace);
+    match &args.output {
+        None => {
+            let mut to = BufWriter::new(io::stdout().lock());
+            write(args, &trace, &filter, &mut to).map_err(|e| failure(&e))?;
+            Ok(to.flush()?)
+        }
+        Some(path) => replace(path, |to| write(args, &trace, &filter, to)).map_err(|e| match e {
+            Error::Write(e) => Failure::new(
+                format!("export to {}", path.display()),
+                e.to_string(),
+                "make room, or name a file that can be written",
+            ),
+            e => failure(&e),
+        }),
+    }
+}
+
+fn write(
+    args: &ExportArgs,
+    trace: &Trace,
+    filter: &Filter,
+    to: &mut dyn Write,
+) -> Result<(), Error> {
+    match args.to {
+        Format::Perfetto => export::perfetto(trace, filter, to),
+        Format::Folded if args.svg => export::flame_graph(trace, filter, to),
+        Format::Folded => export::folded(trace, filter, to),
+        Format::Firefox => export::firefox(trace, filter, to),
+        Format::Ndjson => export::ndjson(trace, filter, to),
+    }
+}
+
+/// Writes beside a file and puts it in its place when all is written, so that there is never half of one.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    // As any new file: who may read it is the user's mask to say.
+    let mode = Permissions::from_mode(0o666);
+    let beside =
+        tempfile::Builder::new().permissions(mode).tempfile_in(directory.unwrap_or(Path::new(".")));
+    // Without the name of the temporary file, which nobody asked for.
+    let mut beside = beside.map_err(|e| io::Error::from(e.kind()))?;
+    let mut to = BufWriter::new(beside.as_file_mut());
+    write(&mut to)?;
+    to.flush()?;
+    drop(to);
+    beside.persist(path).map_err(|e| Error::Write(e.error))?;
+    Ok(())
+}
+
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Read(e) => trace::refusal("export", e),
+        Error::Write(e) if e.kind() == io::ErrorKind::BrokenPipe => Failure::Unread,
+        Error::Write(e) => Failure::new("export", e.to_string(), "make room for the output"),
+        e @ (Error::TooMuch | Error::Nothing) => trace::refusal("export", e),
+    }
+}

@@ -1,0 +1,345 @@
+//! `refit record`: what instances, instrumented programs and the scheduler tell goes into a trace.
+//!
+//! ```text
+//!   instances ── control API: join ─┐
+//!   a command ── REFIT_SESSION ─────┼─► session (shared memory) ─► recorder ─► trace
+//!   the scheduler ── perf events ───┘                              (a thread)
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::builder::ValueHint;
+use clap::{Args, ValueEnum};
+use refit_instruments::block::End;
+use refit_instruments::session::{Geometry, Session, VARIABLE};
+use refit_instruments::write::{Mode, Options, Recorder, Rotation, Scheduler, Source, Summary};
+use refit_sys::{process, thread as this_thread};
+use serde::Serialize;
+
+use crate::commands::interruption;
+use crate::failure::Failure;
+use crate::format;
+use crate::instances::{self, Live};
+use crate::output::Output;
+
+mod check;
+
+/// How soon the end of a command, of a time or Ctrl-C is noticed: nothing waits for it but the summary.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Arguments of `refit record`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit record -o boot.trace -- ./server --port 8080
+  refit record -p 4711 --for 10s
+  refit record --mode flight --ring 64M
+  refit report refit.trace
+
+All instances of this user take part, unless -p names one. What a command records is what it is instrumented \
+for, with the crate refit-instruments or refit.h; context switches are recorded of any program.")]
+pub(crate) struct RecordArgs {
+    /// Record this process: an instance, or any program for its context switches
+    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// Where the trace goes
+    #[arg(short, long, default_value = "refit.trace", value_name = "FILE")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+
+    /// What happens when a buffer fills
+    #[arg(long, value_enum, default_value = "stream")]
+    mode: ModeArg,
+
+    /// Size of each processor's buffer
+    #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
+    ring: Option<u64>,
+
+    /// Begin another file once one is as large as this
+    #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
+    rotate: Option<u64>,
+
+    /// How many of these files stay; the oldest are removed
+    #[arg(long, requires = "rotate", value_name = "N", default_value_t = 0)]
+    keep: u32,
+
+    /// For how long; otherwise until the command ends, or Ctrl-C
+    #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
+    time: Option<Duration>,
+
+    /// Leave context switches out
+    #[arg(long)]
+    no_switches: bool,
+
+    /// Run the command by turns with and without recording, and tell the difference
+    #[arg(long, requires = "command")]
+    check: bool,
+
+    /// How often with and without, for --check
+    #[arg(long, requires = "check", default_value_t = 5, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..1000))]
+    rounds: u32,
+
+    /// The command to run
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<String>,
+}
+
+/// What happens when a buffer fills.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// Written as it comes; what finds no place is lost, and counted
+    Stream,
+    /// The oldest is forgotten; what is there at the end is written
+    Flight,
+    /// All processors stand still and write; nothing is lost, and the time is told
+    Dump,
+}
+
+/// Records.
+pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    if args.check {
+        return check::run(args, out);
+    }
+    let interrupted = interruption()?;
+    survive_full_files()?;
+    let recorded = record(args, only, &interrupted, false)?;
+    tell(args, &recorded, out)?;
+    match recorded.status {
+        Some(status) if !status.success() => Err(Failure::new(
+            format!("record {}", args.command[0]),
+            format!("the command failed: {status}"),
+            "see what it said; the trace is there",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A file that may not grow further (`RLIMIT_FSIZE`) is told at the end like a full disk; the signal for it would kill.
+fn survive_full_files() -> Result<(), Failure> {
+    let noted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noted)
+        .map(drop)
+        .map_err(|e| Failure::new("record", e.to_string(), "run it with fewer open files"))
+}
+
+/// What a recording came to.
+struct Recorded {
+    summary: Summary,
+    took: Duration,
+    /// How the command ended; `None`: there was none, or it goes on.
+    status: Option<ExitStatus>,
+    /// What is not in the trace, and why.
+    remarks: Vec<String>,
+}
+
+/// Whom a recording is about.
+enum Target {
+    Command(Child),
+    Process(u32),
+    Instances,
+}
+
+fn record(
+    args: &RecordArgs,
+    only: Option<u32>,
+    interrupted: &AtomicBool,
+    quiet: bool,
+) -> Result<Recorded, Failure> {
+    let asked = || format!("record into {}", args.output.display());
+    let mut geometry = Geometry::of_host();
+    if let Some(bytes) = args.ring {
+        geometry = geometry.with_ring_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    let live = instances_of(args, only)?;
+    let session = Session::create(geometry)
+        .map_err(|e| Failure::new(asked(), e.to_string(), "take smaller buffers with --ring"))?;
+    let mut remarks = Vec::new();
+    if !session.locked() {
+        remarks.push("the buffers are not locked in memory: raise RLIMIT_MEMLOCK".into());
+    }
+    let options = Options {
+        mode: match args.mode {
+            ModeArg::Stream => Mode::Stream,
+            ModeArg::Flight => Mode::Flight,
+            ModeArg::Dump => Mode::Dump,
+        },
+        rotation: Rotation { bytes: args.rotate.unwrap_or(0), keep: args.keep },
+        command: described(args, &live),
+        sources: scheduler(args, session, &mut remarks),
+        ..Options::default()
+    };
+    let recorder = Recorder::start(session, &args.output, options)
+        .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;
+    let begin = Instant::now();
+    let ended = follow(args, &live, session, interrupted, quiet);
+    let took = begin.elapsed();
+    for Live { pid, client } in &live {
+        if let Err(refusal) = client.end_record() {
+            remarks.push(format!("instance {pid}: {}", refusal.obstacle));
+        }
+    }
+    let summary = recorder.stop();
+    Ok(Recorded { summary, took, status: ended?, remarks })
+}
+
+/// The instances that take part.
+fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failure> {
+    let asked = "record";
+    match args.pid {
+        Some(pid) => {
+            if process::life(pid).is_none_or(process::Life::ended) {
+                let obstacle = format!("there is no process {pid}");
+                return Err(Failure::new(asked, obstacle, "see `ps` for what there is"));
+            }
+            // Any other process is recorded for its context switches.
+            Ok(instances::live(asked, Some(pid)).unwrap_or_default())
+        }
+        None if args.command.is_empty() => instances::live(asked, only),
+        // They are the system that the command runs on, if there are any.
+        None => Ok(instances::live(asked, only).unwrap_or_default()),
+    }
+}
+
+fn described(args: &RecordArgs, live: &[Live]) -> Vec<String> {
+    match args.pid {
+        _ if !args.command.is_empty() => args.command.clone(),
+        Some(pid) => vec![format!("process {pid}")],
+        None => live.iter().map(|live| format!("instance {}", live.pid)).collect(),
+    }
+}
+
+/// The scheduler: of everybody where that is permitted, else of those whom it is about.
+fn scheduler(
+    args: &RecordArgs,
+    session: &'static Session,
+    remarks: &mut Vec<String>,
+) -> Vec<Box<dyn Source>> {
+    if args.no_switches {
+        return Vec::new();
+    }
+    let threads = match args.pid {
+        Some(pid) => process::threads(pid),
+        // A command is made by this thread, and what it makes is watched as well.
+        None => vec![this_thread::id()],
+    };
+    let everybody = Scheduler::watch(session, None);
+    match everybody.or_else(|_| Scheduler::watch(session, Some(&threads))) {
+        Ok(scheduler) => vec![Box::new(scheduler)],
+        Err(e) => {
+            remarks.push(format!(
+                "no context switches: {e}; lower /proc/sys/kernel/perf_event_paranoid"
+            ));
+            Vec::new()
+        }
+    }
+}
+
+/// Starts what is to be recorded and waits for its end; how the command ended.
+fn follow(
+    args: &RecordArgs,
+    live: &[Live],
+    session: &Session,
+    interrupted: &AtomicBool,
+    quiet: bool,
+) -> Result<Option<ExitStatus>, Failure> {
+    for Live { client, .. } in live {
+        client.record(&session.path())?;
+    }
+    let mut target = match args.pid {
+        Some(pid) => Target::Process(pid),
+        None if args.command.is_empty() => Target::Instances,
+        None => Target::Command(start(&args.command, Some(&session.path()), quiet)?),
+    };
+    let end = args.time.and_then(|time| Instant::now().checked_add(time));
+    while !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+        match &mut target {
+            Target::Command(child) => {
+                if let Some(status) = child.try_wait()? {
+                    return Ok(Some(status));
+                }
+            }
+            Target::Process(pid) if process::life(*pid).is_none_or(process::Life::ended) => break,
+            Target::Process(_) | Target::Instances => {}
+        }
+        thread::sleep(LOOK);
+    }
+    if let Target::Command(child) = &target {
+        eprintln!("refit: the recording has ended; the command goes on as process {}", child.id());
+    }
+    Ok(None)
+}
+
+/// Starts a command; with the path of a session it finds that.
+fn start(command: &[String], session: Option<&Path>, quiet: bool) -> Result<Child, Failure> {
+    let mut started = Command::new(&command[0]);
+    started.args(&command[1..]).env_remove(VARIABLE);
+    if let Some(session) = session {
+        started.env(VARIABLE, session);
+    }
+    if quiet {
+        started.stdout(std::process::Stdio::null());
+    }
+    started.spawn().map_err(|e| {
+        Failure::new(format!("run {}", command[0]), e.to_string(), "name a command that is there")
+    })
+}
+
+/// The summary for programs.
+#[derive(Serialize)]
+struct Told<'a> {
+    file: &'a Path,
+    files: u32,
+    seconds: f64,
+    #[serde(flatten)]
+    end: End,
+    dumps: u64,
+    remarks: &'a [String],
+}
+
+fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), Failure> {
+    let Recorded { summary, took, remarks, .. } = recorded;
+    if out.json() {
+        return out.object(&Told {
+            file: &args.output,
+            files: summary.parts,
+            seconds: took.as_secs_f64(),
+            end: summary.end,
+            dumps: summary.dumps,
+            remarks,
+        });
+    }
+    let file = args.output.display();
+    let files = match summary.parts {
+        1 => format!("{file}"),
+        n => format!("{file} and {} more", n - 1),
+    };
+    let records = format::counted(summary.end.written, "record");
+    out.line(&format!("{records} in {:.1} s: {files}", took.as_secs_f64()))?;
+    if summary.dumps > 0 {
+        out.line(&format!("{} stopped all processors", format::counted(summary.dumps, "dump")))?;
+    }
+    // What is lost is said last, where it is seen, and never left out.
+    out.flush()?;
+    remarks.iter().for_each(|remark| eprintln!("refit: {remark}"));
+    if let Some(trouble) = &summary.trouble {
+        eprintln!("refit: writing {file}: {trouble}");
+    }
+    let End { lost_full, lost_torn, lost_old, lost_unwritten, .. } = summary.end;
+    let causes = [
+        (lost_full, "found no place in their buffer: enlarge it with --ring"),
+        (lost_torn, "were begun and never ended: their threads were killed or stopped"),
+        (lost_old, "were forgotten on purpose: that is what a flight recorder does"),
+        (lost_unwritten, "could not be written: see that there is room for the file"),
+    ];
+    for (lost, why) in causes.iter().filter(|(lost, _)| *lost > 0) {
+        eprintln!("refit: {} {why}", format::counted(*lost, "record"));
+    }
+    Ok(())
+}

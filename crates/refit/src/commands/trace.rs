@@ -1,0 +1,234 @@
+//! What `refit report` and `refit export` share: opening a trace, choosing a part of it, saying what it is.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use refit_instruments::analysis::{Compensation, Filter};
+use refit_instruments::block::{ClockSource, Dump};
+use refit_instruments::read::{Ending, Losses, Trace};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::format;
+
+/// Which part of a trace is wanted.
+#[derive(Debug, Args)]
+pub(crate) struct Selection {
+    /// Only this class, or this event
+    #[arg(long, value_name = "NAME")]
+    class: Vec<String>,
+
+    /// Only this thread
+    #[arg(long, value_name = "TID")]
+    thread: Vec<u32>,
+
+    /// Only this processor
+    #[arg(long, value_name = "N")]
+    processor: Vec<u32>,
+
+    /// Only what ends in this time, counted from the first record
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
+    time: Option<Range<Duration>>,
+}
+
+impl Selection {
+    /// The same in ticks of the trace.
+    pub(crate) fn filter(&self, trace: &Trace) -> Filter {
+        let (first, _) = trace.span().unwrap_or_default();
+        let rate = trace.clock().rate();
+        let ticks = |time: Duration| first.saturating_add((time.as_nanos() as f64 * rate) as u64);
+        Filter {
+            classes: self.class.clone(),
+            threads: self.thread.clone(),
+            processors: self.processor.clone(),
+            time: self.time.as_ref().map(|time| ticks(time.start)..ticks(time.end)),
+        }
+    }
+}
+
+/// Reads `1s..1500ms`; one of both may be missing.
+fn parse_range(text: &str) -> Result<Range<Duration>, String> {
+    let wrong = || format!("`{text}` is not FROM..TO, e.g. 1s..1500ms or 2s..");
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let parse = |text: &str, missing| match text {
+        "" => Ok(missing),
+        text => format::parse_duration(text),
+    };
+    let (from, to) = (parse(from, Duration::ZERO)?, parse(to, Duration::MAX)?);
+    if from < to { Ok(from..to) } else { Err(wrong()) }
+}
+
+/// Opens a trace for a command.
+pub(crate) fn open(asked: &str, files: &[PathBuf]) -> Result<Trace, Failure> {
+    Trace::open(files).map_err(|e| refusal(asked, &e))
+}
+
+/// Errors of traces say all three parts themselves: asked, obstacle, remedy.
+pub(crate) fn refusal(asked: &str, error: &impl std::fmt::Display) -> Failure {
+    let text = error.to_string();
+    let (rest, remedy) =
+        text.rsplit_once("; ").unwrap_or((&text, "name a trace that `refit record` wrote"));
+    let (asked, obstacle) = rest.split_once(": ").unwrap_or((asked, rest));
+    Failure::new(asked, obstacle, remedy)
+}
+
+/// What a trace is.
+#[derive(Serialize)]
+pub(crate) struct Header {
+    files: Vec<PathBuf>,
+    host: String,
+    command: Vec<String>,
+    clock: ClockSource,
+    ticks_per_ns: f64,
+    clock_readings: usize,
+    clock_error_ns: Option<u64>,
+    calibrated: bool,
+    began_us: Option<i64>,
+    length_ns: u64,
+    records: u64,
+    processors: usize,
+    threads: usize,
+    lost: Losses,
+    dumps: usize,
+    dumped_ns: f64,
+    senseless_blocks: u64,
+    ending: Ending,
+    ended_in_peace: bool,
+    cost_ns: Option<f64>,
+    cost_error_ns: f64,
+}
+
+/// Finds out what a trace is.
+pub(crate) fn header(trace: &Trace) -> Header {
+    let clock = trace.clock();
+    let (first, last) = trace.span().unwrap_or_default();
+    let compensation = Compensation::new(trace);
+    let ticks = |dump: &Dump| dump.end.saturating_sub(dump.begin) as f64;
+    let began = clock.pairs().first().map(|pair| {
+        let wall = i128::from(pair.real) + i128::from(clock.nanos(first)) - i128::from(pair.raw);
+        i64::try_from(wall / 1000).unwrap_or(i64::MAX)
+    });
+    Header {
+        files: trace.files().map(PathBuf::from).collect(),
+        host: trace.head().host.clone(),
+        command: trace.head().command.clone(),
+        clock: trace.head().clock,
+        ticks_per_ns: clock.rate(),
+        clock_readings: clock.pairs().len(),
+        clock_error_ns: clock.error(),
+        calibrated: clock.is_calibrated(),
+        began_us: began,
+        length_ns: clock.nanos(last).saturating_sub(clock.nanos(first)),
+        records: trace.len(),
+        processors: trace.processors().count(),
+        threads: trace.threads().count(),
+        lost: trace.losses(),
+        dumps: trace.dumps().len(),
+        dumped_ns: clock.span(trace.dumps().iter().map(ticks).sum()),
+        senseless_blocks: trace.senseless(),
+        ending: trace.ending(),
+        ended_in_peace: trace.end().is_some(),
+        cost_ns: compensation.is_known().then(|| clock.span(compensation.cost().time)),
+        cost_error_ns: clock.span(compensation.cost().error),
+    }
+}
+
+impl Header {
+    /// For people: losses are always there.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!("trace       {} on {}", self.command.join(" "), self.host),
+            format!("time        {} from {}", format::nanos(self.length_ns), self.began()),
+            format!("clock       {}", self.clock()),
+            format!(
+                "records     {} of {} on {}",
+                format::count(self.records),
+                format::counted(self.threads as u64, "thread"),
+                format::counted(self.processors as u64, "processor"),
+            ),
+            format!("lost        {}", self.lost()),
+            format!("cost        {}", self.cost()),
+        ];
+        if self.dumps > 0 {
+            let (dumps, time) = (format::counted(self.dumps as u64, "dump"), self.dumped_ns as u64);
+            lines.push(format!("dumps       {dumps}, {} in sum", format::nanos(time)));
+        }
+        lines.extend(self.end().map(|end| format!("end         {end}")));
+        if self.senseless_blocks > 0 {
+            let blocks = format::counted(self.senseless_blocks, "block");
+            lines.push(format!("skipped     {blocks} that no version of refit would write"));
+        }
+        lines
+    }
+
+    fn began(&self) -> String {
+        let time = self.began_us.and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+        time.map_or_else(
+            || "an unknown time on".into(),
+            |time| {
+                let local = time.to_zoned(jiff::tz::TimeZone::system());
+                local.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
+            },
+        )
+    }
+
+    fn clock(&self) -> String {
+        let source = match self.clock {
+            ClockSource::Cycles if !self.calibrated => {
+                return "cycles, read once only: a nanosecond here is a cycle".into();
+            }
+            ClockSource::Cycles => format!("cycles, {:.3} a nanosecond", self.ticks_per_ns),
+            ClockSource::MonotonicRaw => return "CLOCK_MONOTONIC_RAW".into(),
+        };
+        let readings = format::counted(self.clock_readings as u64, "reading");
+        match self.clock_error_ns {
+            Some(error) => format!("{source}; {readings}, error at most {}", format::nanos(error)),
+            None => format!("{source}; {readings}, error unknown"),
+        }
+    }
+
+    fn lost(&self) -> String {
+        let causes: Vec<String> = self
+            .lost
+            .causes()
+            .iter()
+            .filter(|(_, lost)| *lost > 0)
+            .map(|(cause, lost)| format!("{} {}", format::count(*lost), cause_in_words(cause)))
+            .collect();
+        if causes.is_empty() { "nothing".into() } else { causes.join(", ") }
+    }
+
+    fn cost(&self) -> String {
+        match self.cost_ns {
+            Some(cost) => format!("{cost:.1} ns a record, ± {:.1} ns", self.cost_error_ns),
+            None => "not measured: times are not compensated".into(),
+        }
+    }
+
+    fn end(&self) -> Option<String> {
+        match self.ending {
+            Ending::Cut { at } => Some(format!(
+                "within a block, at byte {at}: its writer was killed, or is still writing; what is before is here"
+            )),
+            Ending::Damaged { at } => {
+                Some(format!("damaged at byte {at}; what is before is here, what is after is not"))
+            }
+            Ending::Whole if !self.ended_in_peace => Some(
+                "its writer was killed, or is still writing: what it had not written yet is not here".into(),
+            ),
+            Ending::Whole => None,
+        }
+    }
+}
+
+fn cause_in_words(cause: &str) -> &str {
+    match cause {
+        "full" => "as the buffer was full",
+        "torn" => "begun and never ended",
+        "old" => "overwritten on purpose",
+        "unwritten" => "as the file could not take them",
+        _ => "in files that are not here, or damaged",
+    }
+}

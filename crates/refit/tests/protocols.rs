@@ -1,0 +1,65 @@
+//! File caches on a real mount hand their pages over as they are told to, while a program uses them.
+
+mod stage;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+use stage::Stage;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 1_500;
+
+/// Writes pages in turn, reads each back at once, and tells what the file holds in the end.
+fn use_file(path: &Path, stop: &AtomicBool) -> Vec<u8> {
+    let file: File = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
+    let mut expected = vec![0; PAGES * PAGE];
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let at = round * 7 % PAGES * PAGE;
+        let bytes = vec![round as u8; PAGE];
+        file.write_all_at(&bytes, at as u64).expect("written");
+        let mut read = vec![0; PAGE];
+        file.read_exact_at(&mut read, at as u64).expect("read");
+        assert!(read == bytes, "page {} in round {round}", at / PAGE);
+        expected[at..at + PAGE].copy_from_slice(&bytes);
+    }
+    expected
+}
+
+#[test]
+fn pages_go_in_partitions_by_copy_and_by_reference_while_a_program_writes_them() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    let file = stage.path("mnt").join("a");
+    fs::write(&file, vec![0; PAGES * PAGE]).expect("written");
+    // What the kernel caches would never come to the swapped cache.
+    let (code, _, stderr) = stage.run(&["cache", "fcm:/a", "direct"]);
+    assert_eq!(code, 0, "{stderr}");
+    let stop = AtomicBool::new(false);
+    let expected = std::thread::scope(|scope| {
+        let program = scope.spawn(|| use_file(&file, &stop));
+        for (round, protocol) in ["partitions", "canonical", "stripes"].repeat(6).iter().enumerate()
+        {
+            let to = ["partitioned", "shared"][round % 2];
+            let args =
+                ["swap", "fcm:/a", to, "--protocol", protocol, "--deadline", "60s", "--json"];
+            let (code, stdout, stderr) = stage.run(&args);
+            assert_eq!((code, &*stderr), (0, ""), "{stdout}");
+            let report: serde_json::Value = serde_json::from_str(&stdout).expect("a JSON object");
+            assert_eq!(report["end"], "committed", "{stdout}");
+            assert_eq!(report["transfers"][0]["route"][0], *protocol, "{stdout}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        program.join().expect("every page was as it was written")
+    });
+    assert!(fs::read(&file).expect("read") == expected);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), 0);
+    assert!(fs::read(stage.path("source").join("a")).expect("it is there") == expected);
+}

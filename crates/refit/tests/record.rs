@@ -1,0 +1,135 @@
+//! `refit record`, and what `refit report` makes of it, over a real mount and real programs.
+
+mod stage;
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use stage::Stage;
+
+/// Never reached unless the test is wrong.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a report says, an object a line.
+fn report(stage: &Stage, trace: &Path) -> Vec<Value> {
+    let (code, stdout, stderr) = stage.run(&["report", "--json", trace.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{stderr}");
+    stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// How many intervals of an event there were.
+fn count(report: &[Value], name: &str) -> u64 {
+    let event = report.iter().find(|line| line["type"] == "event" && line["name"] == name);
+    event.and_then(|event| event["count"].as_u64()).unwrap_or(0)
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < end, "it does not come");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_command_on_a_mount_its_requests_and_the_swaps_under_it_are_in_one_trace() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let (file, trace) = (serving.mountpoint.join("file"), stage.path("trace"));
+    fs::write(stage.path("source").join("file"), vec![7; 1 << 20]).expect("written");
+    let script = "cat \"$1\" > /dev/null && \"$2\" swap 'fcm:*' partitioned";
+    let output = stage
+        .refit(&["record", "-o"])
+        .arg(&trace)
+        .args(["--", "sh", "-c", script, "sh"])
+        .args([file.as_os_str(), env!("CARGO_BIN_EXE_refit").as_ref()])
+        .output()
+        .expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("records in "), "{said}");
+    let report = report(&stage, &trace);
+    let header = &report[0];
+    assert_eq!((&header["type"], &header["ended_in_peace"]), (&"trace".into(), &true.into()));
+    for name in ["fuse::request", "FileCache::read", "FileCache::fault"] {
+        assert!(count(&report, name) > 0, "{name}: {report:#?}");
+    }
+    for name in ["change", "change::prepare", "change::transfer", "change::commit"] {
+        assert_eq!(count(&report, name), 1, "{name}: {report:#?}");
+    }
+    if stderr.contains("no context switches") {
+        println!("skipped: no context switches here: {stderr}");
+    } else {
+        assert!(report.iter().any(|line| line["type"] == "switch"), "{report:#?}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_recording_and_the_instance_goes_on() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let trace = stage.path("trace");
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    let record = || {
+        let mut refit = stage.refit(&["record", "-p", &pid, "-o"]);
+        let child = refit.arg(&trace).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        child.expect("it starts")
+    };
+    let child = record();
+    until(|| stage.run(&["instruments"]).0 == 0);
+    let (code, stdout, stderr) = stage.run(&["instruments", "fuse::*", "--suspend", "--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    let instrument: Value = serde_json::from_str(&stdout).expect("there is one");
+    assert_eq!(instrument["name"], "fuse::request");
+    assert_eq!(instrument["suspended"], serde_json::json!(["itself"]));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(report(&stage, &trace)[0]["ended_in_peace"], true);
+    stage.refuses(&["instruments"], "nothing is recorded now");
+
+    // A recorder that is killed leaves a trace that can be read, and an instance that serves and can be recorded.
+    fs::remove_file(&trace).expect("it is there");
+    let mut child = record();
+    until(|| trace.exists());
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    fs::write(serving.mountpoint.join("after"), "still here").expect("it serves");
+    let (code, _, stderr) = stage.run(&["record", "-p", &pid, "--for", "1ms", "-o", "/dev/null"]);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+#[test]
+fn what_cannot_be_recorded_is_refused_in_one_line() {
+    let stage = Stage::new();
+    let trace = stage.path("trace");
+    let trace = trace.to_str().expect("UTF-8");
+    // Above the highest number that Linux gives.
+    stage.refuses(&["record", "-p", "8388608", "-o", trace], "there is no process 8388608");
+    stage.refuses(&["record", "-o", trace], "no instance is running");
+    stage.refuses(&["record", "-o", "/nonexistent/trace", "--", "true"], "/nonexistent/trace");
+    stage.refuses(&["record", "-o", trace, "--", "/nonexistent/program"], "/nonexistent/program");
+    let (code, stdout, stderr) = stage.run(&["record", "-o", trace, "--", "sh", "-c", "exit 3"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stdout.contains("in ") && stderr.contains("exit status: 3"), "{stdout}{stderr}");
+}
+
+#[test]
+fn a_check_tells_what_recording_costs() {
+    let stage = Stage::new();
+    let trace = stage.path("trace");
+    let trace = trace.to_str().expect("UTF-8");
+    let args = ["record", "--check", "--rounds", "2", "--json", "-o", trace, "--", "true"];
+    let (code, stdout, stderr) = stage.run(&args);
+    assert_eq!(code, 0, "{stderr}");
+    let found: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(found["rounds"], 2);
+    assert!(found["without_ns"].as_u64() > Some(0) && found["with_ns"].as_u64() > Some(0));
+}
