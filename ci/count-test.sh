@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests of count.awk: what it makes of what `cargo test` prints. Prints what `cargo test` prints.
+# Tests of count.awk and quiet.awk: what they make of what `cargo test` prints. Prints what `cargo test` prints.
 set -eu
 cd "$(dirname "$0")"
 list=$(mktemp)
@@ -21,5 +21,18 @@ expect true "1 1 1" "$skip$two"
 expect true "1 0 2" "---- c stdout ----\nskipped: no such kernel here\n$two"
 expect "" "0 2 0" 'test result: FAILED. 0 passed; 2 failed; 0 ignored\nfailed: cargo test\n'
 expect "" "0 1 0" 'error: it does not compile\nfailed: cargo test\n'
+# shows SHOWN FAILURES TEXT
+shows() {
+	: >"$list"
+	found=$(printf '%b' "$3" | awk -v failures="$list" -f quiet.awk; echo "|"; cat "$list")
+	if [ "$found" = "$(printf '%b|\n%b' "$1" "$2")" ]; then passed=$((passed + 1))
+	else failed=$((failed + 1)); echo "expected $1| $2, found $found"; fi
+}
+good='successes:\n\n---- a stdout ----\npanicked as asked\n\nsuccesses:\n    a\n\n'
+bad='failures:\n\n---- b stdout ----\npanicked\n\nfailures:\n    b\n\n'
+shows "$two" "" "$good$two"
+shows "skipped: no fuse\n$two" "" "successes:\n---- c stdout ----\nskipped: no fuse\n$two"
+shows "$bad$two" "failures:\n---- b stdout ----\npanicked\nfailures:\n    b" "$good$bad$two"
+shows "error: no\nfailed: x\n" "error: no\nfailed: x" 'error: no\nfailed: x\n'
 echo "test result: $([ "$failed" = 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; 0 ignored"
 [ "$failed" = 0 ]
