@@ -5,7 +5,8 @@
 //! ([`memory`]), memory that processes share as atomic words ([`words`]; [`futex`] waits for one of them to change)
 //! and libraries that are bytes ([`library`]), keep the latest of values that live forever ([`latest`]), tell whether
 //! a process is still there ([`process`]),
-//! tell what the scheduler does ([`perf`]),
+//! tell what the scheduler does ([`perf`]), hold threads of other processes still ([`trace`]) and tell what is mapped
+//! there ([`maps`]),
 //! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
@@ -15,10 +16,12 @@ pub mod credentials;
 pub mod futex;
 pub mod latest;
 pub mod library;
+pub mod maps;
 pub mod memory;
 pub mod perf;
 pub mod process;
 pub mod processor;
 pub mod step;
 pub mod thread;
+pub mod trace;
 pub mod words;

@@ -1,0 +1,5 @@
+//! Machine code of running programs: what is there, and code spliced in and taken out.
+#![forbid(unsafe_code)]
+
+pub mod process;
+pub mod splice;

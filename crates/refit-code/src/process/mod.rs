@@ -1,0 +1,145 @@
+//! A running program as splicing sees it: its memory, its mappings, its threads held still, system calls made in it.
+//!
+//! Everything is done from outside. What cannot be done is refused before anything is touched ([`Program::open`]).
+
+mod call;
+mod refusal;
+mod still;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use refit_sys::maps::{self, Mapping};
+
+pub use call::Call;
+pub use refusal::Refusal;
+pub use still::Still;
+
+/// A process whose code can be changed.
+#[derive(Debug)]
+pub struct Program {
+    id: u32,
+    /// When it began: tells it from a later process with its number.
+    began: u64,
+    memory: File,
+}
+
+impl Program {
+    /// The process with this number, if its code can be read and changed by the caller.
+    ///
+    /// # Errors
+    /// [`Refusal`] says why not.
+    pub fn open(id: u32) -> Result<Self, Refusal> {
+        let life = refit_sys::process::life(id).ok_or(Refusal::NoSuch { id })?;
+        if life.ended() {
+            return Err(Refusal::Ended { id });
+        }
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let told = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse::<u32>().ok()
+        };
+        if told("Tgid:").is_some_and(|group| group != id) {
+            return Err(Refusal::Thread { id, process: told("Tgid:").unwrap_or_default() });
+        }
+        if let Some(by) = told("TracerPid:").filter(|&by| by != 0) {
+            return Err(Refusal::Traced { id, by });
+        }
+        refuse_other_machines(id)?;
+        // The program may be replaced meanwhile: what is open is the memory of now.
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{id}/mem"))
+            .map_err(|source| Refusal::of_opening(id, source))?;
+        if told("Seccomp:").is_some_and(|mode| mode != 0) {
+            return Err(Refusal::Filtered { id });
+        }
+        Ok(Self { id, began: life.began, memory })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether it has ended; another one may have its number since.
+    pub fn ended(&self) -> bool {
+        refit_sys::process::life(self.id)
+            .is_none_or(|life| life.ended() || life.began != self.began)
+    }
+
+    /// What it has mapped now, by address.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn mappings(&self) -> Result<Vec<Mapping>, Refusal> {
+        maps::of(self.id).map_err(|source| Refusal::of_opening(self.id, source))
+    }
+
+    /// The file behind a mapping, to be read although it may be deleted, replaced, or in another mount namespace.
+    pub fn file_of(&self, mapping: &Mapping) -> PathBuf {
+        let range = &mapping.range;
+        let exact = format!("/proc/{}/map_files/{:x}-{:x}", self.id, range.start, range.end);
+        // The link resolves for those who may use it only; else the name in the program's own tree has to do.
+        if fs::metadata(&exact).is_ok() {
+            return exact.into();
+        }
+        let mut path = PathBuf::from(format!("/proc/{}/root", self.id));
+        path.extend(mapping.name.components().skip(1));
+        path
+    }
+
+    /// Whether the file at `path` is still the one that is mapped.
+    pub fn is_file_of(&self, mapping: &Mapping, path: &std::path::Path) -> bool {
+        fs::metadata(path).is_ok_and(|found| found.ino() == mapping.file.1)
+    }
+
+    /// Copies its memory from `address` on. A place that is not mapped is an error (`EIO`).
+    ///
+    /// # Errors
+    /// What reading says; `EIO` also when the process has ended.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+        self.memory.read_exact_at(into, address)
+    }
+
+    /// The 64-bit word at `address`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn word(&self, address: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Changes its memory, read-only code included; the other processes that have mapped the file see nothing of it.
+    ///
+    /// # Errors
+    /// What writing says: `EIO` where nothing is mapped, or where the kernel does not let anybody write to code
+    /// (`proc_mem.force_override=never`).
+    pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_all_at(bytes, address)
+    }
+}
+
+/// Whether its machine code is ours: its program's file says so.
+fn refuse_other_machines(id: u32) -> Result<(), Refusal> {
+    let mut head = [0; 20];
+    let program = File::open(format!("/proc/{id}/exe")).map_err(|source| {
+        match source.kind() {
+            // A thread of the kernel has no program.
+            io::ErrorKind::NotFound => Refusal::Kernel { id },
+            _ => Refusal::of_opening(id, source),
+        }
+    })?;
+    let read = program.read_exact_at(&mut head, 0);
+    // Class, byte order and machine, by the ELF specification's first table.
+    let ours = read.is_ok()
+        && head.starts_with(b"\x7fELF\x02\x01")
+        && u16::from_le_bytes([head[18], head[19]]) == 62;
+    if ours { Ok(()) } else { Err(Refusal::Machine { id }) }
+}

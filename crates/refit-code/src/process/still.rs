@@ -1,0 +1,234 @@
+//! All threads of a program held still at once, for a time that is measured.
+//!
+//! Threads are made by threads: once every listed one is held and the list has not grown, nobody is left who could make
+//! another. The list is read anew until that is so.
+//!
+//! The work is done on a thread of its own, whose end lets everything go that it has traced, whatever state it is in:
+//! there is no other way to let go of a thread that does not stop.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use refit_sys::process::threads;
+use refit_sys::trace::{Held, Registers, Stop};
+
+use super::{Program, Refusal};
+
+/// A program none of whose threads runs.
+#[derive(Debug)]
+pub struct Still<'p> {
+    pub(super) program: &'p Program,
+    pub(super) threads: BTreeMap<u32, Held>,
+    began: Instant,
+}
+
+impl Program {
+    /// Holds all threads still, does `work`, and lets them go on. Returns what `work` says, and for how long nobody ran.
+    ///
+    /// A call that waits (`epoll_wait`, a read with a time limit) is made again where the kernel would have
+    /// ended it with `EINTR`, so that the program sees nothing of the stop; its time limit begins anew.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the program has ended, is not ours, or a thread has not stopped `within` the time given.
+    pub fn stand_still<R: Send, E: From<Refusal> + Send>(
+        &self,
+        within: Duration,
+        work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
+    ) -> Result<(R, Duration), E> {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let mut still = Still::hold(self, within)?;
+                let result = work(&mut still);
+                let took = still.began.elapsed();
+                still.let_go().map_err(E::from)?;
+                Ok((result?, took))
+            });
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl<'p> Still<'p> {
+    fn hold(program: &'p Program, within: Duration) -> Result<Self, Refusal> {
+        let began = Instant::now();
+        let mut still = Self { program, threads: BTreeMap::new(), began };
+        // The first to be asked to stop wait for the last: so all are asked before any is waited for.
+        while let fresh @ [_, ..] = &still.unheld()[..] {
+            for &thread in fresh {
+                still.seize(thread)?;
+            }
+            for &thread in fresh {
+                still.settle(thread, began + within)?;
+            }
+        }
+        if still.threads.is_empty() { Err(Refusal::NoSuch { id: program.id }) } else { Ok(still) }
+    }
+
+    fn unheld(&self) -> Vec<u32> {
+        let mut found = threads(self.program.id);
+        found.retain(|thread| !self.threads.contains_key(thread) && !ended(*thread));
+        found
+    }
+
+    fn seize(&mut self, thread: u32) -> Result<(), Refusal> {
+        let held = Held::seize(thread).and_then(|held| held.interrupt().map(|()| held));
+        match held {
+            Ok(held) => drop(self.threads.insert(thread, held)),
+            // It ended since it was listed.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) if ended(thread) => drop(error),
+            Err(error) => {
+                return Err(Refusal::of_tracing(self.program.id, "trace a thread", error));
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, thread: u32, deadline: Instant) -> Result<(), Refusal> {
+        let id = self.program.id;
+        let Some(held) = self.threads.get_mut(&thread) else { return Ok(()) };
+        match held.settle(deadline) {
+            Ok(Stop::Exec) => Err(Refusal::Replaced { id }),
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ESRCH) => {
+                    self.threads.remove(&thread);
+                    Ok(())
+                }
+                Some(libc::ETIMEDOUT) => Err(Refusal::Restless { id, thread }),
+                _ => Err(Refusal::of_tracing(id, "wait for a thread", error)),
+            },
+        }
+    }
+
+    /// The program that stands still.
+    pub fn program(&self) -> &'p Program {
+        self.program
+    }
+
+    /// Since when nobody runs.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The threads that are held.
+    pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads.keys().copied()
+    }
+
+    /// The general registers of a thread.
+    ///
+    /// # Errors
+    /// [`Refusal`]: it was killed.
+    pub fn registers(&self, thread: u32) -> Result<Registers, Refusal> {
+        self.held(thread)?.registers().map_err(|error| self.lost("read registers", error))
+    }
+
+    /// Sets the general registers of a thread.
+    ///
+    /// # Errors
+    /// [`Refusal`]: it was killed.
+    pub fn set_registers(&self, thread: u32, registers: &Registers) -> Result<(), Refusal> {
+        let held = self.held(thread)?;
+        held.set_registers(registers).map_err(|error| self.lost("set registers", error))
+    }
+
+    /// Where the restartable-sequence area of its threads is, relative to their thread pointers; `None` where
+    /// they have none, or not all at the same place.
+    pub fn rseq_offset(&self) -> Option<i32> {
+        let offsets = self.threads.values().map(|held| {
+            let area = held.rseq().ok().flatten()?;
+            let registers = held.registers().ok()?;
+            i32::try_from(area.cast_signed().wrapping_sub(registers.fs_base.cast_signed())).ok()
+        });
+        let mut offsets: Vec<_> = offsets.collect();
+        offsets.dedup();
+        if let [offset] = offsets[..] { offset } else { None }
+    }
+
+    /// Lets a thread run one instruction. Signals that come meanwhile wait.
+    ///
+    /// # Errors
+    /// [`Refusal`]: it was killed.
+    pub fn step(&mut self, thread: u32) -> Result<(), Refusal> {
+        let id = self.program.id;
+        let lost = |error| Refusal::of_tracing(id, "let a thread step", error);
+        let Some(held) = self.threads.get_mut(&thread) else { return Err(Refusal::NoSuch { id }) };
+        let mask = held.signal_mask().map_err(lost)?;
+        held.set_signal_mask(u64::MAX).map_err(lost)?;
+        let stepped = step_once(held);
+        held.set_signal_mask(mask).map_err(lost)?;
+        stepped.map_err(lost)
+    }
+
+    pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
+        self.threads.get(&thread).ok_or(Refusal::NoSuch { id: self.program.id })
+    }
+
+    fn lost(&self, what: &'static str, error: io::Error) -> Refusal {
+        Refusal::of_tracing(self.program.id, what, error)
+    }
+
+    fn let_go(self) -> Result<(), Refusal> {
+        let id = self.program.id;
+        for (_, held) in self.threads {
+            // One that was killed meanwhile has nothing to go on with.
+            let _ = make_call_again(&held);
+            held.let_go().map_err(|error| Refusal::of_tracing(id, "let a thread go", error))?;
+        }
+        Ok(())
+    }
+}
+
+/// One instruction of a held thread whose signals are blocked.
+pub(super) fn step_once(held: &mut Held) -> io::Result<()> {
+    loop {
+        match held.step()? {
+            Stop::Signal(libc::SIGTRAP) => return Ok(()),
+            Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            // `SIGSTOP` to the process cannot be blocked; it stands already, and stops again when it is let go.
+            Stop::Signal(_) | Stop::Event | Stop::Exec => {}
+        }
+    }
+}
+
+/// Calls that end with `EINTR` when their thread is stopped, even if no handler has run (signal(7), "Interruption of
+/// system calls by stop signals"; those that the kernel makes again by itself are not among them).
+const NOT_MADE_AGAIN: [i64; 13] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_io_getevents,
+    IO_PGETEVENTS,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_uring_enter,
+    // With a time limit on the socket.
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+];
+
+/// Missing in `libc`; from the kernel's `syscall_64.tbl`.
+const IO_PGETEVENTS: i64 = 333;
+
+/// The length of a `syscall` instruction.
+const SYSCALL: u64 = 2;
+
+fn make_call_again(held: &Held) -> io::Result<()> {
+    let mut registers = held.registers()?;
+    let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
+    if interrupted && NOT_MADE_AGAIN.contains(&registers.orig_rax.cast_signed()) {
+        registers.rax = registers.orig_rax;
+        registers.rip -= SYSCALL;
+        held.set_registers(&registers)?;
+    }
+    Ok(())
+}
+
+fn ended(thread: u32) -> bool {
+    refit_sys::process::life(thread).is_none_or(refit_sys::process::Life::ended)
+}

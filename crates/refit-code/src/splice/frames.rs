@@ -1,0 +1,97 @@
+//! Program counters that the kernel has put on stacks: where a thread goes on when a handler of a signal returns.
+//!
+//! The kernel leaves a frame (`rt_sigframe`, arch/x86/include/asm/sigframe.h) with the address of the code that calls
+//! `rt_sigreturn` on top, then a `ucontext`. So a word of a stack that is the address of such code has a saved
+//! program counter at a known distance, and a saved stack pointer: of the stack that was interrupted, which may be another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use refit_sys::maps::Mapping;
+
+use crate::process::{Program, Refusal, Still};
+
+/// `mov rax, 15; syscall`, by which every C library on x86-64 ends a handler.
+const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+/// The same as others write it: `mov eax, 15; syscall`.
+const SHORT_RESTORER: [u8; 7] = [0xb8, 15, 0, 0, 0, 0x0f, 0x05];
+
+/// From the address of the restorer to the saved `rsp` and `rip`: 8, 40 bytes of `ucontext` before the registers, then
+/// the 16th and the 17th of them.
+const STACK_POINTER: usize = 8 + 40 + 15 * 8;
+const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
+
+/// How much of a stack is looked at, from its pointer up.
+const DEEPEST: u64 = 8 << 20;
+
+/// A saved program counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Saved {
+    /// Where it stands.
+    pub(super) at: u64,
+    pub(super) counter: u64,
+}
+
+/// Every saved program counter of every thread.
+pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
+    let program = still.program();
+    let mappings = program.mappings()?;
+    let mut found = BTreeSet::new();
+    // Most words that point at code are return addresses, and the same ones again and again.
+    let mut known = BTreeMap::new();
+    for thread in still.threads() {
+        let mut stacks = vec![still.registers(thread)?.rsp];
+        let mut seen = BTreeSet::new();
+        while let Some(top) = stacks.pop() {
+            let Some(end) = end_of_stack(&mappings, top).filter(|_| seen.insert(top)) else {
+                continue;
+            };
+            let words = words(program, top, end);
+            for (index, &word) in words.iter().enumerate() {
+                if !*known.entry(word).or_insert_with(|| restores(program, &mappings, word)) {
+                    continue;
+                }
+                let (Some(&stack), Some(&counter)) =
+                    (words.get(index + STACK_POINTER / 8), words.get(index + PROGRAM_COUNTER / 8))
+                else {
+                    continue;
+                };
+                found.insert(Saved {
+                    at: (top & !7) + (index * 8 + PROGRAM_COUNTER) as u64,
+                    counter,
+                });
+                if !(top..end).contains(&stack) {
+                    stacks.push(stack);
+                }
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {
+    let mapping = mappings.iter().find(|mapping| mapping.range.contains(&top))?;
+    Some(mapping.range.end.min(top.saturating_add(DEEPEST)))
+}
+
+fn words(program: &Program, top: u64, end: u64) -> Vec<u64> {
+    let top = top & !7;
+    let mut bytes = vec![0; usize::try_from(end - top).unwrap_or(0) & !7];
+    if program.read(top, &mut bytes).is_err() {
+        return Vec::new();
+    }
+    bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+        .collect()
+}
+
+/// Whether the word is the address of code that ends a handler. What looks like a frame and is none does no harm: the word
+/// in it is changed only if it is the address of a byte that has gone.
+fn restores(program: &Program, mappings: &[Mapping], word: u64) -> bool {
+    let at = mappings.partition_point(|mapping| mapping.range.end <= word);
+    let code =
+        mappings.get(at).is_some_and(|mapping| mapping.executable && mapping.range.contains(&word));
+    let mut bytes = [0; RESTORER.len()];
+    code && program.read(word, &mut bytes).is_ok()
+        && (bytes == RESTORER || bytes.starts_with(&SHORT_RESTORER))
+}

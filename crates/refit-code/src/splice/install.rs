@@ -1,0 +1,407 @@
+//! Putting sites into a program: what can be decided before, then two short stops.
+//!
+//! 1. *Plan*, while the program runs: which bytes change, which instructions are displaced.
+//! 2. First stop: the patch area is made, by calls that the program makes for us.
+//! 3. The code is generated and written into it, while the program runs.
+//! 4. Second stop: the bytes are checked and changed, program counters inside them moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock};
+
+use super::area::{Area, PAGE, Record};
+use super::snippet::{Cells, Lane};
+use super::{Displaced, Site, Springboard, Why, frames, snippet};
+use crate::process::{Program, Refusal, Still};
+
+/// Bytes of a jump that reaches everything within 2 GiB, and of one that reaches 127 bytes.
+const JUMP: usize = 5;
+const HOP: usize = 2;
+/// Modules further apart than this get patch areas of their own.
+const SPREAD: u64 = 1 << 30;
+/// How long threads have to stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More lanes than processors are of no use, and more than this many hold too much memory.
+const MOST_LANES: u32 = 64;
+
+/// How long the program stood still, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stood {
+    /// While the patch areas were made.
+    pub preparing: Duration,
+    /// While its bytes changed.
+    pub changing: Duration,
+}
+
+/// Sites that are in a program; the cells that they count into.
+#[derive(Debug)]
+pub struct Installed {
+    areas: Vec<Area>,
+    lanes: u32,
+    stride: u64,
+    sites: usize,
+    /// How long the program stood still for it.
+    pub stood: Stood,
+}
+
+/// Sites that can be put into a program, and what they need.
+#[derive(Debug, Default)]
+pub struct Plan {
+    ready: Vec<Ready>,
+}
+
+/// A site, decided.
+#[derive(Debug)]
+struct Ready {
+    site: Site,
+    displaced: Displaced,
+    way: Way,
+}
+
+/// How control gets from a site to the patch area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Jump,
+    /// By a short jump to a long one there.
+    Hop(Springboard),
+}
+
+impl Ready {
+    /// Bytes of the program from `site.address` on that change.
+    fn changes(&self) -> usize {
+        if self.way == Way::Jump { JUMP } else { HOP }
+    }
+}
+
+impl Plan {
+    /// Decides for each site how it is spliced; those that cannot be come back with the reason, and their place in `sites`.
+    pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
+        let (mut plan, mut refused) = (Self::default(), Vec::new());
+        let mut order: Vec<_> = sites.into_iter().enumerate().collect();
+        order.sort_by_key(|(_, site)| site.address);
+        let mut taken = BTreeSet::new();
+        let mut end = 0;
+        for (index, site) in order {
+            let free = |place: u64| !taken.contains(&place);
+            match decide(site, end, free) {
+                Ok(ready) => {
+                    end = ready.site.address + ready.displaced.length() as u64;
+                    if let Way::Hop(place) = ready.way {
+                        let at = place.address;
+                        taken.extend(at.saturating_sub(JUMP as u64 - 1)..at + JUMP as u64);
+                    }
+                    plan.ready.push(ready);
+                }
+                Err(why) => refused.push((index, why)),
+            }
+        }
+        refused.sort_by_key(|&(index, _)| index);
+        (plan, refused)
+    }
+
+    /// How many sites it has.
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// What will change, a line per site: address, way, displaced bytes.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.ready.iter().map(|ready| {
+            let way = match ready.way {
+                Way::Jump => "jump".to_owned(),
+                Way::Hop(place) => format!("short jump, then a jump at {:#x}", place.address),
+            };
+            let (at, displaced) = (ready.site.address, ready.displaced.length());
+            format!("{at:#x}: {way}; {displaced} bytes of instructions run in the patch area")
+        })
+    }
+}
+
+fn decide(site: Site, behind: u64, free: impl Fn(u64) -> bool) -> Result<Ready, Why> {
+    let short = Why::Short { address: site.address, room: site.room };
+    if site.address < behind {
+        return Err(short);
+    }
+    let room = site.room.min(site.code.len());
+    if room >= JUMP {
+        let displaced = Displaced::new(site.address, &site.code, JUMP)?;
+        if displaced.length() <= room {
+            return Ok(Ready { site, displaced, way: Way::Jump });
+        }
+    }
+    let usable =
+        |place: &&Springboard| free(place.address) && hop(site.address, place.address).is_some();
+    let place = *site.springboards.iter().find(usable).ok_or(short)?;
+    let displaced = Displaced::new(site.address, &site.code, HOP)?;
+    if displaced.length().max(HOP) > room {
+        return Err(Why::Short { address: site.address, room: site.room });
+    }
+    Ok(Ready { site, displaced, way: Way::Hop(place) })
+}
+
+/// What one site comes to, in one area.
+struct Made {
+    at: u64,
+    code: Vec<u8>,
+    records: Vec<Record>,
+}
+
+impl Installed {
+    /// Puts the plan's sites into the program, all in one stop. `cells`: how many cells their actions count into.
+    ///
+    /// # Errors
+    /// [`Why`]. The program is as before then.
+    pub fn new(program: &Program, plan: &Plan, cells: u32) -> Result<Self, Why> {
+        let groups = groups(&plan.ready);
+        let lanes = lanes();
+        let stride = (u64::from(cells) * 8).next_power_of_two().max(64);
+        let ((mut areas, lane), preparing) = program.stand_still(PATIENCE, |still| {
+            let mut areas = Vec::new();
+            for group in &groups {
+                let data = PAGE + (stride << lanes);
+                let made =
+                    Area::make(still, &reach(group), 2 * group.len(), code_bytes(group), data);
+                match made {
+                    Ok(area) => areas.push(area),
+                    Err(why) => {
+                        super::remains::unmap(still, areas.iter().map(|area| area.head))?;
+                        return Err(why);
+                    }
+                }
+            }
+            Ok::<_, Why>((areas, lane(still)))
+        })?;
+        let changed =
+            Self::generate(program, &groups, &mut areas, lane, lanes, stride).and_then(|records| {
+                let work = |still: &mut Still<'_>| change(still, &records);
+                program.stand_still(PATIENCE, work)
+            });
+        match changed {
+            Ok(((), changing)) => {
+                let stood = Stood { preparing, changing };
+                Ok(Self { areas, lanes, stride, sites: plan.len(), stood })
+            }
+            Err(why) => {
+                let heads: Vec<_> = areas.iter().map(|area| area.head).collect();
+                let gone = program
+                    .stand_still(PATIENCE, |still| super::remains::unmap(still, heads.into_iter()));
+                // Why it failed says more than that the empty area could not be given back.
+                drop(gone);
+                Err(why)
+            }
+        }
+    }
+
+    fn generate(
+        program: &Program,
+        groups: &[&[Ready]],
+        areas: &mut [Area],
+        lane: Lane,
+        lanes: u32,
+        stride: u64,
+    ) -> Result<Vec<Record>, Why> {
+        let mut all = Vec::new();
+        for (group, area) in groups.iter().zip(areas) {
+            let cells = Cells {
+                lane,
+                base: area.base_word(),
+                first: area.first_lane(),
+                lanes,
+                stride: stride.trailing_zeros(),
+            };
+            let (mut code, mut records) = (Vec::new(), Vec::new());
+            for ready in *group {
+                let made = make(ready, area.head.code_range().start + code.len() as u64, cells)?;
+                let begin = made.at - area.head.code_range().start;
+                // What is between two snippets stops whoever gets there by mistake.
+                code.resize(begin as usize, 0xcc);
+                code.extend(made.code);
+                records.extend(made.records);
+            }
+            if code.len() as u64 > area.head.data - area.head.code {
+                let reason = "the patch area is too small for it".to_owned();
+                return Err(Why::Generate { address: group[0].site.address, reason });
+            }
+            area.put(program, area.head.code, &code)?;
+            area.note(program, &records)?;
+            all.extend(records);
+        }
+        Ok(all)
+    }
+
+    /// How many sites there are.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+
+    /// What a cell has counted up to now. Never less than what was read before.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn cell(&self, cell: u32) -> io::Result<u64> {
+        let mut sum = 0_u64;
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                sum += area.word(lane * self.stride + u64::from(cell) * 8)?;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// Sites that one patch area can serve, each group in order of addresses.
+fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
+    let mut groups = Vec::new();
+    let mut rest = ready;
+    while let Some(first) = rest.first() {
+        let end = rest.partition_point(|one| one.site.address < first.site.address + SPREAD);
+        let (group, others) = rest.split_at(end);
+        groups.push(group);
+        rest = others;
+    }
+    groups
+}
+
+fn reach(group: &[Ready]) -> Range<u64> {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return 0..0 };
+    first.site.address..last.site.address + JUMP as u64
+}
+
+/// More than the code of a group takes.
+fn code_bytes(group: &[Ready]) -> u64 {
+    group.iter().map(|ready| 192 + 96 * ready.site.actions.len() as u64).sum()
+}
+
+fn lanes() -> u32 {
+    let processors = u32::try_from(refit_sys::processor::count()).unwrap_or(MOST_LANES);
+    processors.clamp(1, MOST_LANES).next_power_of_two().trailing_zeros()
+}
+
+fn lane(still: &Still<'_>) -> Lane {
+    match still.rseq_offset() {
+        Some(offset) => Lane::Area(offset),
+        None if processor_has("rdpid") => Lane::Asked,
+        None => Lane::One,
+    }
+}
+
+/// Whether the processor has what the kernel calls so.
+pub(super) fn processor_has(name: &str) -> bool {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    flags.split_whitespace().any(|flag| flag == name)
+}
+
+/// The code and the changes for one site; the code stands at the next multiple of 16 from `from` on.
+fn make(ready: &Ready, from: u64, cells: Cells) -> Result<Made, Why> {
+    let address = ready.site.address;
+    let failed = |reason: String| Why::Generate { address, reason };
+    let at = from.next_multiple_of(16);
+    let mut instructions = Vec::new();
+    snippet::write(address, &ready.site.actions, ready.site.live, cells, &mut instructions)?;
+    let begins = ready.displaced.write(&mut instructions)?;
+    let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
+    let copies = begins.iter().map(|&(original, index)| {
+        let place = places.get(index).copied().filter(|&place| place != u32::MAX);
+        place.map(|place| (original, at + u64::from(place)))
+    });
+    let copies: Option<Vec<_>> = copies.collect();
+    let copies = copies.ok_or_else(|| failed("an instruction grew when it was moved".into()))?;
+    let old = &ready.site.code[..ready.changes()];
+    let mut records = Vec::new();
+    let new = match ready.way {
+        Way::Jump => long_jump(address, at).ok_or(Why::Far { address })?.to_vec(),
+        Way::Hop(place) => {
+            let new = long_jump(place.address, at).ok_or(Why::Far { address })?.to_vec();
+            let offset = hop(address, place.address).ok_or(Why::Far { address })?;
+            let (at, old) = (place.address, place.code.to_vec());
+            records.push(Record { address: at, old, new, copies: Vec::new() });
+            vec![0xeb, offset.cast_unsigned()]
+        }
+    };
+    records.push(Record { address, old: old.to_vec(), new, copies });
+    Ok(Made { at, code, records })
+}
+
+/// The distance that a short jump takes.
+fn hop(from: u64, to: u64) -> Option<i8> {
+    i8::try_from(to.wrapping_sub(from + HOP as u64).cast_signed()).ok()
+}
+
+fn long_jump(from: u64, to: u64) -> Option<[u8; JUMP]> {
+    let distance = to.wrapping_sub(from + JUMP as u64).cast_signed();
+    let bytes = i32::try_from(distance).ok()?.to_le_bytes();
+    Some([0xe9, bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn encode(
+    instructions: &[Instruction],
+    at: u64,
+) -> Result<(Vec<u8>, Vec<u32>), iced_x86::IcedError> {
+    let block = InstructionBlock::new(instructions, at);
+    let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+    let made = BlockEncoder::encode(64, block, options)?;
+    Ok((made.code_buffer, made.new_instruction_offsets))
+}
+
+/// Changes the program's bytes; nobody runs. Nothing has changed if it fails.
+fn change(still: &mut Still<'_>, records: &[Record]) -> Result<(), Why> {
+    let program = still.program();
+    for record in records {
+        let mut now = vec![0; record.new.len()];
+        let changed = || Why::Changed { address: record.address };
+        program.read(record.address, &mut now).map_err(|_| changed())?;
+        if now != record.old {
+            return Err(changed());
+        }
+    }
+    let mut done: Vec<&Record> = Vec::new();
+    for record in records {
+        if let Err(source) = program.write(record.address, &record.new) {
+            for record in done {
+                let _ = program.write(record.address, &record.old);
+            }
+            let id = program.id();
+            return Err(Refusal::System { id, what: "change its code", source }.into());
+        }
+        done.push(record);
+    }
+    // Original to copy; the first instruction of a site stays where it is, at the jump.
+    let inner = records.iter().flat_map(|record| record.copies.iter().skip(1).copied());
+    move_counters(still, &inner.collect())?;
+    Ok(())
+}
+
+/// Moves the program counters that are keys of `moves`, of threads and in frames of signals.
+pub(super) fn move_counters(
+    still: &mut Still<'_>,
+    moves: &BTreeMap<u64, u64>,
+) -> Result<(), Refusal> {
+    let threads: Vec<_> = still.threads().collect();
+    for thread in threads {
+        let mut registers = still.registers(thread)?;
+        if let Some(&to) = moves.get(&registers.rip) {
+            registers.rip = to;
+            still.set_registers(thread, &registers)?;
+        }
+    }
+    let program = still.program();
+    for frame in frames::saved(still)? {
+        if let Some(&to) = moves.get(&frame.counter) {
+            program.write(frame.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+                id: program.id(),
+                what: "change a signal frame",
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Instructions that make room for a jump, and run elsewhere instead.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind,
+    Register,
+};
+
+use super::Why;
+
+/// The instructions at the beginning of a site that a jump takes the place of.
+#[derive(Clone, Debug)]
+pub struct Displaced {
+    instructions: Vec<Instruction>,
+    /// Where execution goes on behind them, if it does.
+    next: Option<u64>,
+    /// Bytes that they take.
+    length: usize,
+}
+
+impl Displaced {
+    /// The instructions in the first `least` bytes of `code`, which stands at `address`.
+    ///
+    /// Behind an instruction that does not go on (`ret`, `jmp`) there may be padding; it is not displaced.
+    ///
+    /// # Errors
+    /// [`Why::NoCode`], [`Why::Fixed`]: they cannot run elsewhere.
+    pub fn new(address: u64, code: &[u8], least: usize) -> Result<Self, Why> {
+        let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+        let mut found = Self { instructions: Vec::new(), next: None, length: 0 };
+        loop {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                return Err(Why::NoCode { address: instruction.ip() });
+            }
+            refuse_fixed(&instruction)?;
+            found.instructions.push(instruction);
+            found.length += instruction.len();
+            if !goes_on(&instruction) {
+                return Ok(found);
+            }
+            if found.length >= least {
+                found.next = Some(instruction.next_ip());
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Bytes that they take at the site.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Adds what does the same at any place, and a jump to what follows. Each with the address of the original that it
+    /// begins, if it begins one.
+    pub(super) fn write(&self, to: &mut Vec<Instruction>) -> Result<Vec<(u64, usize)>, Why> {
+        let mut begins = Vec::new();
+        for instruction in &self.instructions {
+            begins.push((instruction.ip(), to.len()));
+            match instruction.flow_control() {
+                FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
+                _ => to.push(*instruction),
+            }
+        }
+        if let Some(next) = self.next {
+            to.push(made(
+                self.instructions[0].ip(),
+                Instruction::with_branch(Code::Jmp_rel32_64, next),
+            )?);
+        }
+        Ok(begins)
+    }
+}
+
+pub(super) fn made(
+    address: u64,
+    made: Result<Instruction, iced_x86::IcedError>,
+) -> Result<Instruction, Why> {
+    made.map_err(|error| Why::Generate { address, reason: error.to_string() })
+}
+
+fn goes_on(instruction: &Instruction) -> bool {
+    !matches!(
+        instruction.flow_control(),
+        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+    )
+}
+
+/// A call that leaves the address that it always left, and jumps: two halves, since no instruction pushes 64 bits.
+/// Neither changes a flag or a register.
+fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
+    let (at, back) = (call.ip(), call.next_ip());
+    let low = back as u32;
+    to.push(made(at, Instruction::with1(Code::Pushq_imm32, low.cast_signed()))?);
+    // A push extends the sign; what is right already needs no second half.
+    if i64::from(low.cast_signed()).cast_unsigned() != back {
+        let high = MemoryOperand::with_base_displ(Register::RSP, 4);
+        to.push(made(at, Instruction::with2(Code::Mov_rm32_imm32, high, (back >> 32) as u32))?);
+    }
+    let jump = match call.op0_kind() {
+        OpKind::NearBranch64 => Instruction::with_branch(Code::Jmp_rel32_64, call.near_branch64()),
+        OpKind::Register => Instruction::with1(Code::Jmp_rm64, call.op0_register()),
+        OpKind::Memory => {
+            let mut operand = MemoryOperand::new(
+                call.memory_base(),
+                call.memory_index(),
+                call.memory_index_scale(),
+                call.memory_displacement64().cast_signed(),
+                call.memory_displ_size(),
+                false,
+                call.segment_prefix(),
+            );
+            if call.memory_base() == Register::RSP {
+                // The return address lies between now.
+                operand.displacement += 8;
+                operand.displ_size = 4;
+            }
+            Instruction::with1(Code::Jmp_rm64, operand)
+        }
+        _ => return Err(fixed(call, "it is a far call")),
+    };
+    to.push(made(at, jump)?);
+    Ok(())
+}
+
+fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
+    let reason = match instruction.mnemonic() {
+        Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => {
+            "the kernel makes an interrupted system call again by stepping back to it"
+        }
+        Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort => {
+            "a transaction aborts to where it began"
+        }
+        Mnemonic::Endbr64 => "indirect jumps look for it there",
+        Mnemonic::Call if instruction.op0_register() == Register::RSP => {
+            "it calls what the stack pointer tells"
+        }
+        Mnemonic::Call if instruction.is_call_far() || instruction.is_call_far_indirect() => {
+            "it is a far call"
+        }
+        Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => "it is a breakpoint",
+        // What it faults with tells the handler where.
+        Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 | Mnemonic::Hlt => {
+            "it is there to stop the program"
+        }
+        _ => return Ok(()),
+    };
+    Err(fixed(instruction, reason))
+}
+
+fn fixed(instruction: &Instruction, reason: &'static str) -> Why {
+    Why::Fixed { address: instruction.ip(), text: instruction.to_string(), reason }
+}

@@ -1,0 +1,223 @@
+//! Patch areas that are in a program, and taking out what they stand for: by who put them there, or by somebody later, if
+//! that one was killed.
+//!
+//! All that is needed stands in the area itself. A process that was forked from the program has the changed code too, and the area:
+//! it is cleaned with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use refit_sys::maps::Mapping;
+
+use super::area::{Head, NAME, PAGE, Record};
+use super::{Why, frames, install};
+use crate::process::{Call, Program, Refusal, Still};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Instructions until a thread has left a snippet: more than any has.
+const STEPS: usize = 4096;
+
+/// A patch area in a program.
+#[derive(Debug)]
+pub struct Remains {
+    head: Head,
+    records: Vec<Record>,
+    /// The file of the area, by device and inode.
+    file: (u64, u64),
+}
+
+/// What taking out has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Patch areas that were given back.
+    pub areas: usize,
+    /// Sites whose bytes are as before.
+    pub sites: usize,
+    /// Sites whose bytes somebody else has changed since; they were left.
+    pub foreign: usize,
+    /// Areas that a handler of a signal returns to: nothing jumps there any more, but they stay mapped.
+    pub kept: usize,
+    /// How long the program stood still.
+    pub stood: Duration,
+}
+
+impl Removed {
+    /// With what another one did.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            areas: self.areas + other.areas,
+            sites: self.sites + other.sites,
+            foreign: self.foreign + other.foreign,
+            kept: self.kept + other.kept,
+            stood: self.stood.max(other.stood),
+        }
+    }
+}
+
+/// The patch areas in a program.
+///
+/// # Errors
+/// [`Refusal`]: it has ended.
+pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
+    let mappings = program.mappings()?;
+    Ok(mappings.iter().filter_map(|mapping| Remains::at(program, mapping)).collect())
+}
+
+/// Takes out all that refit has put into a program and into what was forked from it since.
+///
+/// # Errors
+/// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
+pub fn repair(program: &Program) -> Result<Removed, Why> {
+    let files: BTreeSet<_> = find(program)?.iter().map(|remains| remains.file).collect();
+    let mut removed = take_out(program)?;
+    // A fork that was going on while the list was made is in the next one.
+    loop {
+        let sharers: Vec<u32> = sharers(&files);
+        if sharers.is_empty() {
+            return Ok(removed);
+        }
+        for id in sharers {
+            match Program::open(id).map_err(Why::from).and_then(|child| take_out(&child)) {
+                Ok(more) if more.areas + more.sites > 0 => removed = removed.and(more),
+                // Kept areas stay; asking again would not change that.
+                Ok(more) => return Ok(removed.and(more)),
+                Err(Why::Program(Refusal::NoSuch { .. } | Refusal::Ended { .. })) => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+}
+
+/// Processes that have mapped one of these files.
+fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|&id| {
+            let mappings = refit_sys::maps::of(id).unwrap_or_default();
+            mappings.iter().any(|mapping| is_area(mapping) && files.contains(&mapping.file))
+        })
+        .collect()
+}
+
+fn take_out(program: &Program) -> Result<Removed, Why> {
+    let (mut removed, stood) = program.stand_still(PATIENCE, |still| {
+        // Read while nobody runs: a fork copies what it finds.
+        let remains = find(program)?;
+        let mut removed = Removed::default();
+        for one in &remains {
+            removed = removed.and(one.take_out(still)?);
+        }
+        Ok::<_, Why>(removed)
+    })?;
+    removed.stood = stood;
+    Ok(removed)
+}
+
+fn is_area(mapping: &Mapping) -> bool {
+    let name = mapping.name.as_os_str().as_encoded_bytes();
+    name.strip_prefix(b"/memfd:") == Some(NAME.to_bytes())
+}
+
+impl Remains {
+    /// The patch area that begins with this mapping. Nothing in it is believed: it is the program's memory.
+    fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
+        if !is_area(mapping) || mapping.offset != 0 || mapping.writable {
+            return None;
+        }
+        let mut bytes = [0; Head::BYTES];
+        program.read(mapping.range.start, &mut bytes).ok()?;
+        let head = Head::from_bytes(&bytes).filter(|head| head.address == mapping.range.start)?;
+        let mut text = vec![0; head.records as usize * Record::BYTES];
+        program.read(head.address + PAGE, &mut text).ok()?;
+        let (records, _) = text.as_chunks::<{ Record::BYTES }>();
+        let records = records.iter().map(Record::from_bytes).collect::<Option<Vec<_>>>()?;
+        // Copies elsewhere than in its code are none of ours.
+        let code = head.code_range();
+        let sound = |record: &Record| record.copies.iter().all(|&(_, copy)| code.contains(&copy));
+        records.iter().all(sound).then_some(Self { head, records, file: mapping.file })
+    }
+
+    /// How many places of the program it has changed.
+    pub fn sites(&self) -> usize {
+        self.records.iter().filter(|record| !record.copies.is_empty()).count()
+    }
+
+    fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
+        let program = still.program();
+        let mut removed = Removed::default();
+        // A site before its springboard: nothing jumps to that any more then.
+        for record in self.records.iter().rev() {
+            let mut now = vec![0; record.new.len()];
+            let read = program.read(record.address, &mut now);
+            if read.is_ok() && now == record.new {
+                program.write(record.address, &record.old).map_err(|source| Refusal::System {
+                    id: program.id(),
+                    what: "change its code back",
+                    source,
+                })?;
+                removed.sites += usize::from(!record.copies.is_empty());
+            } else if read.is_ok() && now != record.old {
+                removed.foreign += usize::from(!record.copies.is_empty());
+            }
+        }
+        self.clear_threads(still)?;
+        let code = self.head.code_range();
+        let held = frames::saved(still)?.iter().any(|frame| code.contains(&frame.counter));
+        if held || removed.foreign > 0 {
+            removed.kept = 1;
+            return Ok(removed);
+        }
+        unmap(still, [self.head].into_iter())?;
+        removed.areas = 1;
+        Ok(removed)
+    }
+
+    /// Brings every thread out of the code: back to the original of the instruction that it stands at, after some steps if it
+    /// stands in a snippet.
+    fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
+        let code = self.head.code_range();
+        let back: BTreeMap<u64, u64> = self
+            .records
+            .iter()
+            .flat_map(|record| &record.copies)
+            .map(|&(from, copy)| (copy, from))
+            .collect();
+        let threads: Vec<_> = still.threads().collect();
+        for thread in threads {
+            step_out(still, thread, &code, &back)?;
+        }
+        install::move_counters(still, &back)?;
+        Ok(())
+    }
+}
+
+fn step_out(
+    still: &mut Still<'_>,
+    thread: u32,
+    code: &Range<u64>,
+    back: &BTreeMap<u64, u64>,
+) -> Result<(), Why> {
+    for _ in 0..STEPS {
+        let counter = still.registers(thread)?.rip;
+        if !code.contains(&counter) || back.contains_key(&counter) {
+            return Ok(());
+        }
+        still.step(thread)?;
+    }
+    Err(Why::InUse { thread })
+}
+
+/// Gives areas back.
+pub(super) fn unmap(
+    still: &mut Still<'_>,
+    heads: impl Iterator<Item = Head>,
+) -> Result<(), Refusal> {
+    let call = Call::new(still)?;
+    for head in heads {
+        call.make(still, "munmap", libc::SYS_munmap, [head.address, head.end, 0, 0, 0, 0])?;
+    }
+    Ok(())
+}

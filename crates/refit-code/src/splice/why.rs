@@ -1,0 +1,74 @@
+//! Why something cannot be spliced.
+
+use crate::process::Refusal;
+
+/// Why nothing can be spliced in at a place, or taken out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// The program cannot be changed.
+    #[error(transparent)]
+    Program(#[from] Refusal),
+    /// Too few bytes until the next place that code jumps to, and no unused ones near.
+    #[error(
+        "{room} bytes at {address:#x} can change, a jump takes 5, and there is no unused place near for a longer one"
+    )]
+    Short {
+        /// The site.
+        address: u64,
+        /// Bytes that may change there.
+        room: usize,
+    },
+    /// An instruction that cannot run elsewhere.
+    #[error("the instruction at {address:#x} ({text}) cannot be run at another place: {reason}")]
+    Fixed {
+        /// The instruction.
+        address: u64,
+        /// How it reads.
+        text: String,
+        /// What stands in the way.
+        reason: &'static str,
+    },
+    /// The bytes are no instructions.
+    #[error("the bytes at {address:#x} are no instruction")]
+    NoCode {
+        /// Where.
+        address: u64,
+    },
+    /// No memory within reach of a jump.
+    #[error("there is no free memory within 2 GiB of {address:#x}")]
+    Far {
+        /// The site.
+        address: u64,
+    },
+    /// The program's bytes are not those that were analysed.
+    #[error(
+        "the code at {address:#x} is not what its file says: another tool has changed it, or the program itself"
+    )]
+    Changed {
+        /// Where they differ.
+        address: u64,
+    },
+    /// A thread cannot be brought out of the patch area.
+    #[error("thread {thread} is in spliced code and does not leave it; what it runs stays mapped")]
+    InUse {
+        /// The thread.
+        thread: u32,
+    },
+    /// The processor lacks an instruction that the action needs.
+    #[error("this processor has no {instruction}, which {action} needs")]
+    Processor {
+        /// Its name.
+        instruction: &'static str,
+        /// What needs it.
+        action: &'static str,
+    },
+    /// The machine code could not be made.
+    #[error("could not generate code for {address:#x}: {reason}")]
+    Generate {
+        /// The site.
+        address: u64,
+        /// What the encoder says.
+        reason: String,
+    },
+}

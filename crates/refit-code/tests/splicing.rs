@@ -1,0 +1,183 @@
+//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
+
+mod common;
+
+use std::time::Duration;
+
+use common::Victim;
+use refit_code::process::{Program, Refusal};
+use refit_code::splice::{Action, Installed, Live, Plan, Site, Why, remains};
+
+/// A site at the entry of a function of the victim.
+fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
+    let address = victim.address(function);
+    let mut code = vec![0; 32];
+    victim.program().read(address, &mut code).expect("its code");
+    Site {
+        address,
+        code,
+        room,
+        live: Live::ENTRY,
+        springboards: Vec::new(),
+        actions: vec![Action::Count { cell }],
+    }
+}
+
+fn install(program: &Program, sites: Vec<Site>, cells: u32) -> Installed {
+    let (plan, refused) = Plan::new(sites);
+    assert!(refused.is_empty(), "{refused:?}");
+    Installed::new(program, &plan, cells).expect("installed")
+}
+
+#[test]
+fn every_call_is_counted_once_and_nothing_is_left() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let before = victim.traces();
+    let plain = victim.work(10_000);
+    let installed = install(&program, vec![site(&victim, "work", 11, 0)], 1);
+    assert_eq!(installed.cell(0).expect("read"), 0);
+    assert_eq!(victim.work(10_000), plain);
+    assert_eq!(installed.cell(0).expect("read"), 20_000, "two threads, 10,000 calls each");
+    let removed = remains::repair(&program).expect("taken out");
+    assert_eq!((removed.sites, removed.areas, removed.kept, removed.foreign), (1, 1, 0, 0));
+    assert_eq!(victim.work(10_000), plain);
+    assert_eq!(installed.cell(0).expect("read"), 20_000);
+    assert_eq!(victim.traces(), before);
+}
+
+#[test]
+fn code_comes_and_goes_under_running_threads_and_handlers() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let before = victim.traces();
+    victim.begin();
+    for _ in 0..60 {
+        let sites = vec![site(&victim, "work", 11, 0), site(&victim, "leaf", 9, 1), site(&victim, "calls", 6, 2)];
+        let installed = install(&program, sites, 3);
+        let removed = remains::repair(&program).expect("taken out");
+        assert_eq!(removed.foreign, 0);
+        drop(installed);
+    }
+    // An area stays for as long as a handler that was on its way would return to it.
+    while remains::find(&program).expect("its mappings").iter().any(|left| left.sites() > 0) {
+        remains::repair(&program).expect("taken out");
+    }
+    assert_eq!(victim.end(), "right");
+    assert_eq!(victim.traces(), before);
+}
+
+#[test]
+fn a_histogram_counts_sizes() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let mut at = site(&victim, "work", 11, 0);
+    // rdi: the first argument.
+    at.actions = vec![Action::Histogram { cell: 0, register: 7 }, Action::Count { cell: 65 }];
+    let installed = install(&program, vec![at], 66);
+    victim.work(8);
+    let cells: Vec<u64> = (0..6).map(|cell| installed.cell(cell).expect("read")).collect();
+    // Two threads, arguments 0 to 7: 0; 1; 2 and 3; 4 to 7.
+    assert_eq!(cells, [2, 2, 4, 8, 0, 0]);
+    assert_eq!(installed.cell(65).expect("read"), 16);
+    remains::repair(&program).expect("taken out");
+}
+
+#[test]
+fn nothing_known_means_all_is_saved() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let plain = victim.work(1000);
+    let mut at = site(&victim, "leaf", 9, 0);
+    at.live = Live::ALL;
+    let installed = install(&program, vec![at], 1);
+    assert_eq!(victim.work(1000), plain);
+    assert_eq!(installed.cell(0).expect("read"), 2000);
+    remains::repair(&program).expect("taken out");
+}
+
+#[test]
+fn short_places_are_reached_through_padding_or_refused() {
+    let victim = Victim::start();
+    let at = site(&victim, "short_one", 3, 0);
+    let (plan, refused) = Plan::new(vec![at.clone()]);
+    assert!(plan.is_empty());
+    assert!(matches!(refused[..], [(0, Why::Short { room: 3, .. })]), "{refused:?}");
+
+    let mut victim = victim;
+    let program = victim.program();
+    let plain = victim.work(1000);
+    let place = victim.address("gap");
+    let mut code = [0; 5];
+    program.read(place, &mut code).expect("padding");
+    let with = Site { springboards: vec![refit_code::splice::Springboard { address: place, code }], ..at };
+    let installed = install(&program, vec![with], 1);
+    assert_eq!(victim.work(1000), plain);
+    assert_eq!(installed.cell(0).expect("read"), 2000);
+    let removed = remains::repair(&program).expect("taken out");
+    assert_eq!((removed.sites, removed.areas), (1, 1));
+    let mut now = [0; 5];
+    program.read(place, &mut now).expect("padding");
+    assert_eq!(now, code);
+}
+
+#[test]
+fn a_child_that_was_forked_meanwhile_is_cleaned_too() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let installed = install(&program, vec![site(&victim, "work", 11, 0)], 1);
+    let child = victim.fork();
+    assert!(!remains::find(&child).expect("its mappings").is_empty());
+    let removed = remains::repair(&program).expect("taken out");
+    assert_eq!((removed.sites, removed.areas), (2, 2));
+    assert!(remains::find(&child).expect("its mappings").is_empty());
+    drop(installed);
+}
+
+#[test]
+fn code_that_is_not_as_it_was_read_is_left_alone() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let before = victim.traces();
+    let mut at = site(&victim, "work", 11, 0);
+    at.code[4] ^= 1;
+    let (plan, _) = Plan::new(vec![at]);
+    let error = Installed::new(&program, &plan, 1).expect_err("other bytes");
+    assert!(matches!(error, Why::Changed { .. }), "{error}");
+    assert_eq!(victim.traces(), before);
+    victim.work(10);
+}
+
+#[test]
+fn what_cannot_run_elsewhere_is_refused() {
+    let victim = Victim::start();
+    let (_, refused) = Plan::new(vec![site(&victim, "asks", 7, 0)]);
+    let [(0, Why::Fixed { reason, .. })] = &refused[..] else { panic!("{refused:?}") };
+    assert!(reason.contains("kernel"), "{reason}");
+}
+
+#[test]
+fn calls_that_wait_do_not_see_that_they_were_stopped() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    victim.wait_in_calls();
+    for _ in 0..20 {
+        let held = program.stand_still(Duration::from_secs(10), |_| Ok::<_, Refusal>(()));
+        held.expect("it stands");
+    }
+    assert_eq!(victim.end(), "waited");
+}
+
+#[test]
+fn programs_that_cannot_be_changed_are_refused() {
+    let error = |id| Program::open(id).expect_err("refused");
+    assert!(matches!(error(0x3f_ffff), Refusal::NoSuch { .. }));
+    let mut ended = std::process::Command::new("true").spawn().expect("true");
+    common::until(|| refit_sys::process::life(ended.id()).is_some_and(|life| life.ended()));
+    assert!(matches!(error(ended.id()), Refusal::Ended { .. }));
+    ended.wait().expect("its end");
+    let kernel = std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
+    if kernel {
+        assert!(matches!(error(2), Refusal::Kernel { .. } | Refusal::NotYours { .. }), "{}", error(2));
+    }
+}

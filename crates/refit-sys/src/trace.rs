@@ -1,0 +1,277 @@
+//! Holding threads of other processes still, from outside: `ptrace` without its surprises.
+//!
+//! A thread is held with `PTRACE_SEIZE` and `PTRACE_INTERRUPT`: nothing is sent to it, its parent learns nothing, and
+//! it goes on where it was when it is let go, or when whoever holds it dies. Every call here has to come from the thread
+//! that seized ([`Held`] is not `Send`).
+//!
+//! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
+//! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
+
+use std::io;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+pub use libc::user_regs_struct as Registers;
+
+/// A thread of another process that is traced by the calling thread, and stopped but for short runs.
+#[derive(Debug)]
+pub struct Held {
+    thread: libc::pid_t,
+    gone: bool,
+    /// `ptrace` answers the tracing thread only.
+    here: PhantomData<*const ()>,
+}
+
+/// What a traced thread did last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was interrupted, or its process is stopped (`SIGSTOP`).
+    Event,
+    /// It has run another program; it stands before the first instruction of it.
+    Exec,
+    /// It is about to be given this signal.
+    Signal(i32),
+    /// It has ended.
+    Ended,
+}
+
+impl Held {
+    /// Traces a thread; it goes on running until [`interrupt`](Self::interrupt).
+    ///
+    /// # Errors
+    /// `ESRCH`: no such thread. `EPERM`: it is somebody else's, or another process traces it.
+    pub fn seize(thread: u32) -> io::Result<Self> {
+        let held = Self { thread: thread as libc::pid_t, gone: false, here: PhantomData };
+        held.ask(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXEC as usize)?;
+        Ok(held)
+    }
+
+    /// Its number.
+    pub fn thread(&self) -> u32 {
+        self.thread as u32
+    }
+
+    /// Asks it to stop; [`settle`](Self::settle) waits until it has.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn interrupt(&self) -> io::Result<()> {
+        self.ask(libc::PTRACE_INTERRUPT, 0)
+    }
+
+    /// Waits for the stop that [`interrupt`](Self::interrupt) asked for. Signals that come first are delivered.
+    /// [`Stop::Exec`]: it runs another program now; else [`Stop::Event`].
+    ///
+    /// # Errors
+    /// `ESRCH`: the thread has ended. `ETIMEDOUT`: it has not stopped by `deadline`, since it cannot (it waits
+    /// for the child of a `vfork`, or for a device); it is let go when the calling thread ends.
+    pub fn settle(&mut self, deadline: Instant) -> io::Result<Stop> {
+        loop {
+            match self.look(deadline)? {
+                stop @ (Stop::Event | Stop::Exec) => return Ok(stop),
+                // The thread begins its handler, or the default action, and comes back here: the interruption is
+                // still to come.
+                Stop::Signal(signal) => self.ask(libc::PTRACE_CONT, signal as usize)?,
+                Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            }
+        }
+    }
+
+    /// Its next stop, or `ETIMEDOUT` if there is none by `deadline`.
+    ///
+    /// # Errors
+    /// What `waitid` says.
+    pub fn look(&mut self, deadline: Instant) -> io::Result<Stop> {
+        // A thread that runs stops within microseconds; one that has to be scheduled first needs a tick.
+        for round in 0_u32.. {
+            if let Some(stop) = self.ask_for_stop()? {
+                return Ok(stop);
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            match round {
+                0..50 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+    }
+
+    /// Its stop, if it has stopped. Its end is left to its parent, which this process may be.
+    fn ask_for_stop(&mut self) -> io::Result<Option<Stop>> {
+        // SAFETY: all zeros are a value of this plain structure.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let how = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+        // SAFETY: `info` is a valid place for the answer.
+        let answer =
+            unsafe { libc::waitid(libc::P_PID, self.thread as libc::id_t, &raw mut info, how) };
+        if answer != 0 {
+            return match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+                error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Some(self.end())),
+                error => Err(error),
+            };
+        }
+        // SAFETY: `waitid` has filled in the part for children, or left the zeros.
+        let (found, status) = unsafe { (info.si_pid(), info.si_status()) };
+        if found == 0 {
+            let gone = crate::process::life(self.thread()).is_none_or(|life| life.ended());
+            return Ok(gone.then(|| self.end()));
+        }
+        Ok(Some(match status >> 8 {
+            libc::PTRACE_EVENT_STOP => Stop::Event,
+            libc::PTRACE_EVENT_EXEC => Stop::Exec,
+            _ => Stop::Signal(status & 0xff),
+        }))
+    }
+
+    fn end(&mut self) -> Stop {
+        self.gone = true;
+        Stop::Ended
+    }
+
+    /// Its general registers. The thread must be stopped.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    pub fn registers(&self) -> io::Result<Registers> {
+        // SAFETY: all zeros are a value of this plain structure of integers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        let mut place =
+            libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
+        self.set(libc::PTRACE_GETREGSET, libc::NT_PRSTATUS, &mut place)?;
+        if place.iov_len != size_of::<Registers>() {
+            // A 32-bit thread answers with fewer bytes.
+            return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
+        }
+        Ok(registers)
+    }
+
+    /// Sets its general registers. The thread must be stopped.
+    ///
+    /// # Errors
+    /// As [`registers`](Self::registers); `EIO` for a selector that user code may not have.
+    pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
+        let mut registers = *registers;
+        let mut place =
+            libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
+        self.set(libc::PTRACE_SETREGSET, libc::NT_PRSTATUS, &mut place)
+    }
+
+    /// Which signals it blocks, bit by bit from `SIGHUP` on.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    pub fn signal_mask(&self) -> io::Result<u64> {
+        let mut mask = 0_u64;
+        self.mask(libc::PTRACE_GETSIGMASK, &mut mask)?;
+        Ok(mask)
+    }
+
+    /// Sets which signals it blocks. `SIGKILL` and `SIGSTOP` cannot be.
+    ///
+    /// # Errors
+    /// As [`signal_mask`](Self::signal_mask).
+    pub fn set_signal_mask(&self, mut mask: u64) -> io::Result<()> {
+        self.mask(libc::PTRACE_SETSIGMASK, &mut mask)
+    }
+
+    fn mask(&self, request: libc::c_uint, mask: &mut u64) -> io::Result<()> {
+        // SAFETY: `mask` is a valid place of the size that is told, to be read or written.
+        match unsafe { libc::ptrace(request, self.thread, size_of::<u64>(), &raw mut *mask) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Where its restartable-sequence area is, if it has registered one: its address.
+    ///
+    /// # Errors
+    /// `EINVAL` or `EIO` on kernels that cannot tell (before 5.13).
+    pub fn rseq(&self) -> io::Result<Option<u64>> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct Configuration {
+            address: u64,
+            size: u32,
+            signature: u32,
+            flags: u32,
+            pad: u32,
+        }
+        const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+        let mut found = Configuration::default();
+        // SAFETY: `found` is a valid place of the size that is told.
+        let answer = unsafe {
+            libc::ptrace(
+                PTRACE_GET_RSEQ_CONFIGURATION,
+                self.thread,
+                size_of::<Configuration>(),
+                &raw mut found,
+            )
+        };
+        if answer < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((found.address != 0).then_some(found.address))
+    }
+
+    /// Lets it run one instruction, a system call being one, and waits until it has.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended. `ETIMEDOUT`: it has not come back for a minute.
+    pub fn step(&mut self) -> io::Result<Stop> {
+        self.ask(libc::PTRACE_SINGLESTEP, 0)?;
+        // No call that is made so waits for anything but the processor.
+        self.look(Instant::now() + Duration::from_secs(60))
+    }
+
+    /// Lets it run on, with a signal if `signal` is not 0; it stays traced.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn resume(&self, signal: i32) -> io::Result<()> {
+        self.ask(libc::PTRACE_CONT, signal as usize)
+    }
+
+    /// Lets it go on untraced. What has ended is let go as well.
+    ///
+    /// # Errors
+    /// `ESRCH` never; anything else that `ptrace` says.
+    pub fn let_go(mut self) -> io::Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.gone, true) {
+            return Ok(());
+        }
+        match self.ask(libc::PTRACE_DETACH, 0) {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn set(&self, request: libc::c_uint, kind: i32, place: &mut libc::iovec) -> io::Result<()> {
+        // SAFETY: `place` tells a valid place and its size, which the caller has taken from a local value.
+        match unsafe { libc::ptrace(request, self.thread, kind as usize, &raw mut *place) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn ask(&self, request: libc::c_uint, data: usize) -> io::Result<()> {
+        // SAFETY: requests that pass a number, no memory.
+        match unsafe { libc::ptrace(request, self.thread, 0_usize, data) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Detaching needs a stopped thread; one that runs is let go when the tracing thread ends.
+        let _ = self.release();
+    }
+}
