@@ -53,7 +53,11 @@ fn code_comes_and_goes_under_running_threads_and_handlers() {
     let before = victim.traces();
     victim.begin();
     for _ in 0..60 {
-        let sites = vec![site(&victim, "work", 11, 0), site(&victim, "leaf", 9, 1), site(&victim, "calls", 6, 2)];
+        let sites = vec![
+            site(&victim, "work", 11, 0),
+            site(&victim, "leaf", 9, 1),
+            site(&victim, "calls", 6, 2),
+        ];
         let installed = install(&program, sites, 3);
         let removed = remains::repair(&program).expect("taken out");
         assert_eq!(removed.foreign, 0);
@@ -110,7 +114,8 @@ fn short_places_are_reached_through_padding_or_refused() {
     let place = victim.address("gap");
     let mut code = [0; 5];
     program.read(place, &mut code).expect("padding");
-    let with = Site { springboards: vec![refit_code::splice::Springboard { address: place, code }], ..at };
+    let with =
+        Site { springboards: vec![refit_code::splice::Springboard { address: place, code }], ..at };
     let installed = install(&program, vec![with], 1);
     assert_eq!(victim.work(1000), plain);
     assert_eq!(installed.cell(0).expect("read"), 2000);
@@ -176,8 +181,13 @@ fn programs_that_cannot_be_changed_are_refused() {
     common::until(|| refit_sys::process::life(ended.id()).is_some_and(|life| life.ended()));
     assert!(matches!(error(ended.id()), Refusal::Ended { .. }));
     ended.wait().expect("its end");
-    let kernel = std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
+    let kernel =
+        std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
     if kernel {
-        assert!(matches!(error(2), Refusal::Kernel { .. } | Refusal::NotYours { .. }), "{}", error(2));
+        assert!(
+            matches!(error(2), Refusal::Kernel { .. } | Refusal::NotYours { .. }),
+            "{}",
+            error(2)
+        );
     }
 }

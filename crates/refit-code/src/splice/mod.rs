@@ -23,7 +23,7 @@
 //! 1. a thread whose program counter is *inside* the bytes that change, behind the first instruction, is moved to the copy of the same instruction in the
 //!    patch area; one at the first instruction stays: it finds the jump, as any caller does;
 //! 2. the same holds for program counters that the kernel has put onto stacks for handlers of signals to return to
-//!    ([`frames`]);
+//!    (`frames`);
 //! 3. no return address leads inside: a call ends its basic block, so what follows it is a leader, and a site's bytes hold no
 //!    leader but its first ([`Site::room`]). A displaced call pushes the address that it always pushed: nothing on any stack
 //!    ever tells of the patch area, and unwinding works as before.

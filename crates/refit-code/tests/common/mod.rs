@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use refit_code::process::Program;
 
 /// A running victim; killed when it is dropped, with the children that it told of.
-pub struct Victim {
+pub(crate) struct Victim {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -37,7 +37,7 @@ fn binary() -> &'static Path {
 }
 
 impl Victim {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut child = Command::new(binary())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -56,38 +56,38 @@ impl Victim {
         victim
     }
 
-    pub fn program(&self) -> Program {
+    pub(crate) fn program(&self) -> Program {
         Program::open(self.child.id()).expect("a child of ours")
     }
 
-    pub fn address(&self, function: &str) -> u64 {
+    pub(crate) fn address(&self, function: &str) -> u64 {
         self.addresses[function]
     }
 
     /// Has two threads call each function `times` times; the sum of what they got.
-    pub fn work(&mut self, times: u32) -> String {
+    pub(crate) fn work(&mut self, times: u32) -> String {
         self.say(&format!("work {times}"));
         self.line()
     }
 
     /// Has two threads call the functions, and a handler of signals run, until [`end`](Self::end).
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.say("begin");
         assert_eq!(self.line(), "begun");
     }
 
     /// Has two threads wait in calls that end with `EINTR` when they are interrupted.
-    pub fn wait_in_calls(&mut self) {
+    pub(crate) fn wait_in_calls(&mut self) {
         self.say("wait");
         assert_eq!(self.line(), "begun");
     }
 
-    pub fn end(&mut self) -> String {
+    pub(crate) fn end(&mut self) -> String {
         self.say("end");
         self.line()
     }
 
-    pub fn fork(&mut self) -> Program {
+    pub(crate) fn fork(&mut self) -> Program {
         self.say("fork");
         let child: i32 = self.line().parse().expect("a number");
         self.forked.push(child);
@@ -95,7 +95,7 @@ impl Victim {
     }
 
     /// What splicing could leave: its code, its mappings but for how large heap and stacks have grown, its open files, who traces it.
-    pub fn traces(&self) -> (Vec<u8>, Vec<String>, usize, String) {
+    pub(crate) fn traces(&self) -> (Vec<u8>, Vec<String>, usize, String) {
         let program = self.program();
         let mappings = program.mappings().expect("its mappings");
         let code = mappings
@@ -105,7 +105,8 @@ impl Victim {
         let mut bytes = vec![0; (code.range.end - code.range.start) as usize];
         program.read(code.range.start, &mut bytes).expect("its code");
         let named = mappings.iter().filter(|mapping| mapping.executable || mapping.shared);
-        let names = named.map(|mapping| format!("{:x?} {:?}", mapping.range, mapping.name)).collect();
+        let names =
+            named.map(|mapping| format!("{:x?} {:?}", mapping.range, mapping.name)).collect();
         let id = self.child.id();
         let files = std::fs::read_dir(format!("/proc/{id}/fd")).expect("its files").count();
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
@@ -138,7 +139,7 @@ impl Drop for Victim {
 }
 
 /// Waits for a condition.
-pub fn until(mut done: impl FnMut() -> bool) {
+pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
         assert!(begin.elapsed() < Duration::from_secs(60), "never");
