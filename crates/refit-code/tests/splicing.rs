@@ -88,6 +88,28 @@ fn a_histogram_counts_sizes() {
 }
 
 #[test]
+fn time_inside_is_the_sum_over_threads() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let plain = victim.work(1000);
+    let mut entry = site(&victim, "work", 11, 0);
+    entry.actions = vec![Action::Time { cell: 0, enters: true }];
+    // The return value is in rax.
+    let mut exit = site(&victim, "work_ends", 5, 0);
+    exit.live = Live { general: 1 | 1 << 3, flags: false, red_zone: false };
+    exit.actions = vec![Action::Time { cell: 0, enters: false }];
+    let begin = std::time::Instant::now();
+    let installed = install(&program, vec![entry, exit], 3);
+    assert_eq!(victim.work(1000), plain);
+    let cells: Vec<u64> = (0..3).map(|cell| installed.cell(cell).expect("read")).collect();
+    assert_eq!(cells[1..], [2000, 2000]);
+    // Two threads can have been inside for twice the time that has gone by, and no longer.
+    let (inside, passed) = (refit_sys::clock::nanos(cells[0]), begin.elapsed().as_nanos());
+    assert!(cells[0] > 0 && u128::from(inside) < 2 * passed, "{inside} of {passed} ns");
+    remains::repair(&program).expect("taken out");
+}
+
+#[test]
 fn nothing_known_means_all_is_saved() {
     let mut victim = Victim::start();
     let program = victim.program();

@@ -39,6 +39,15 @@ pub enum Action {
         /// The general register that holds the value, by its number.
         register: u8,
     },
+    /// Adds the time (of the time-stamp counter, in cycles) to a cell where control leaves, takes it away where it enters, and counts either.
+    /// So the cell holds the time that was spent inside, once as many have left as have entered: by any thread, at any depth,
+    /// with nothing kept per thread. Three cells: time, entries, exits.
+    Time {
+        /// The number of the first one.
+        cell: u32,
+        /// Whether control enters here; else it leaves.
+        enters: bool,
+    },
 }
 
 impl Action {
@@ -47,6 +56,7 @@ impl Action {
         match self {
             Self::Count { .. } => 1,
             Self::Histogram { .. } => 65,
+            Self::Time { .. } => 3,
         }
     }
 }
@@ -109,11 +119,11 @@ pub(super) fn write(
     cells: Cells,
     to: &mut Vec<Instruction>,
 ) -> Result<(), Why> {
-    let read: u16 = actions.iter().map(|action| action.reads()).fold(0, |all, one| all | one);
-    let wanted = actions.iter().map(|action| action.scratch(cells.lane)).max().unwrap_or(0);
-    let free = |&&register: &&u8| (live.general | read) >> register & 1 == 0;
+    let fixed = actions.iter().map(|action| action.takes()).fold(0, |all, one| all | one);
+    let wanted = actions.iter().map(|action| action.scratch(cells.lane, live)).max().unwrap_or(0);
+    let free = |&&register: &&u8| (live.general | fixed) >> register & 1 == 0;
     let mut scratch: Vec<u8> = CHOICE.iter().filter(free).take(wanted).copied().collect();
-    let spare = |&&register: &&u8| read >> register & 1 == 0 && !scratch.contains(&register);
+    let spare = |&&register: &&u8| fixed >> register & 1 == 0 && !scratch.contains(&register);
     let saved: Vec<u8> =
         CHOICE.iter().filter(spare).take(wanted - scratch.len()).copied().collect();
     scratch.extend(&saved);
@@ -121,28 +131,34 @@ pub(super) fn write(
     let mut writer = Writer { address, to };
     writer.save(&saved, live)?;
     for action in actions {
-        writer.action(*action, &scratch, cells)?;
+        writer.action(*action, &scratch, live, cells)?;
     }
     writer.restore(&saved, live)
 }
 
 impl Action {
-    fn reads(self) -> u16 {
+    /// Registers that are no scratch: what it reads, and what an instruction of it writes.
+    fn takes(self) -> u16 {
         match self {
             Self::Count { .. } => 0,
             Self::Histogram { register, .. } => 1 << register,
+            Self::Time { .. } => TOLD,
         }
     }
 
     /// Registers that it needs for itself.
-    fn scratch(self, lane: Lane) -> usize {
+    fn scratch(self, lane: Lane, live: Live) -> usize {
         match self {
             Self::Count { .. } if lane == Lane::One => 0,
             Self::Count { .. } => 1,
             Self::Histogram { .. } => 2,
+            Self::Time { .. } => 1 + (live.general & TOLD).count_ones() as usize,
         }
     }
 }
+
+/// `rax` and `rdx`, in which `rdtsc` tells the time.
+const TOLD: u16 = 1 << 0 | 1 << 2;
 
 struct Writer<'t> {
     address: u64,
@@ -187,7 +203,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn action(&mut self, action: Action, scratch: &[u8], cells: Cells) -> Result<(), Why> {
+    fn action(
+        &mut self,
+        action: Action,
+        scratch: &[u8],
+        live: Live,
+        cells: Cells,
+    ) -> Result<(), Why> {
         let wide = |n: usize| WIDE[usize::from(scratch[n])];
         match action {
             Action::Count { cell } if cells.lane == Lane::One => {
@@ -201,6 +223,7 @@ impl Writer<'_> {
                 self.lane(wide(0), cells)?;
                 self.increment(MemoryOperand::with_base_displ(wide(0), i64::from(cell) * 8))
             }
+            Action::Time { cell, enters } => self.time(cell, enters, scratch, live, cells),
             Action::Histogram { cell, register } => {
                 let (size, lane) = (wide(1), wide(0));
                 let value = WIDE[usize::from(register)];
@@ -214,6 +237,38 @@ impl Writer<'_> {
                 ))
             }
         }
+    }
+
+    /// Adds the time to a cell, or takes it away, and counts it in one of the next two.
+    fn time(
+        &mut self,
+        cell: u32,
+        enters: bool,
+        scratch: &[u8],
+        live: Live,
+        cells: Cells,
+    ) -> Result<(), Why> {
+        let lane = WIDE[usize::from(scratch[0])];
+        let needed = [0, 2].into_iter().filter(|register| live.general >> register & 1 == 1);
+        let kept: Vec<_> =
+            needed.zip(&scratch[1..]).map(|(told, &at)| (WIDE[told], WIDE[usize::from(at)])).collect();
+        for &(told, at) in &kept {
+            self.put(Instruction::with2(Code::Mov_r64_rm64, at, told))?;
+        }
+        self.to.push(Instruction::with(Code::Rdtsc));
+        self.put(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32))?;
+        self.put(Instruction::with2(Code::Or_r64_rm64, Register::RDX, Register::RAX))?;
+        self.lane(lane, cells)?;
+        let place = |number: u32| MemoryOperand::with_base_displ(lane, i64::from(cell + number) * 8);
+        let code = if enters { Code::Sub_rm64_r64 } else { Code::Add_rm64_r64 };
+        let mut add = made(self.address, Instruction::with2(code, place(0), Register::RDX))?;
+        add.set_has_lock_prefix(true);
+        self.to.push(add);
+        self.increment(place(if enters { 1 } else { 2 }))?;
+        for &(told, at) in &kept {
+            self.put(Instruction::with2(Code::Mov_r64_rm64, told, at))?;
+        }
+        Ok(())
     }
 
     fn increment(&mut self, place: MemoryOperand) -> Result<(), Why> {
