@@ -1,0 +1,1 @@
+//! What took long is kept on disk, by the content of the file.

@@ -1,0 +1,41 @@
+//! Machine code of unmodified programs: functions, control flow, live registers.
+//!
+//! ```no_run
+//! let module = refit_code::Module::open("/bin/bash")?;
+//! for id in module.find("execute_command*") {
+//!     let flow = module.flow(id);
+//!     println!("{}: {} blocks", module.function(id).name(), flow.blocks().len());
+//! }
+//! # Ok::<(), refit_code::OpenError>(())
+//! ```
+//!
+//! A [`Module`] is one ELF file for x86-64: a program or a shared object. All addresses are those of the file, as the
+//! linker gave them; whoever looks at a process adds where the kernel put the file.
+//!
+//! # What it does
+//!
+//! - [`image`] reads the file: segments, symbols, frame descriptions, stubs, Go's function table, separate debug symbols.
+//! - [`functions`] joins these sources to one list, in which every byte of code belongs to one function at most.
+//! - [`flow`] follows the instructions of a function to basic blocks and edges.
+//! - [`live`] says which registers, flags and vectors are needed later, before each instruction.
+//! - [`cache`] keeps what took long on disk, by the content of the file.
+//!
+//! # What it does not do
+//!
+//! It changes nothing, starts nothing and runs nothing of what it reads. It believes nothing either: a file may hold
+//! anything, and the worst that comes of it is an error, or an answer that says that it does not know.
+
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod flow;
+pub mod functions;
+pub mod image;
+pub mod live;
+mod module;
+
+pub use flow::Flow;
+pub use functions::{Function, FunctionId};
+pub use image::OpenError;
+pub use live::Live;
+pub use module::Module;
