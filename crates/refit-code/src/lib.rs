@@ -30,9 +30,12 @@
 pub mod cache;
 pub mod flow;
 pub mod functions;
+pub mod glob;
 pub mod image;
 pub mod live;
 mod module;
+mod obscure;
+mod survey;
 
 pub use flow::Flow;
 pub use functions::{Function, FunctionId};

@@ -1,5 +1,15 @@
 //! Control flow of one function: instructions, basic blocks, edges.
 
+mod bound;
+pub(crate) mod build;
+pub(crate) mod leave;
+mod table;
+mod trace;
+pub(crate) mod walk;
+pub(crate) mod world;
+
+pub(crate) use leave::stub_target;
+
 use crate::functions::FunctionId;
 use crate::live::Live;
 
@@ -20,6 +30,9 @@ impl Instruction {
         self.address + u64::from(self.length)
     }
 }
+
+/// Bytes that an instruction has at most.
+const LONGEST: u64 = 15;
 
 /// What whoever moves an instruction has to know about it; a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,7 +78,7 @@ pub struct Block {
     pub start: u64,
     /// Address behind its last instruction.
     pub end: u64,
-    /// Index of its first instruction in [`Flow::block_instructions`].
+    /// Where its instructions begin in the order of blocks.
     pub(crate) first: u32,
     /// How many instructions.
     pub(crate) count: u32,
@@ -86,6 +99,8 @@ pub enum EdgeKind {
     Return,
     /// From a call to the landing pad of an exception.
     Unwind,
+    /// A call of a part of this function (`call 1f`).
+    Call,
 }
 
 /// Where an edge leads.
@@ -97,6 +112,8 @@ pub enum Target {
     Function(FunctionId),
     /// An address outside of this function that is nobody's entry.
     Outside(u64),
+    /// Some function that follows the ABI, through a pointer or from another file, as a tail call.
+    Elsewhere,
     /// Back to the caller.
     Caller,
     /// Nobody knows: an indirect jump that was not understood.
@@ -119,6 +136,8 @@ pub struct Edge {
 pub struct Flow {
     pub(crate) function: FunctionId,
     pub(crate) instructions: Vec<Instruction>,
+    /// Indices of instructions, block by block.
+    pub(crate) order: Vec<u32>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) edges: Vec<Edge>,
     pub(crate) live: Vec<Live>,
@@ -162,8 +181,25 @@ impl Flow {
     }
 
     /// The block in which an instruction begins at `address`, or else whose bytes `address` is among.
-    pub fn block_at(&self, _address: u64) -> Option<(u32, &Block)> {
-        unimplemented!("skeleton")
+    pub fn block_at(&self, address: u64) -> Option<(u32, &Block)> {
+        let next = self.blocks.partition_point(|b| b.start <= address);
+        let mut containing = None;
+        // Blocks overlap where instructions do: the one in which an instruction begins there is meant.
+        for i in (0..next).rev() {
+            let block = &self.blocks[i];
+            if block.end <= address {
+                // Only what overlaps this one can still reach so far.
+                if containing.is_some() || block.end + LONGEST < address {
+                    break;
+                }
+                continue;
+            }
+            if self.block_instructions(block).any(|n| n.address == address) {
+                return Some((i as u32, block));
+            }
+            containing.get_or_insert((i as u32, block));
+        }
+        containing
     }
 
     /// Edges that leave a block.
@@ -174,8 +210,9 @@ impl Flow {
     }
 
     /// Instructions of a block, in the order they run.
-    pub fn block_instructions(&self, _block: &Block) -> impl Iterator<Item = &Instruction> {
-        self.instructions.iter()
+    pub fn block_instructions(&self, block: &Block) -> impl Iterator<Item = &Instruction> {
+        let order = &self.order[block.first as usize..(block.first + block.count) as usize];
+        order.iter().map(|i| &self.instructions[*i as usize])
     }
 
     fn index_of(&self, address: u64) -> Option<usize> {

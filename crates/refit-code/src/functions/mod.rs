@@ -3,6 +3,9 @@
 //! Every byte of code belongs to one function at most. A function that another one's bytes would run into ends where
 //! that one begins; what jumps across is an edge from function to function then.
 
+pub(crate) mod map;
+pub(crate) mod union;
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};

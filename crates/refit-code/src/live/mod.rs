@@ -1,4 +1,35 @@
 //! Live registers: what is needed later, before each instruction.
+//!
+//! Within a function this is the usual backward data flow, solved to the least fixed point over its blocks. Between
+//! functions there are two questions, each answered for the whole module ([`summary`]):
+//!
+//! - What does a *callee* read, and what of its caller's registers may it leave as it was? From the callees upwards. A
+//!   function of this module may follow no convention: what it does is seen in its code. Functions of other files and those
+//!   that are called through pointers follow the System V ABI.
+//! - What does a *caller* need when a function returns? What the ABI says, and beyond that whatever is live behind
+//!   a direct call: compilers keep values in registers that they saw a local function leave alone (GCC's `-fipa-ra`), and
+//!   hand-written code returns where it likes. From the callers downwards. Calls that stand in code which nobody
+//!   understood count as needing everything that the function leaves alone.
+//!
+//! What cannot be seen is live: everything at an indirect jump that was not understood, at calls into the middle of
+//! a function, around Go's calls, before a trap. An exception goes from a call to its landing pad with what functions keep;
+//! asynchronous exceptions (`-fnon-call-exceptions`) are not followed.
+
+pub(crate) mod effect;
+pub(crate) mod outline;
+mod red_zone;
+pub(crate) mod set;
+mod solve;
+pub(crate) mod summary;
+
+use iced_x86::InstructionInfoFactory;
+
+use crate::flow::build::Shape;
+use crate::flow::walk::Walk;
+use outline::{Outline, Summary};
+use set::Set;
+use solve::{Ends, Solution};
+use crate::functions::FunctionId;
 
 /// What is live at one place: whoever runs code there must leave these as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,4 +87,32 @@ impl Live {
     pub fn general(&self, number: u8) -> bool {
         self.general >> (number & 15) & 1 != 0
     }
+}
+
+/// What is live before each instruction, by ascending address. `exit` is what callers need.
+pub(crate) fn before_each(
+    info: &mut InstructionInfoFactory,
+    walk: &Walk,
+    shape: &Shape,
+    outline: &Outline,
+    exit: Set,
+    summary: &impl Fn(FunctionId) -> Summary,
+) -> Vec<Live> {
+    let mut solution = Solution::default();
+    let ends = Ends { caller: exit, unknown: Set::ALL };
+    solve::solve(outline, ends, summary, &mut solution);
+    let red_zone = red_zone::may_be_used(info, walk, outline);
+    let mut sets = vec![Set::ALL; walk.code.len()];
+    for (i, block) in shape.blocks.iter().enumerate() {
+        let mut live = solve::call(outline, &outline.nodes[i], solution.after[i], summary);
+        let order = &shape.order[block.first as usize..(block.first + block.count) as usize];
+        for &at in order.iter().rev() {
+            let effect = effect::effect(info, &walk.code[at as usize]);
+            live = effect.reads | live.without(effect.kills);
+            sets[at as usize] = live;
+        }
+    }
+    // Whoever runs code there needs the stack, and the direction that everybody expects.
+    let always = Set::general(1 << 4).with(Set::flags(flag::DIRECTION));
+    shape.sorted.iter().map(|i| (sets[*i as usize] | always).to_live(red_zone)).collect()
 }
