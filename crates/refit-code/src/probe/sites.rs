@@ -5,7 +5,8 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 use super::spec::{Do, What};
 use crate::flow::{Edge, EdgeKind, Flow, Target};
 use crate::functions::{Convention, Sources};
-use crate::splice::{Action, Displaced, Live, Site, Springboard};
+use crate::live::Live;
+use crate::splice::{Action, Displaced, Site, Springboard};
 use crate::{FunctionId, Module};
 
 /// A place that a specification names, in a file.
@@ -160,7 +161,7 @@ impl Place<'_> {
             let leaves = |edge: &Edge| match edge.to {
                 Target::Caller => true,
                 // Calls have their own edges; a jump to another function is a call that does not come back.
-                Target::Function(_) | Target::Outside(_) => {
+                Target::Function(_) | Target::Outside(_) | Target::Elsewhere => {
                     matches!(edge.kind, EdgeKind::Jump | EdgeKind::Branch)
                 }
                 Target::Block(_) | Target::Unknown => false,
@@ -195,8 +196,7 @@ fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Liv
     if module.function(function).convention == Convention::Go {
         return Live { red_zone: false, ..Live::ALL };
     }
-    let live = flow.live_before(address);
-    Live { general: live.general, flags: live.flags != 0, red_zone: live.red_zone }
+    flow.live_before(address)
 }
 
 fn decode(module: &Module, address: u64) -> Option<Instruction> {

@@ -11,6 +11,9 @@ use crate::process::{Program, Refusal};
 use crate::splice::{Installed, Plan, Site, Stood, Why, remains};
 use crate::{Module, OpenError};
 
+/// How many names are told that are much like one that is not there.
+const NEAR: usize = 5;
+
 /// Why nothing is watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -181,7 +184,7 @@ fn found(
         let (module, _) = &opened[&index];
         let found = sites::find(module, &place.what);
         if let (true, What::Functions(name) | What::Behind(name, _)) = (found.is_empty(), &place.what) {
-            near.extend(module.near(name));
+            near.extend(module.near(name, NEAR));
         }
         all.extend(found.into_iter().map(|found| (index, found)));
     }
@@ -190,7 +193,7 @@ fn found(
             What::Functions(name) | What::Behind(name, _) => name.clone(),
             What::At(address) => format!("{address:#x}"),
         };
-        near.truncate(5);
+        near.truncate(NEAR);
         return Err(Error::NoFunction { wanted, near });
     }
     Ok(all)

@@ -47,8 +47,10 @@ mod why;
 
 pub use install::{Installed, Plan, Stood};
 pub use relocate::Displaced;
-pub use snippet::{Action, Live};
+pub use snippet::Action;
 pub use why::Why;
+
+use crate::live::Live;
 
 /// A place in a program's code, and what is to be done there.
 #[derive(Clone, Debug)]

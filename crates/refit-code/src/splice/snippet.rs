@@ -4,25 +4,11 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Why;
 use super::relocate::made;
+use crate::live::{Live, flag};
 
-/// What the code that follows may still need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Live {
-    /// General registers by their numbers in machine code (`rax` 0, `rcx` 1, … `r15` 15).
-    pub general: u16,
-    /// Whether any status flag is needed.
-    pub flags: bool,
-    /// Whether bytes below the stack pointer are (the red zone of a leaf).
-    pub red_zone: bool,
-}
-
-impl Live {
-    /// Nothing is known: all is needed.
-    pub const ALL: Self = Self { general: u16::MAX, flags: true, red_zone: true };
-
-    /// At the entry of a function that is called as the System V ABI says: `r11` is nobody's, and no flag is.
-    pub const ENTRY: Self = Self { general: !(1 << 11), flags: false, red_zone: false };
-}
+/// The flags that arithmetic changes; snippets touch no other.
+const STATUS: u8 =
+    flag::CARRY | flag::PARITY | flag::AUXILIARY | flag::ZERO | flag::SIGN | flag::OVERFLOW;
 
 /// Something that is done at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +146,10 @@ impl Action {
 /// `rax` and `rdx`, in which `rdtsc` tells the time.
 const TOLD: u16 = 1 << 0 | 1 << 2;
 
+fn needs_flags(live: Live) -> bool {
+    live.flags & STATUS != 0
+}
+
 struct Writer<'t> {
     address: u64,
     to: &'t mut Vec<Instruction>,
@@ -178,26 +168,26 @@ impl Writer<'_> {
     }
 
     fn save(&mut self, saved: &[u8], live: Live) -> Result<(), Why> {
-        if live.red_zone && (live.flags || !saved.is_empty()) {
+        if live.red_zone && (needs_flags(live) || !saved.is_empty()) {
             self.move_stack(-RED_ZONE)?;
         }
         for &register in saved {
             self.put(Instruction::with1(Code::Push_r64, WIDE[usize::from(register)]))?;
         }
-        if live.flags {
+        if needs_flags(live) {
             self.to.push(Instruction::with(Code::Pushfq));
         }
         Ok(())
     }
 
     fn restore(&mut self, saved: &[u8], live: Live) -> Result<(), Why> {
-        if live.flags {
+        if needs_flags(live) {
             self.to.push(Instruction::with(Code::Popfq));
         }
         for &register in saved.iter().rev() {
             self.put(Instruction::with1(Code::Pop_r64, WIDE[usize::from(register)]))?;
         }
-        if live.red_zone && (live.flags || !saved.is_empty()) {
+        if live.red_zone && (needs_flags(live) || !saved.is_empty()) {
             self.move_stack(RED_ZONE)?;
         }
         Ok(())
