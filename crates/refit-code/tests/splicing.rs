@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::Victim;
-use refit_code::process::{Program, Refusal};
 use refit_code::Live;
+use refit_code::process::{Program, Refusal};
 use refit_code::splice::{Action, Installed, Plan, Site, Why, remains};
 
 /// All but some general registers is dead.

@@ -6,7 +6,7 @@
 //! and libraries that are bytes ([`library`]), keep the latest of values that live forever ([`latest`]), tell whether
 //! a process is still there ([`process`]),
 //! tell what the scheduler does ([`perf`]), hold threads of other processes still ([`trace`]) and tell what is mapped
-//! there ([`maps`]),
+//! there ([`maps`]), start a program and stop it at its entry ([`launch`]),
 //! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
@@ -15,6 +15,7 @@ pub mod clock;
 pub mod credentials;
 pub mod futex;
 pub mod latest;
+pub mod launch;
 pub mod library;
 pub mod maps;
 pub mod memory;

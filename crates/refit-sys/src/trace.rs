@@ -46,6 +46,11 @@ impl Held {
         Ok(held)
     }
 
+    /// A child that has asked to be traced, when it was started.
+    pub(crate) fn of_child(child: u32) -> Self {
+        Self { thread: child as libc::pid_t, gone: false, here: PhantomData }
+    }
+
     /// Its number.
     pub fn thread(&self) -> u32 {
         self.thread as u32
@@ -240,6 +245,12 @@ impl Held {
     /// `ESRCH` never; anything else that `ptrace` says.
     pub fn let_go(mut self) -> io::Result<()> {
         self.release()
+    }
+
+    /// Lets it go untraced, but as if it had been sent `SIGSTOP`.
+    pub(crate) fn let_go_stopped(mut self) -> io::Result<()> {
+        self.gone = true;
+        self.ask(libc::PTRACE_DETACH, libc::SIGSTOP as usize)
     }
 
     fn release(&mut self) -> io::Result<()> {

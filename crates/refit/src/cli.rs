@@ -10,6 +10,7 @@ use refit_instance::wire::SwapPart;
 
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
+use crate::commands::probe::{ProbeArgs, RepairArgs};
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::format;
@@ -122,6 +123,12 @@ The file is checked before any code of it runs. The same path can be loaded agai
         #[arg(value_hint = ValueHint::DirPath)]
         mountpoint: PathBuf,
     },
+
+    /// Watch functions and instructions of a program that runs: how often, how long, with what
+    Probe(ProbeArgs),
+
+    /// Take out of a program what a killed `refit probe` has left
+    Repair(RepairArgs),
 
     /// Record what instances, instrumented programs and the scheduler do
     Record(RecordArgs),

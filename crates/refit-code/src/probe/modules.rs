@@ -1,5 +1,8 @@
 //! The files whose code a program runs, and where in its memory they are.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use refit_sys::maps::Mapping;
@@ -57,6 +60,39 @@ impl Mapped {
         Module::open(&self.file)
     }
 
+    /// Addresses in the program where its code is not what the file says: the first byte of each run that differs.
+    ///
+    /// # Errors
+    /// The file or the program cannot be read.
+    pub fn differences(&self, program: &Program) -> io::Result<Vec<u64>> {
+        let file = File::open(&self.file)?;
+        let Mapping { range, offset, .. } = &self.mapping;
+        let (mut found, mut same) = (Vec::new(), true);
+        for begin in range.clone().step_by(PIECE) {
+            let (mut here, mut there) = ([0; PIECE], [0; PIECE]);
+            let length = PIECE.min((range.end - begin) as usize);
+            program.read(begin, &mut here[..length])?;
+            // Behind the end of the file there are zeros, up to the end of the page.
+            let mut read = 0;
+            while read < length {
+                match file.read_at(
+                    &mut there[read..length],
+                    offset + (begin - range.start) + read as u64,
+                )? {
+                    0 => break,
+                    more => read += more,
+                }
+            }
+            for (at, (one, other)) in here.iter().zip(&there).enumerate() {
+                if one != other && same {
+                    found.push(begin + at as u64);
+                }
+                same = one == other;
+            }
+        }
+        Ok(found)
+    }
+
     /// What to add to an address of the file for the address in the program; `None` if the file is not the one that is mapped.
     pub fn bias(&self, module: &Module) -> Option<u64> {
         let at = self.mapping.offset;
@@ -71,3 +107,5 @@ impl Mapped {
 }
 
 const PAGE: u64 = 4096;
+/// How much is compared at once.
+const PIECE: usize = 4096;

@@ -258,7 +258,8 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
     let mut at = address.saturating_sub(NEAR);
     while at < address + NEAR {
         // A gap begins where a function has ended; before that, nobody knows where instructions begin.
-        let begins = module.function_at(at).is_none() && at > 0 && module.function_at(at - 1).is_some();
+        let begins =
+            module.function_at(at).is_none() && at > 0 && module.function_at(at - 1).is_some();
         let length = if begins { padding(module, at) } else { 0 };
         if length < LONG {
             at += 1;

@@ -93,7 +93,9 @@ impl std::str::FromStr for Spec {
         };
         let functions = |place: &Place| matches!(place.what, What::Functions(_));
         if spec.actions.contains(&Do::Latency) && !spec.places.iter().all(functions) {
-            return Err(wrong("a latency, which functions have and instructions do not,".to_owned()));
+            return Err(wrong(
+                "a latency, which functions have and instructions do not,".to_owned(),
+            ));
         }
         Ok(spec)
     }
@@ -101,7 +103,8 @@ impl std::str::FromStr for Spec {
 
 fn place(text: &str) -> Result<Place, String> {
     let text = text.trim();
-    let (kind, rest) = text.split_once(':').ok_or_else(|| format!("no `:` in the place `{text}`"))?;
+    let (kind, rest) =
+        text.split_once(':').ok_or_else(|| format!("no `:` in the place `{text}`"))?;
     // A path holds no colon as a rule; a C++ name holds pairs of them.
     let module_ends = rest.find(':').filter(|&at| !rest[at..].starts_with("::"));
     let (module, what) = match module_ends {
@@ -125,7 +128,9 @@ fn place(text: &str) -> Result<Place, String> {
             Some(address) => What::At(address),
             None => What::Behind(what.to_owned(), 0),
         },
-        _ => return Err(format!("no kind of place is called `{kind}` (uprobe, func and insn are),")),
+        _ => {
+            return Err(format!("no kind of place is called `{kind}` (uprobe, func and insn are),"));
+        }
     };
     Ok(Place { module, what })
 }
@@ -137,7 +142,9 @@ fn action(text: &str) -> Result<Do, String> {
         ["histogram", value] => Ok(Do::Histogram(parse_value(value)?)),
         ["histogram"] => Err("a histogram without a value (arg0 … arg5, or a register)".to_owned()),
         [] => Err("an empty action".to_owned()),
-        [word, ..] => Err(format!("no action is called `{word}` (count, latency and histogram are),")),
+        [word, ..] => {
+            Err(format!("no action is called `{word}` (count, latency and histogram are),"))
+        }
     }
 }
 
@@ -190,7 +197,9 @@ mod tests {
             },
         );
         assert_eq!(
-            parse("func:nginx:ngx_http_*,func:/usr/lib/libssl.so.3:SSL_write{count,histogram arg2}"),
+            parse(
+                "func:nginx:ngx_http_*,func:/usr/lib/libssl.so.3:SSL_write{count,histogram arg2}"
+            ),
             Spec {
                 places: vec![
                     place_of(Some("nginx"), functions("ngx_http_*")),

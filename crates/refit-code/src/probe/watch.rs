@@ -41,7 +41,9 @@ pub enum Error {
         near: Vec<String>,
     },
     /// The file has been replaced since the program was started.
-    #[error("{path} is not the file any more that the program runs: restart the program, or put the old file back")]
+    #[error(
+        "{path} is not the file any more that the program runs: restart the program, or put the old file back"
+    )]
     Replaced {
         /// Its path.
         path: PathBuf,
@@ -183,7 +185,9 @@ fn found(
         }
         let (module, _) = &opened[&index];
         let found = sites::find(module, &place.what);
-        if let (true, What::Functions(name) | What::Behind(name, _)) = (found.is_empty(), &place.what) {
+        if let (true, What::Functions(name) | What::Behind(name, _)) =
+            (found.is_empty(), &place.what)
+        {
             near.extend(module.near(name, NEAR));
         }
         all.extend(found.into_iter().map(|found| (index, found)));
@@ -219,7 +223,9 @@ impl Wanted {
                 self.sites[at].actions.extend(site.actions);
                 return self.watched[self.of[at]].actions.extend(own);
             }
-            return self.refused.push((label(), "it is named twice; name it once with all actions".into()));
+            return self
+                .refused
+                .push((label(), "it is named twice; name it once with all actions".into()));
         }
         let (name, module) = (found.name.clone(), file.name());
         for site in sites {

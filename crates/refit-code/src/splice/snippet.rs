@@ -240,8 +240,10 @@ impl Writer<'_> {
     ) -> Result<(), Why> {
         let lane = WIDE[usize::from(scratch[0])];
         let needed = [0, 2].into_iter().filter(|register| live.general >> register & 1 == 1);
-        let kept: Vec<_> =
-            needed.zip(&scratch[1..]).map(|(told, &at)| (WIDE[told], WIDE[usize::from(at)])).collect();
+        let kept: Vec<_> = needed
+            .zip(&scratch[1..])
+            .map(|(told, &at)| (WIDE[told], WIDE[usize::from(at)]))
+            .collect();
         for &(told, at) in &kept {
             self.put(Instruction::with2(Code::Mov_r64_rm64, at, told))?;
         }
@@ -249,7 +251,8 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32))?;
         self.put(Instruction::with2(Code::Or_r64_rm64, Register::RDX, Register::RAX))?;
         self.lane(lane, cells)?;
-        let place = |number: u32| MemoryOperand::with_base_displ(lane, i64::from(cell + number) * 8);
+        let place =
+            |number: u32| MemoryOperand::with_base_displ(lane, i64::from(cell + number) * 8);
         let code = if enters { Code::Sub_rm64_r64 } else { Code::Add_rm64_r64 };
         let mut add = made(self.address, Instruction::with2(code, place(0), Register::RDX))?;
         add.set_has_lock_prefix(true);

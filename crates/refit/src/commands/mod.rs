@@ -11,6 +11,7 @@ pub(crate) mod mount;
 pub(crate) mod mounts;
 pub(crate) mod objects;
 pub(crate) mod plugins;
+pub(crate) mod probe;
 pub(crate) mod record;
 pub(crate) mod rehearsal;
 pub(crate) mod report;

@@ -1,0 +1,108 @@
+//! Starting a program and stopping it before the first instruction of its own, with its libraries mapped.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::trace::{Held, Stop};
+
+/// How long the loader may take: it reads files, over a network perhaps.
+const LOADING: Duration = Duration::from_secs(60);
+/// `int3`.
+const BREAKPOINT: u8 = 0xcc;
+/// What the kernel calls the entry point of a program in its auxiliary vector.
+const AT_ENTRY: u64 = 9;
+
+/// Starts a program; it stands still (as after `SIGSTOP`) where the loader has handed over to it: libraries are mapped, and no
+/// instruction of it has run, but initialisers of libraries. `SIGCONT` lets it go on.
+///
+/// # Errors
+/// It cannot be started; it is not there or not x86-64; it ended before it got there.
+pub fn at_entry(command: &mut Command) -> io::Result<Child> {
+    // SAFETY: between fork and exec only an async-signal-safe system call is made.
+    unsafe {
+        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+    let mut child = command.spawn()?;
+    let result = run_to_entry(child.id());
+    if result.is_err() {
+        // What does not stand where it should is not what was asked for.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    result.map(|()| child)
+}
+
+fn run_to_entry(id: u32) -> io::Result<()> {
+    let deadline = Instant::now() + LOADING;
+    let mut held = Held::of_child(id);
+    // The first stop is that of the exec.
+    if held.look(deadline)? != Stop::Signal(libc::SIGTRAP) {
+        return Err(io::Error::other("it did not stop when it was started"));
+    }
+    let memory = File::options().read(true).write(true).open(format!("/proc/{id}/mem"))?;
+    let entry = entry(id)?;
+    let mut before = [0];
+    memory.read_exact_at(&mut before, entry)?;
+    memory.write_all_at(&[BREAKPOINT], entry)?;
+    let mut signal = 0;
+    loop {
+        held.resume(signal)?;
+        let Stop::Signal(came) = held.look(deadline)? else {
+            return Err(io::Error::other(
+                "it ended, or became another program, before it had begun",
+            ));
+        };
+        let mut registers = held.registers()?;
+        if registers.rip == entry + 1 {
+            registers.rip = entry;
+            held.set_registers(&registers)?;
+            break;
+        }
+        // Somebody has sent it something: it is its own.
+        signal = came;
+    }
+    memory.write_all_at(&before, entry)?;
+    held.let_go_stopped()
+}
+
+/// Where the program itself begins, as the kernel told the loader.
+fn entry(id: u32) -> io::Result<u64> {
+    let bytes = std::fs::read(format!("/proc/{id}/auxv"))?;
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    let mut pairs = bytes.chunks_exact(16).map(|pair| (word(&pair[..8]), word(&pair[8..])));
+    let found = pairs.find(|&(kind, _)| kind == AT_ENTRY);
+    found.map(|(_, value)| value).ok_or_else(|| io::Error::other("it tells no entry point"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_stands_at_its_entry_with_its_libraries() {
+        let mut command = Command::new("/bin/echo");
+        command.arg("hello").stdout(std::process::Stdio::piped());
+        let child = at_entry(&mut command).expect("started");
+        let maps = crate::maps::of(child.id()).expect("its mappings");
+        let named =
+            |part: &str| maps.iter().any(|mapping| mapping.name.to_string_lossy().contains(part));
+        assert!(named("libc"), "{maps:?}");
+        // SAFETY: a signal to a child of ours that has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id().cast_signed(), libc::SIGCONT) }, 0);
+        let output = child.wait_with_output().expect("its end");
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"hello\n"[..]));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_started() {
+        let error = at_entry(&mut Command::new("/no/such/program")).expect_err("not there");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
