@@ -14,7 +14,7 @@
 //! # get(1);
 //! ```
 //!
-//! Without a session an instrument is suspended, at the price of two loads and a branch. Its first use makes it known
+//! Without a session an instrument is suspended, at the price of three loads and a branch. Its first use makes it known
 //! to this process (and, if there is a session, to that); every [`attach`] then finds it.
 //!
 //! *Inherited and customised* (§3.1): an instrument of an interface applies to every implementation, since the one
