@@ -12,8 +12,8 @@ use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectInfo, PluginInfo, WrapperFailure,
-    WrapperInfo,
+    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectActivity, ObjectInfo, PluginInfo,
+    WrapperFailure, WrapperInfo,
 };
 
 /// The objects and file servers of this process.
@@ -30,6 +30,10 @@ impl System for Host {
 
     fn object(&self, id: u64) -> Option<ObjectInfo> {
         refit_objects::object(ObjectId::from_bits(id)).map(ObjectInfo::from)
+    }
+
+    fn activity(&self) -> Vec<ObjectActivity> {
+        refit_objects::activity().into_iter().map(ObjectActivity::from).collect()
     }
 
     fn swap(&self, request: &SwapRequest) -> Report {

@@ -9,6 +9,7 @@ use refit_change::Report;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
 pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 
@@ -46,6 +47,14 @@ pub struct ObjectInfo {
     /// Wrappers that panicked and were detached for it; the last few.
     #[serde(default)]
     pub wrapper_failures: Vec<WrapperFailure>,
+}
+
+impl ObjectInfo {
+    /// What serves with what is around it: `latency(count(shared))`.
+    pub fn composed(&self) -> String {
+        let inner = self.implementation.clone();
+        self.wrappers.iter().fold(inner, |inner, w| format!("{}({inner})", w.name))
+    }
 }
 
 /// A reference that an object holds.

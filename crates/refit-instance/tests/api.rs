@@ -523,6 +523,7 @@ fn describes_itself() {
         ("/objects/{id}", "get"),
         ("/swap", "post"),
         ("/changes", "get"),
+        ("/activity", "get"),
         ("/mounts", "get"),
         ("/mounts", "post"),
         ("/mounts/{id}", "delete"),
