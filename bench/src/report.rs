@@ -19,6 +19,7 @@ use crate::plugins::Plugins;
 use crate::recording::Recording;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
+use crate::top::{self, Top};
 use crate::water::{self, Water};
 
 /// Why two of the bars are not met.
@@ -184,6 +185,25 @@ impl Report {
         for (what, value, bar) in rows {
             self.row(&[what.into(), value, bar.into()]);
         }
+    }
+
+    pub(crate) fn top(&mut self, measured: Result<Top, String>) {
+        let title = "`refit top` at ten looks a second";
+        let heads = ["what", "% of a processor", "must reach"];
+        self.section(title, "top", &heads);
+        let top = match measured {
+            Ok(top) => top,
+            Err(trouble) => return self.row(&["not measured".into(), trouble, String::new()]),
+        };
+        let objects = format!("{} files, {} reads a second", top::FILES, top::READS);
+        let rows = [
+            (format!("`refit top`, {objects}"), &top.top, "≤ 1"),
+            ("what the instance does for it".into(), &top.instance, ""),
+        ];
+        for (what, sample, bar) in rows {
+            self.row(&[what, sample.show(2), bar.into()]);
+        }
+        self.row(&["frames per second".into(), top.frames.show(1), "10".into()]);
     }
 
     pub(crate) fn water(&mut self, measured: &[Water]) {

@@ -1,6 +1,6 @@
 //! The instruments of the program, and variants of it that have none, or only a clock around one procedure.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use refit_instruments::definition::{FieldKind, Role};
@@ -47,38 +47,38 @@ impl Probes for Plain {
     fn held(_: u64) {}
 }
 
-/// No instruments but a clock around one procedure, chosen by [`select`]: what instruments are compared with.
+/// No instruments but a clock around the procedures that run for long each time: what instruments are compared with.
 pub(crate) struct Timed;
 
-static SELECTED: AtomicUsize = AtomicUsize::new(usize::MAX);
-static NANOS: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds in each procedure so far, of all threads.
+static NANOS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
-/// Chooses the procedure with this name (`INTERF`); whether there is one.
-pub(crate) fn select(name: &str) -> bool {
-    let found = NAMES.iter().position(|known| known.strip_prefix("water::") == Some(name));
-    SELECTED.store(found.unwrap_or(usize::MAX), Relaxed);
-    found.is_some()
+/// Whether a clock is around it: not where a clock would cost as much as the procedure.
+const fn is_long(which: Procedure) -> bool {
+    use Procedure::{Interf, Intraf, Mdmain, Predic};
+    matches!(which, Mdmain | Predic | Intraf | Interf)
 }
 
-/// Nanoseconds in the chosen procedure so far, of all threads.
-pub(crate) fn timed() -> u64 {
-    NANOS.load(Relaxed)
+/// Names of the procedures that have a clock around them, with the nanoseconds in them so far.
+pub(crate) fn timed() -> impl Iterator<Item = (&'static str, u64)> {
+    let all = NAMES.iter().zip(&NANOS).map(|(name, nanos)| (*name, nanos.load(Relaxed)));
+    all.filter(|(_, nanos)| *nanos != 0)
 }
 
 /// Adds the time for which it lives.
-pub(crate) struct Stopwatch(Instant);
+pub(crate) struct Stopwatch(Procedure, Instant);
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
-        let nanos = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        NANOS.fetch_add(nanos, Relaxed);
+        let nanos = u64::try_from(self.1.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        NANOS[self.0 as usize].fetch_add(nanos, Relaxed);
     }
 }
 
 impl Probes for Timed {
     type Guard = Option<Stopwatch>;
     fn procedure(which: Procedure) -> Option<Stopwatch> {
-        (which as usize == SELECTED.load(Relaxed)).then(|| Stopwatch(Instant::now()))
+        is_long(which).then(|| Stopwatch(which, Instant::now()))
     }
     fn barrier(_: u64) -> Option<Stopwatch> {
         None

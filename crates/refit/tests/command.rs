@@ -170,6 +170,22 @@ fn can_be_unmounted_by_name() {
 }
 
 #[test]
+fn top_prints_as_many_tables_as_are_asked_for() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    fs::write(stage.path("mnt").join("watched"), "text").expect("written");
+    let (code, stdout, stderr) = stage.run(&["top", "--times", "3", "--every", "20ms"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stdout.matches("CALLS/S").count(), 3, "{stdout}");
+    assert_eq!(stdout.matches("fcm:/watched").count(), 3, "{stdout}");
+    let (code, stdout, _) = stage.run(&["top", "--times", "1", "--every", "20ms", "--json"]);
+    assert_eq!(code, 0);
+    assert!(stdout.lines().any(|line| line.contains("\"name\":\"fcm:/watched\"")), "{stdout}");
+    serving.signal(Signal::INT);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
 fn unknown_objects_and_implementations_are_refused() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve() else { return };
