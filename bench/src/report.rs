@@ -250,14 +250,14 @@ impl Report {
         for (i, one) in measured.iter().enumerate() {
             for (procedure, samples) in &one.procedures {
                 let us = |sample: &Sample| {
-                    sample.values().map(|ns| ns / 1e3).collect::<Sample>().show(1)
+                    sample.values().map(|ns| ns / 1e3).collect::<Sample>().show(2)
                 };
-                let [clock, _, compensated, _] = samples;
-                let off = 100.0 * (compensated.median() / clock.median() - 1.0);
-                let values = samples.iter().map(us);
+                let [times @ .., ratio] = samples;
+                let off = |q: f64| 100.0 * (ratio.quantile(q) - 1.0);
+                let off = format!("{:+.1} % ({:+.1} – {:+.1})", off(0.5), off(0.1), off(0.9));
                 let mut cells = vec![name(i), (*procedure).into()];
-                cells.extend(values);
-                cells.extend([format!("{off:+.1} %"), "within 5 %".into()]);
+                cells.extend(times.iter().map(us));
+                cells.extend([off, "within 5 %".into()]);
                 self.row(&cells);
             }
         }

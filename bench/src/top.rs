@@ -36,12 +36,11 @@ pub(crate) struct Top {
 }
 
 pub(crate) fn measure() -> Result<Top, String> {
-    let failed = |what: &str| move |e: std::io::Error| format!("{what}: {e}");
-    let dir = tempfile::tempdir().map_err(failed("a scratch directory"))?;
+    let dir = tempfile::tempdir().map_err(|e| format!("a scratch directory: {e}"))?;
     let instance = Instance::start(dir.path())?;
     let open = |n| File::open(instance.mountpoint.join(format!("file-{n}")));
     let files: Vec<File> =
-        (0..FILES).map(open).collect::<Result<_, _>>().map_err(failed("open"))?;
+        (0..FILES).map(open).collect::<Result<_, _>>().map_err(|e| format!("a file: {e}"))?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| read(&files, &stop));

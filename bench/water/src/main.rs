@@ -42,8 +42,8 @@ struct Arguments {
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "all")]
     traced: Option<What>,
 
-    /// Run so often, by turns without instruments, with nothing but a clock around long procedures, and with
-    /// instruments; prints the times of each kind, and of each procedure
+    /// Run so often, by turns without instruments, with nothing but a clock around barriers and long procedures, and with
+    /// instruments; prints medians of the whole runs, without and with, and of the procedures
     #[arg(long, requires = "traced", value_name = "N")]
     by_turns: Option<u32>,
 }
@@ -53,7 +53,7 @@ struct Arguments {
 enum What {
     /// Procedures, barriers and locks
     All,
-    /// Procedures
+    /// Procedures and barriers
     Procedures,
     /// Barriers and locks
     Waits,
@@ -98,13 +98,15 @@ fn run(setting: Setting, traced: Option<What>) -> (Duration, Energies) {
 
 /// One run after the other, so that what slows one kind down slows all of them.
 fn by_turns(setting: Setting, traced: Option<What>, rounds: u32) {
-    let mut sums = [Duration::ZERO; 2];
+    let [mut without, mut with] = [Vec::new(), Vec::new()];
+    let nanos = |took: Duration| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     for _ in 0..rounds {
-        sums[0] += run(setting, None).0;
+        without.push(nanos(run(setting, None).0));
         simulation::run::<Timed>(setting);
-        sums[1] += run(setting, traced).0;
+        with.push(nanos(run(setting, traced).0));
     }
-    println!("plain {}", sums[0].as_nanos());
-    println!("traced {}", sums[1].as_nanos());
+    for (name, times) in [("plain", &mut without), ("traced", &mut with)] {
+        println!("{name} {}", trace::median(times).unwrap_or(0));
+    }
     trace::timed().for_each(|(name, nanos)| println!("{name} {nanos}"));
 }

@@ -121,13 +121,22 @@ impl Core {
         }
     }
 
+    /// What leads to the session, if nothing is known that suspends the instrument.
+    #[inline(always)]
+    fn on(&'static self) -> Option<&'static Link> {
+        let link = self.link.get();
+        (link.switch.load(Ordering::Relaxed) == 0).then_some(link)
+    }
+
     /// The instrument's id and the memory to write to, if it records.
     #[inline(always)]
     fn way(&'static self) -> Option<(u32, &'static Area)> {
-        let link = self.link.get();
-        if link.switch.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
+        self.on().and_then(|link| self.way_of(link))
+    }
+
+    /// The same for a link that is on.
+    #[inline(always)]
+    fn way_of(&'static self, link: &'static Link) -> Option<(u32, &'static Area)> {
         match link.area {
             Some(area) => Some((link.id, area)),
             None => self.first_use(),

@@ -155,27 +155,23 @@ impl Area {
         if let Some(ring) = self.rings.get(processor::current())
             && ring.write(|| self.now(), head, payload).is_err()
         {
-            let [first, second] = payload;
-            self.refused(ring, head, first, second, busy.nested());
+            self.refused(ring, head, payload, busy.nested());
         }
         busy.end();
     }
 
     /// The record found no place. In dump mode it waits until there is some: for the recorder, as long as that lives,
     /// but not in a signal handler that interrupted a writer, since the recorder may be waiting for that very writer.
-    ///
-    /// The payload comes as two numbers: as an array it would lie in memory, and who is suspended would have to put it
-    /// there before it knows.
     #[cold]
     #[inline(never)]
-    fn refused(&self, ring: &Ring, head: u64, first: u64, second: u64, nested: bool) {
+    fn refused(&self, ring: &Ring, head: u64, payload: [u64; 2], nested: bool) {
         let dumps = self.header(header::DUMPS);
         let mut stood = None;
         loop {
             // Before the next try: a dump that ends after it has then changed the word, and nobody waits for it.
             // Pairs with the Release in `Area::dumped`.
             let dump = dumps.load(Ordering::Acquire);
-            let refused = match ring.write(|| self.now(), head, [first, second]) {
+            let refused = match ring.write(|| self.now(), head, payload) {
                 Ok(()) => return self.stands_no_more(stood),
                 Err(refused) => refused,
             };
