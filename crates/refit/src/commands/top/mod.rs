@@ -33,6 +33,9 @@ use crate::table::{Align, Table};
 /// How long to wait without a look whether to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// How long to wait at least for a key, however often instances look.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// Shows it until Ctrl-C or `q`; without a terminal, or with `--lines`, as text.
 pub(crate) fn run(args: &TopArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let live = instances::live("watch", only)?;
@@ -71,7 +74,7 @@ fn screen(
             terminal.draw(|frame| view::draw(frame, state, &title))?;
             drawn = true;
         }
-        if event::poll(args.every.min(PATIENCE))? {
+        if event::poll(args.every.clamp(SHORTEST, PATIENCE))? {
             if key(&event::read()?, state) {
                 break;
             }
