@@ -27,6 +27,7 @@ mod fill;
 mod fr;
 mod frames;
 mod index;
+mod lazy;
 mod pages;
 mod partitioned;
 mod pm;

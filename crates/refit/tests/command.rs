@@ -232,8 +232,9 @@ fn a_dry_run_shows_how_state_would_move_and_changes_nothing() {
     assert_eq!((code, &*stderr), (0, ""), "{stdout}");
     for part in [
         "dry run ",
-        "shared can export   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
-        "partitioned can import   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
+        "shared can export   1 stripes (by reference), 2 lazy (lazily), 3 partitions (in partitions), \
+         4 canonical",
+        "partitioned can import   1 stripes (by reference), 2 lazy (lazily), 3 partitions",
         "chosen: stripes",
         "shadow transfer: 15 items; export ",
         "nothing has changed",

@@ -8,13 +8,15 @@ use refit_objects::SwapOptions;
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
 /// Which implementation is the first, and how it hands over.
-const WAYS: [(usize, &str); 6] = [
+const WAYS: [(usize, &str); 8] = [
     (0, "stripes"),
     (1, "stripes"),
     (0, "partitions"),
     (1, "partitions"),
     (0, "canonical"),
     (1, "canonical"),
+    (0, "lazy"),
+    (1, "lazy"),
 ];
 
 #[test]
