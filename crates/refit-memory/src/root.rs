@@ -97,7 +97,7 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
     ) -> Result<(), TransferError> {
         let PARTITIONS = protocol else { return self.import_as(protocol, state) };
         let state = FileCacheInterface::PARTITIONS.unpack(state)?;
-        whole::import_part(self.0.file(), self.0.cells(), part, state)
+        whole::import_part(self.0.file(), self.0.cells(), (part, self.0.stripes()), state)
     }
 
     fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {

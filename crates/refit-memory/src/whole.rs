@@ -231,15 +231,20 @@ pub(crate) fn export_part<C: AsRef<Cell>>(
     Ok(state)
 }
 
-/// Takes one part of the canonical state over into a cache that has not had it yet.
+/// Takes one of `parts` parts of the canonical state over into a cache that has not had it yet.
 pub(crate) fn import_part<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
-    part: usize,
+    (part, parts): (usize, usize),
     state: CacheState,
 ) -> Result<(), TransferError> {
     let CacheState { size, pages, calls, faults } = state;
     let mut guard = cells[part % cells.len()].as_ref().lock();
+    if guard.index.len() == 0 {
+        // The parts are of one size, more or less. Pages that come in the order of another table would crowd together in
+        // one that grows with them.
+        guard.index.reserve(file.pool(), pages.len() * (parts / cells.len()));
+    }
     if part == 0 {
         file.set_size(size);
         (guard.calls, guard.faults) = (calls, faults);

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use refit_memory::{
-    CacheError, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    CLOCK, CacheError, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
     FileRepresentativeInterface, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
-    create_file_cache, create_physical_memory, destroy_file_cache,
+    ReplacementPolicyFactory, ReplacementPolicyRef, create_file_cache, create_physical_memory,
+    create_policy, destroy_file_cache,
 };
 use refit_objects::change::Drained;
 use refit_objects::transfer::{AtDeadline, DrainOptions};
@@ -155,6 +156,13 @@ impl Implementations<FileRepresentativeInterface> for NoOther {
     }
 }
 
+/// CLOCK, which has nothing of its own: one for all tests.
+pub(crate) fn policy() -> ReplacementPolicyRef {
+    static POLICY: OnceLock<ReplacementPolicyRef> = OnceLock::new();
+    let factory = || ReplacementPolicyFactory::new("test", CLOCK);
+    *POLICY.get_or_init(|| create_policy(&factory(), "test").expect("it is built in"))
+}
+
 pub(crate) fn representative(host: &Arc<HostFile>) -> FileRepresentativeRef {
     refit_objects::create("host", Box::new(HostRep(Arc::clone(host))), Arc::new(NoOther))
 }
@@ -217,7 +225,7 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn new(implementation: &str, frames: usize, bytes: Vec<u8>) -> Self {
         let frames = FramePool::new(frames as u64 * PAGE).unwrap();
-        let pm = create_physical_memory("test", Arc::clone(&frames));
+        let pm = create_physical_memory("test", Arc::clone(&frames), policy());
         Self::on(implementation, pm, frames, bytes)
     }
 

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use refit_memory::destroy_file_cache;
-use refit_objects::SwapOptions;
+use refit_memory::{
+    FramePool, ReplacementPolicy, ReplacementPolicyInterface, ReplacementPolicyRef, Search,
+    create_physical_memory, destroy_file_cache, mark,
+};
+use refit_objects::{Choices, State, SwapOptions, TransferError};
 
 use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern};
 
@@ -87,7 +90,7 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
         let deadline = Duration::from_secs(10);
         let options = SwapOptions { deadline, ..SwapOptions::default() };
         let report = (0..SWAPS)
-            .map(|round| refit_objects::swap_named(one.pm.id(), "clock", round, &options))
+            .map(|round| refit_objects::swap_named(one.pm.id(), "sweep", round, &options))
             .find(|report| !report.committed());
         done.store(true, Relaxed);
         users.into_iter().for_each(|user| user.join().unwrap());
@@ -147,4 +150,85 @@ fn a_cache_that_is_visited_is_not_destroyed() {
         });
         assert_eq!(visited, Some(Ok(refit_memory::Evicted::Busy)));
     });
+}
+
+/// A policy that does what a test wants.
+struct Wayward(fn(&[u8], &mut [u8]));
+
+impl ReplacementPolicy for Wayward {
+    fn judge(&self, _first: u32, marks: &[u8], _round: u32, verdicts: &mut [u8]) {
+        (self.0)(marks, verdicts);
+    }
+}
+
+impl State<Vec<u8>> for Wayward {
+    fn export(&self) -> Result<Vec<u8>, TransferError> {
+        Ok(vec![])
+    }
+
+    fn import(&self, _heat: Vec<u8>) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+/// Physical memory over a policy of the test's own.
+fn with_policy(policy: fn() -> Wayward) -> Subject {
+    let choices = Choices::new().with("wayward", ReplacementPolicyInterface::rep, policy);
+    let policy: ReplacementPolicyRef = choices.create("test", "wayward").unwrap();
+    let frames = FramePool::new(100 * PAGE).unwrap();
+    let pm = create_physical_memory("test", Arc::clone(&frames), policy);
+    Subject::on("shared", pm, frames, pattern(8, 150 * PAGE as usize))
+}
+
+#[test]
+fn the_policy_has_the_say() {
+    // What came in since the hand last came by goes; what was there before stays.
+    let newest = || {
+        let newest = |marks: &[u8], verdicts: &mut [u8]| {
+            marks.iter().zip(verdicts).for_each(|(mark, verdict)| *verdict = mark & mark::NEW);
+        };
+        Wayward(newest)
+    };
+    let file = with_policy(newest);
+    file.read(0, 100 * PAGE as usize).unwrap();
+    // The hand comes by everything once.
+    assert_eq!(file.reclaim(100), 100);
+    file.read(0, 90 * PAGE as usize).unwrap();
+    let mut search = Search::default();
+    assert_eq!(file.pm.victims(90, &mut search).len(), 90, "all of them are new");
+    assert_eq!(search.named, 90);
+    file.read(90 * PAGE, 10 * PAGE as usize).unwrap();
+    let victims = file.pm.victims(100, &mut Search::default());
+    let pages: Vec<_> = victims.iter().filter_map(|v| file.frames.owner(v.frame)).collect();
+    assert_eq!(pages.len(), 10);
+    assert!(pages.iter().all(|(_, page)| *page >= 90), "{pages:?}");
+    file.check_all_free();
+}
+
+/// Pages are found all the same, and those that may not go stay.
+#[test]
+fn a_policy_that_names_nobody_all_or_panics_does_no_harm() {
+    let policies: [fn() -> Wayward; 3] = [
+        || Wayward(|_, _| ()),
+        || Wayward(|_, verdicts| verdicts.fill(u8::MAX)),
+        || Wayward(|_, _| panic!("no verdict (part of the test)")),
+    ];
+    for policy in policies {
+        let file = with_policy(policy);
+        assert_eq!(file.reclaim(5), 0, "free frames are no victims");
+        let mut expected = file.host.bytes();
+        for round in 0..3 {
+            for at in (round..150).step_by(3) {
+                file.write(at * PAGE + 7, b"written").unwrap();
+                expected[(at * PAGE + 7) as usize..][..7].copy_from_slice(b"written");
+            }
+            let read: Vec<_> = (0..15)
+                .flat_map(|n| file.read(n * 10 * PAGE, 10 * PAGE as usize).unwrap())
+                .collect();
+            assert!(read == expected);
+        }
+        file.flush();
+        assert!(file.host.bytes() == expected);
+        file.check_all_free();
+    }
 }
