@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use refit_memory::{
-    FramePool, ReplacementPolicy, ReplacementPolicyInterface, ReplacementPolicyRef, Search,
+    CLOCK, FramePool, ReplacementPolicy, ReplacementPolicyInterface, ReplacementPolicyRef, Search,
     create_physical_memory, destroy_file_cache, mark,
 };
 use refit_objects::{Choices, State, SwapOptions, TransferError};
 
-use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern};
+use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern, policy};
 
 #[test]
 fn clean_pages_go_before_dirty_ones() {
@@ -70,7 +70,8 @@ fn files_share_a_budget_and_take_from_each_other() {
 #[test]
 fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
     // Caches call physical memory with their locks held, and taking frames back waits for these
-    // locks: a swap of physical memory must never wait for somebody who takes frames back.
+    // locks: a swap of physical memory must never wait for somebody who takes frames back. Its policy is swapped at the
+    // same time: the two changes do not wait for each other either.
     const SWAPS: u64 = 3000;
     let one = Subject::new("shared", 12, vec![]);
     let other = Subject::on("partitioned", one.pm, Arc::clone(&one.frames), vec![]);
@@ -87,14 +88,17 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
     };
     std::thread::scope(|scope| {
         let users = [scope.spawn(|| use_file(&one, 1)), scope.spawn(|| use_file(&other, 2))];
-        let deadline = Duration::from_secs(10);
+        let deadline = Duration::from_secs(60);
         let options = SwapOptions { deadline, ..SwapOptions::default() };
-        let report = (0..SWAPS)
-            .map(|round| refit_objects::swap_named(one.pm.id(), "sweep", round, &options))
-            .find(|report| !report.committed());
+        let swap = |object, to| {
+            let swap = |round| refit_objects::swap_named(object, to, round, &options);
+            (0..SWAPS).map(swap).find(|report| !report.committed())
+        };
+        let of_policy = scope.spawn(|| swap(policy().id(), CLOCK));
+        let reports = [swap(one.pm.id(), "sweep"), of_policy.join().unwrap()];
         done.store(true, Relaxed);
         users.into_iter().for_each(|user| user.join().unwrap());
-        assert_eq!(report, None);
+        assert_eq!(reports, [None, None]);
     });
     assert!(one.pm.stats().write_backs > 0);
     one.cache.discard();
