@@ -86,14 +86,13 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
             assert!(file.read(at, data.len()).unwrap() == data, "round {round}");
         }
     };
+    let options = SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() };
+    let swap = |object, to| {
+        let swap = |round| refit_objects::swap_named(object, to, round, &options);
+        (0..SWAPS).map(swap).find(|report| !report.committed())
+    };
     std::thread::scope(|scope| {
         let users = [scope.spawn(|| use_file(&one, 1)), scope.spawn(|| use_file(&other, 2))];
-        let deadline = Duration::from_secs(60);
-        let options = SwapOptions { deadline, ..SwapOptions::default() };
-        let swap = |object, to| {
-            let swap = |round| refit_objects::swap_named(object, to, round, &options);
-            (0..SWAPS).map(swap).find(|report| !report.committed())
-        };
         let of_policy = scope.spawn(|| swap(policy().id(), CLOCK));
         let reports = [swap(one.pm.id(), "sweep"), of_policy.join().unwrap()];
         done.store(true, Relaxed);
