@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
+use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
 
 use crate::plugins;
@@ -16,8 +17,9 @@ use crate::wire::{
     WrapperFailure, WrapperInfo,
 };
 
-/// The objects and file servers of this process.
+/// The objects and file servers of this process, for which replacement policies can be loaded.
 pub fn host() -> Arc<dyn System> {
+    refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host)
 }
 
@@ -127,7 +129,10 @@ impl System for Host {
             frames_bytes: request.frames_bytes,
             cache: request.cache.into(),
             workers: request.workers,
-            implementation: request.implementation.clone(),
+            composition: match &request.composition {
+                Some(plan) => plan.clone(),
+                None => refit_files::composition(&request.implementation),
+            },
             allow_other: request.allow_other,
             read_only: request.read_only,
         };
@@ -220,6 +225,7 @@ fn not_mounted(error: &MountError) -> Refusal {
     let kind = match error {
         MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
         MountError::NoCache(_) => Kind::Unknown,
+        MountError::Composition(_) => Kind::Malformed,
         MountError::AlreadyMounted(_) | MountError::DeadMount(_) => Kind::Busy,
         _ => Kind::Failed,
     };

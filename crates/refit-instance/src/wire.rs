@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use refit_change::Report;
+/// Which building blocks a mount is made of.
+pub use refit_objects::composition::Plan;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -297,14 +299,23 @@ pub struct MountRequest {
     /// Workers; without it: one per processor.
     #[serde(default)]
     pub workers: Option<usize>,
-    /// What the file caches begin with.
+    /// What the file caches begin with, if there is no `composition`.
+    #[serde(default = "shared")]
     pub implementation: String,
+    /// Which building blocks it is made of, and how they are connected; without it: the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    pub composition: Option<Plan>,
     /// Whether users other than the one who mounts may use it.
     #[serde(default)]
     pub allow_other: bool,
     /// Whether writing is refused.
     #[serde(default)]
     pub read_only: bool,
+}
+
+fn shared() -> String {
+    "shared".to_owned()
 }
 
 /// A mount as it stands now.

@@ -170,6 +170,7 @@ fn mount_request(source: &str) -> MountRequest {
         cache: CacheMode::Auto,
         workers: None,
         implementation: "shared".into(),
+        composition: None,
         allow_other: false,
         read_only: false,
     }

@@ -248,8 +248,9 @@ fn a_dry_run_shows_how_state_would_move_and_changes_nothing() {
     assert_eq!((code, &*stderr), (0, ""), "{stdout}");
     for part in [
         "dry run ",
-        "shared can export   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
-        "partitioned can import   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
+        "shared can export   1 stripes (by reference), 2 lazy (lazily), 3 partitions (in partitions), \
+         4 canonical",
+        "partitioned can import   1 stripes (by reference), 2 lazy (lazily), 3 partitions",
         "chosen: stripes",
         "shadow transfer: 15 items; export ",
         "nothing has changed",
@@ -332,7 +333,7 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
         fs::write(serving.mountpoint.join(format!("file{n}")), "text").expect("written");
     }
     let (code, stdout, _) = stage.run(&["classes"]);
-    assert!(code == 0 && stdout.contains("fcm    shared            100"), "{stdout}");
+    assert!(code == 0 && stdout.contains("fcm     shared            100"), "{stdout}");
     let (code, stdout, stderr) = stage.run(&["upgrade", "fcm", "partitioned"]);
     assert!(code == 0 && stdout.contains("100 objects swapped"), "{stdout}{stderr}");
     fs::write(serving.mountpoint.join("late"), "text").expect("written");
@@ -404,12 +405,14 @@ fn objects_are_found_by_class_implementation_and_what_they_stand_on() {
     assert_eq!(names(&["--class", "fcm"]), ["fcm:/a", "fcm:/b"]);
     assert_eq!(names(&["--implementation", "partitioned"]), ["fcm:/a"]);
     assert_eq!(names(&["--on", &memory]), ["fcm:/a", "fcm:/b"]);
-    assert_eq!(names(&["--under", "fcm:/b"]), ["fr:/b", &memory]);
+    let policy = format!("policy:{}", serving.mountpoint.display());
+    assert_eq!(names(&["--under", "fcm:/b"]), ["fr:/b", &memory, &policy]);
     assert_eq!(names(&["--on", "fr:/a", "--under", "fcm:/b"]), [""; 0]);
     stage.refuses(&["ls", "--on", "fr:/c"], "no such object");
     let (_, stdout, _) = stage.run(&["show", "fcm:/a"]);
-    let drawn =
-        format!("  fcm:/a  partitioned\n  ├─ fr → fr:/a  host\n  └─ pm → {memory}  clock\n");
+    let drawn = format!(
+        "  fcm:/a  partitioned\n  ├─ fr → fr:/a  host\n  └─ pm → {memory}  sweep\n     └─ policy → {policy}  clock\n"
+    );
     assert!(stdout.contains(&drawn), "{stdout}");
     let (_, stdout, _) = stage.run(&["show", &memory]);
     assert!(stdout.ends_with("  used by fcm:/a, fcm:/b\n"), "{stdout}");
