@@ -17,7 +17,7 @@ pub(crate) fn serve(place: &Place) -> Mount {
         frames_bytes: 1 << 30,
         cache: CacheMode::Direct,
         workers: None,
-        implementation: "shared".into(),
+        composition: refit_files::composition("shared"),
         allow_other: false,
         read_only: false,
     })

@@ -17,11 +17,12 @@ mod recording;
 mod report;
 mod stats;
 mod swaps;
+mod top;
 mod water;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "calls",
     "instructions",
     "interposer",
@@ -34,6 +35,7 @@ const PARTS: [&str; 12] = [
     "files",
     "recording",
     "water",
+    "top",
 ];
 
 fn main() -> ExitCode {
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
             "memory" => report.memory(&memory::measure()),
             "load" => report.load(&load::measure(10)),
             "recording" => report.recording(&recording::measure(20)),
+            "top" => report.top(top::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

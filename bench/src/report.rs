@@ -19,6 +19,7 @@ use crate::plugins::Plugins;
 use crate::recording::Recording;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
+use crate::top::{self, Top};
 use crate::water::{self, Water};
 
 /// Why two of the bars are not met.
@@ -186,6 +187,25 @@ impl Report {
         }
     }
 
+    pub(crate) fn top(&mut self, measured: Result<Top, String>) {
+        let title = "`refit top` at ten looks a second";
+        let heads = ["what", "% of a processor", "must reach"];
+        self.section(title, "top", &heads);
+        let top = match measured {
+            Ok(top) => top,
+            Err(trouble) => return self.row(&["not measured".into(), trouble, String::new()]),
+        };
+        let objects = format!("{} files, {} reads a second", top::FILES, top::READS);
+        let rows = [
+            (format!("`refit top`, {objects}"), &top.top, "≤ 1"),
+            ("what the instance does for it".into(), &top.instance, ""),
+        ];
+        for (what, sample, bar) in rows {
+            self.row(&[what, sample.show(2), bar.into()]);
+        }
+        self.row(&["frames per second".into(), top.frames.show(1), "10".into()]);
+    }
+
     pub(crate) fn water(&mut self, measured: &[Water]) {
         let title = "WATER: what an event costs in a loop and between the work (Kohr 1994, tab. 1)";
         let heads = [
@@ -230,14 +250,14 @@ impl Report {
         for (i, one) in measured.iter().enumerate() {
             for (procedure, samples) in &one.procedures {
                 let us = |sample: &Sample| {
-                    sample.values().map(|ns| ns / 1e3).collect::<Sample>().show(1)
+                    sample.values().map(|ns| ns / 1e3).collect::<Sample>().show(2)
                 };
-                let [clock, _, compensated, _] = samples;
-                let off = 100.0 * (compensated.median() / clock.median() - 1.0);
-                let values = samples.iter().map(us);
+                let [times @ .., ratio] = samples;
+                let off = |q: f64| 100.0 * (ratio.quantile(q) - 1.0);
+                let off = format!("{:+.1} % ({:+.1} – {:+.1})", off(0.5), off(0.1), off(0.9));
                 let mut cells = vec![name(i), (*procedure).into()];
-                cells.extend(values);
-                cells.extend([format!("{off:+.1} %"), "within 5 %".into()]);
+                cells.extend(times.iter().map(us));
+                cells.extend([off, "within 5 %".into()]);
                 self.row(&cells);
             }
         }

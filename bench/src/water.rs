@@ -1,13 +1,18 @@
 //! Kohr's experiment: WATER with instruments and without, and what the trace says of it (Kohr 1994, §5.2, §6, tables 1, 6).
 //!
-//! Three variants run in turn, round after round: without any instrument; with a clock around one procedure, which is what
-//! compensated times are compared with; and traced. Procedures that are called for each pair of molecules are left out of
-//! the comparison: a clock around them costs as much as they do.
+//! Three variants run by turns in one process, simulation after simulation, so that what slows one down slows all of them: without
+//! any instrument; with a clock around procedures and barriers, which is what compensated times are compared with; and traced.
+//! Of all intervals of a procedure the median counts, since others use the machine as well. Procedures that are called for
+//! each pair of molecules are left out of the comparison: a clock around them costs as much as they do. MDMAIN is compared without the
+//! waiting for other threads in it: that is as long as they make it, and no cost of its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use refit_instruments::analysis::{Compensation, Dumps, Spans, Step};
+use refit_instruments::block::{Cost, Place};
+use refit_instruments::read::Trace;
 use serde::Deserialize;
 
 use crate::stats::Sample;
@@ -16,7 +21,12 @@ use crate::stats::Sample;
 pub(crate) const SETTINGS: [(u32, u32, u32); 3] = [(64, 40, 1), (64, 40, 2), (216, 10, 2)];
 /// Procedures that run for long each time.
 const PROCEDURES: [&str; 4] = ["MDMAIN", "PREDIC", "INTRAF", "INTERF"];
+/// How often all is done.
 const ROUNDS: usize = 9;
+/// Events that a ring of 128 MiB holds, with some to spare.
+const HELD: u32 = 3_500_000;
+/// Events per pair of molecules within reach of each other and step, about.
+const EVENTS_PER_PAIR: u32 = 4;
 
 /// What one setting came to.
 #[derive(Default)]
@@ -29,10 +39,10 @@ pub(crate) struct Water {
     pub(crate) records: Sample,
     /// Cost of an event in a loop, as the trace says, in ns.
     pub(crate) in_vitro: Sample,
-    /// Cost of an event between the work: the difference of the times by the number of events.
+    /// Cost of an event between the work: by how much longer INTERF takes than with a clock only, by the number of events.
     pub(crate) in_vivo: Sample,
-    /// By procedure: with a clock only; as traced; compensated; and the error bar; in ns.
-    pub(crate) procedures: BTreeMap<&'static str, [Sample; 4]>,
+    /// By procedure: with a clock only; as traced; compensated; and the error bar; in ns; and compensated by clock.
+    pub(crate) procedures: BTreeMap<&'static str, [Sample; 5]>,
     /// Locks and barriers: how often, and the mean in ns.
     pub(crate) waits: BTreeMap<&'static str, [Sample; 2]>,
     /// What was lost or failed.
@@ -45,18 +55,10 @@ enum Line {
     Event {
         name: String,
         count: u64,
-        total_ns: f64,
         mean_ns: f64,
-        compensated: Option<Compensated>,
     },
     #[serde(other)]
     Other,
-}
-
-#[derive(Deserialize)]
-struct Compensated {
-    ns: f64,
-    error_ns: f64,
 }
 
 /// All settings.
@@ -66,12 +68,14 @@ pub(crate) fn measure() -> Vec<Water> {
 
 fn setting((molecules, steps, threads): (u32, u32, u32)) -> Water {
     let mut water = Water::default();
+    let pairs = molecules * molecules / 2;
+    let turns = (HELD / (pairs * EVENTS_PER_PAIR * steps)).clamp(2, 20);
     let Ok(dir) = tempfile::tempdir() else { return water };
     let trace = dir.path().join("water.trace");
     let own = [("--molecules", molecules), ("--steps", steps), ("--threads", threads)];
     let own: Vec<String> = own.iter().flat_map(|(k, v)| [(*k).into(), v.to_string()]).collect();
     for round in 0..=ROUNDS {
-        let Err(trouble) = one_round(&mut water, &own, &trace, round > 0) else { continue };
+        let Err(trouble) = one_round(&mut water, &own, turns, &trace, round > 0) else { continue };
         water.trouble.push(trouble);
         break;
     }
@@ -79,47 +83,46 @@ fn setting((molecules, steps, threads): (u32, u32, u32)) -> Water {
 }
 
 /// One round; the first is only to warm up.
-fn one_round(water: &mut Water, own: &[String], trace: &Path, keep: bool) -> Result<(), String> {
-    let plain = time(Command::new(program("WATER")).args(own))?;
-    let mut clocked = BTreeMap::new();
-    for name in PROCEDURES {
-        clocked
-            .insert(name, time(Command::new(program("WATER")).args(own).args(["--time", name]))?);
-    }
+fn one_round(
+    water: &mut Water,
+    own: &[String],
+    turns: u32,
+    trace: &Path,
+    keep: bool,
+) -> Result<(), String> {
     // As in the paper: nothing is written before the program ends, so that nobody else runs meanwhile.
-    let record = |what: &str| {
+    let record = |what: &str, turns: &[String]| {
         let mut record = Command::new(program("REFIT"));
         record.args(["record", "--no-switches", "--mode", "flight", "--ring", "128M", "-o"]);
         record.arg(trace).arg("--").arg(program("WATER")).args(["--traced", what]).args(own);
-        let took = time(&mut record)?;
-        let mut report = Command::new(program("REFIT"));
-        report.arg("report").arg("--json").args(["--limit", "100"]).arg(trace);
-        Ok::<_, String>((took, output(&mut report)?))
+        output(record.args(turns))
     };
-    let (traced, procedures) = record("procedures")?;
-    let (_, waits) = record("waits")?;
+    let said = record("procedures", &["--by-turns".into(), turns.to_string()])?;
+    let said = |name: &str| {
+        let line =
+            said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        line.ok_or_else(|| format!("water does not say {name}: {said}"))
+    };
+    let traced = Traced::of(trace).map_err(|e| format!("{}: {e}", trace.display()))?;
+    record("waits", &[])?;
+    let mut report = Command::new(program("REFIT"));
+    let waits = output(report.args(["report", "--json", "--limit", "100"]).arg(trace))?;
     if !keep {
         return Ok(());
     }
-    let mut events = 0;
-    for line in procedures.lines() {
-        if let Some(ticks) = in_vitro(line) {
-            water.in_vitro.push(ticks);
+    for name in PROCEDURES {
+        let Some([raw, compensated, error, inside]) = traced.medians(name) else { continue };
+        let samples = water.procedures.entry(name).or_default();
+        let clock = said(&format!("water::{name} "))?;
+        let values = [clock, raw, compensated, error, compensated / clock];
+        // In INTERF lie nearly all events.
+        if name == "INTERF" {
+            water.in_vivo.push((raw - clock) / inside);
         }
-        let Ok(Line::Event { name, count, total_ns, compensated, .. }) = serde_json::from_str(line)
-        else {
-            continue;
-        };
-        events += 2 * count;
-        let known = PROCEDURES.into_iter().find(|known| name.ends_with(known));
-        if let (Some(procedure), Some(compensated)) = (known, compensated) {
-            let samples = water.procedures.entry(procedure).or_default();
-            let values = [clocked[procedure], total_ns, compensated.ns, compensated.error_ns];
-            samples.iter_mut().zip(values).for_each(|(sample, value)| sample.push(value));
-        }
+        samples.iter_mut().zip(values).for_each(|(sample, value)| sample.push(value));
     }
     for line in waits.lines() {
-        let Ok(Line::Event { name, count, mean_ns, .. }) = serde_json::from_str(line) else {
+        let Ok(Line::Event { name, count, mean_ns }) = serde_json::from_str(line) else {
             continue;
         };
         if let Some(wait) = ["::lock", "::barrier"].into_iter().find(|wait| name.ends_with(wait)) {
@@ -128,27 +131,63 @@ fn one_round(water: &mut Water, own: &[String], trace: &Path, keep: bool) -> Res
             means.push(mean_ns);
         }
     }
+    let (plain, with) = (said("plain ")?, said("traced ")?);
+    let events = traced.records as f64 / f64::from(turns);
     water.plain.push(plain);
-    water.traced.push(traced);
-    water.records.push(events as f64);
-    water.in_vivo.push((traced - plain) / events.max(1) as f64);
+    water.traced.push(with);
+    water.records.push(events);
+    water.in_vitro.push(traced.cost);
     Ok(())
 }
 
-/// What the header of a report says an event costs in a loop, in ns.
-fn in_vitro(line: &str) -> Option<f64> {
-    serde_json::from_str::<serde_json::Value>(line).ok()?.get("cost_ns")?.as_f64()
+/// What a trace says, in ns.
+struct Traced {
+    records: u64,
+    /// Of a record, in a loop.
+    cost: f64,
+    /// By procedure: raw, compensated and error of each interval, and records in it.
+    intervals: BTreeMap<&'static str, Vec<[f64; 4]>>,
+}
+
+impl Traced {
+    fn of(trace: &Path) -> Result<Traced, refit_instruments::read::Error> {
+        let trace = Trace::open(&[trace])?;
+        let (compensation, clock) = (Compensation::new(&trace), trace.clock());
+        let mut spans = Spans::new(Dumps::new(trace.dumps()));
+        let mut intervals = BTreeMap::<_, Vec<_>>::new();
+        // Of each thread: raw, compensated and error of the waiting since its MDMAIN began.
+        let mut waited = BTreeMap::<u32, [f64; 3]>::new();
+        for seen in trace.records() {
+            let Step::End(span) = spans.see(&seen?) else { continue };
+            let name = trace.definition(span.open.event).map_or("", |d| d.name.as_str());
+            let corrected = compensation.correct(span.ticks(), span.records(), span.dumped);
+            let time = [span.ticks() as f64, corrected.time, corrected.error];
+            let time = time.map(|ticks| clock.span(ticks));
+            let of_thread = waited.entry(span.thread).or_default();
+            if name.ends_with("::barrier") {
+                *of_thread = std::array::from_fn(|i| of_thread[i] + time[i]);
+            }
+            let Some(name) = PROCEDURES.into_iter().find(|known| name.ends_with(known)) else {
+                continue;
+            };
+            let without = if name == "MDMAIN" { std::mem::take(of_thread) } else { [0.0; 3] };
+            let [raw, own, error] = time;
+            let time = [raw - without[0], own - without[1], error, span.records() as f64];
+            intervals.entry(name).or_default().push(time);
+        }
+        let in_vitro = |cost: &&Cost| cost.instrument == "event" && cost.place == Place::InVitro;
+        let cost = trace.costs().find(in_vitro).map_or(f64::NAN, |cost| clock.span(cost.ticks));
+        Ok(Traced { records: trace.len(), cost, intervals })
+    }
+
+    fn medians(&self, name: &str) -> Option<[f64; 4]> {
+        let all = self.intervals.get(name)?;
+        Some(std::array::from_fn(|i| all.iter().map(|one| one[i]).collect::<Sample>().median()))
+    }
 }
 
 fn program(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| variable.to_lowercase())
-}
-
-/// The number on the last line of what a run of WATER prints.
-fn time(command: &mut Command) -> Result<f64, String> {
-    let output = output(command)?;
-    let number = output.lines().filter_map(|line| line.trim().parse().ok()).next_back();
-    number.ok_or_else(|| format!("no time in {output:?}"))
 }
 
 fn output(command: &mut Command) -> Result<String, String> {

@@ -15,7 +15,7 @@ mod simulation;
 mod trace;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
@@ -42,9 +42,10 @@ struct Arguments {
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "all")]
     traced: Option<What>,
 
-    /// Without instruments, but with a clock around this procedure, e.g. INTERF; prints its time instead
-    #[arg(long, conflicts_with = "traced", value_name = "PROCEDURE")]
-    time: Option<String>,
+    /// Run so often, by turns without instruments, with nothing but a clock around barriers and long procedures, and with
+    /// instruments; prints medians of the whole runs, without and with, and of the procedures
+    #[arg(long, requires = "traced", value_name = "N")]
+    by_turns: Option<u32>,
 }
 
 /// What is instrumented.
@@ -52,7 +53,7 @@ struct Arguments {
 enum What {
     /// Procedures, barriers and locks
     All,
-    /// Procedures
+    /// Procedures and barriers
     Procedures,
     /// Barriers and locks
     Waits,
@@ -71,23 +72,41 @@ fn main() -> ExitCode {
     {
         eprintln!("water: not recorded: {error}");
     }
-    if arguments.time.as_deref().is_some_and(|name| !trace::select(name)) {
-        eprintln!("water: there is no such procedure; see Kohr 1994, table 2");
-        return ExitCode::from(2);
-    }
-    let begin = Instant::now();
-    let energies = match arguments.traced {
-        Some(What::All) => simulation::run::<Traced<true, true>>(setting),
-        Some(What::Procedures) => simulation::run::<Traced<true, false>>(setting),
-        Some(What::Waits) => simulation::run::<Traced<false, true>>(setting),
-        None if arguments.time.is_some() => simulation::run::<Timed>(setting),
-        None => simulation::run::<Plain>(setting),
+    let Some(rounds) = arguments.by_turns else {
+        let (took, last) = run(setting, arguments.traced);
+        let Energies { kinetic, potential } = last;
+        println!("kinetic {kinetic:.6e}, potential {potential:.6e}, total {:.6e}", last.total());
+        println!("{}", took.as_nanos());
+        return ExitCode::SUCCESS;
     };
-    let took = begin.elapsed();
-    let last = energies.last().copied().unwrap_or_default();
-    let Energies { kinetic, potential } = last;
-    println!("kinetic {kinetic:.6e}, potential {potential:.6e}, total {:.6e}", last.total());
-    let nanos = if arguments.time.is_some() { u128::from(trace::timed()) } else { took.as_nanos() };
-    println!("{nanos}");
+    by_turns(setting, arguments.traced, rounds);
     ExitCode::SUCCESS
+}
+
+/// Time of a run and its last energies.
+fn run(setting: Setting, traced: Option<What>) -> (Duration, Energies) {
+    let simulate = match traced {
+        Some(What::All) => simulation::run::<Traced<true, true>>,
+        Some(What::Procedures) => simulation::run::<Traced<true, false>>,
+        Some(What::Waits) => simulation::run::<Traced<false, true>>,
+        None => simulation::run::<Plain>,
+    };
+    let begin = Instant::now();
+    let energies = simulate(setting);
+    (begin.elapsed(), energies.last().copied().unwrap_or_default())
+}
+
+/// One run after the other, so that what slows one kind down slows all of them.
+fn by_turns(setting: Setting, traced: Option<What>, rounds: u32) {
+    let [mut without, mut with] = [Vec::new(), Vec::new()];
+    let nanos = |took: Duration| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    for _ in 0..rounds {
+        without.push(nanos(run(setting, None).0));
+        simulation::run::<Timed>(setting);
+        with.push(nanos(run(setting, traced).0));
+    }
+    for (name, times) in [("plain", &mut without), ("traced", &mut with)] {
+        println!("{name} {}", trace::median(times).unwrap_or(0));
+    }
+    trace::timed().for_each(|(name, nanos)| println!("{name} {nanos}"));
 }

@@ -1,8 +1,9 @@
 //! The instruments of the program, and variants of it that have none, or only a clock around one procedure.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::instrument::{Event, Span};
 
@@ -47,41 +48,64 @@ impl Probes for Plain {
     fn held(_: u64) {}
 }
 
-/// No instruments but a clock around one procedure, chosen by [`select`]: what instruments are compared with.
+/// No instruments but a clock around barriers and the procedures that run for long each time: what instruments are
+/// compared with.
 pub(crate) struct Timed;
 
-static SELECTED: AtomicUsize = AtomicUsize::new(usize::MAX);
-static NANOS: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds of each interval so far, by procedure, of all threads; those of MDMAIN without the waiting in it.
+static TIMES: [Mutex<Vec<u64>>; NAMES.len()] = [const { Mutex::new(Vec::new()) }; NAMES.len()];
 
-/// Chooses the procedure with this name (`INTERF`); whether there is one.
-pub(crate) fn select(name: &str) -> bool {
-    let found = NAMES.iter().position(|known| known.strip_prefix("water::") == Some(name));
-    SELECTED.store(found.unwrap_or(usize::MAX), Relaxed);
-    found.is_some()
+thread_local! {
+    /// Nanoseconds that this thread has waited at barriers since its MDMAIN began.
+    static WAITED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Nanoseconds in the chosen procedure so far, of all threads.
-pub(crate) fn timed() -> u64 {
-    NANOS.load(Relaxed)
+/// Names of the procedures that have a clock around them, with the median of their intervals.
+pub(crate) fn timed() -> impl Iterator<Item = (&'static str, u64)> {
+    NAMES.iter().zip(&TIMES).filter_map(|(name, times)| Some((*name, median(&mut times.lock())?)))
 }
 
-/// Adds the time for which it lives.
-pub(crate) struct Stopwatch(Instant);
+/// What half of all are not above; `None`: there are none.
+pub(crate) fn median(times: &mut [u64]) -> Option<u64> {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
+}
+
+/// Notes the time for which it lives: of a procedure, or (`None`) of waiting.
+pub(crate) struct Stopwatch(Option<Procedure>, Instant);
+
+impl Stopwatch {
+    fn start(which: Option<Procedure>) -> Stopwatch {
+        if matches!(which, Some(Procedure::Mdmain)) {
+            WAITED.set(0);
+        }
+        Stopwatch(which, Instant::now())
+    }
+}
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
-        let nanos = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        NANOS.fetch_add(nanos, Relaxed);
+        let nanos = u64::try_from(self.1.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match self.0 {
+            None => WAITED.set(WAITED.get() + nanos),
+            Some(which) => {
+                let waited = if matches!(which, Procedure::Mdmain) { WAITED.get() } else { 0 };
+                TIMES[which as usize].lock().push(nanos.saturating_sub(waited));
+            }
+        }
     }
 }
 
 impl Probes for Timed {
     type Guard = Option<Stopwatch>;
     fn procedure(which: Procedure) -> Option<Stopwatch> {
-        (which as usize == SELECTED.load(Relaxed)).then(|| Stopwatch(Instant::now()))
+        use Procedure::{Interf, Intraf, Mdmain, Predic};
+        // A clock around the others would cost as much as they do.
+        let long = matches!(which, Mdmain | Predic | Intraf | Interf);
+        long.then(|| Stopwatch::start(Some(which)))
     }
     fn barrier(_: u64) -> Option<Stopwatch> {
-        None
+        Some(Stopwatch::start(None))
     }
     fn lock(_: u64) -> Option<Stopwatch> {
         None
@@ -136,7 +160,7 @@ static BARRIER: Event = synchronization("water::barrier", Role::Wait);
 static LOCK: Event = synchronization("water::lock", Role::Wait);
 static HELD: Event = synchronization("water::held", Role::Hold);
 
-/// Procedures, and barriers and locks, or one of the two.
+/// Procedures and barriers, or barriers and locks, or all of these.
 pub(crate) struct Traced<const PROCEDURES_TOO: bool, const WAITS_TOO: bool>;
 
 impl<const P: bool, const W: bool> Probes for Traced<P, W> {
@@ -145,7 +169,7 @@ impl<const P: bool, const W: bool> Probes for Traced<P, W> {
         P.then(|| PROCEDURES[which as usize].span([0; 2]))
     }
     fn barrier(which: u64) -> Option<Span> {
-        W.then(|| BARRIER.span([which, 0]))
+        (P || W).then(|| BARRIER.span([which, 0]))
     }
     fn lock(which: u64) -> Option<Span> {
         W.then(|| LOCK.span([which, 0]))

@@ -58,7 +58,16 @@ impl Counts {
         let is = |e: &refit_code::flow::Edge, t| e.to == t;
         let unknown = flow.edges().iter().filter(|e| is(e, Target::Unknown)).count();
         if unknown > 0 && std::env::var_os("UNKNOWN").is_some() {
-            println!("  unknown in {} {:#x}", function.name(), function.entry);
+            for edge in flow.edges().iter().filter(|e| is(e, Target::Unknown)) {
+                let block = flow.blocks()[edge.from as usize];
+                let last = flow.block_instructions(&block).last().map_or(0, |i| i.address);
+                println!(
+                    "  unknown in {} {:#x} at {last:#x} {:?}",
+                    function.name(),
+                    function.entry,
+                    edge.kind
+                );
+            }
         }
         self.unknown += unknown;
         self.elsewhere += flow.edges().iter().filter(|e| is(e, Target::Elsewhere)).count();

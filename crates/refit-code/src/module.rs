@@ -5,9 +5,10 @@ use std::path::Path;
 use iced_x86::InstructionInfoFactory;
 
 use crate::flow::build;
+use crate::flow::text::text;
 use crate::flow::walk::walk;
 use crate::flow::world::World;
-use crate::flow::{EdgeKind, Flow, Target};
+use crate::flow::{EdgeKind, Flow, Instruction, Target};
 use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::{Image, OpenError};
@@ -69,6 +70,13 @@ impl Module {
         &self.knowledge.functions[id.0 as usize]
     }
 
+    /// The first address in `within` that code elsewhere jumps or calls to although no function is entered there.
+    pub fn entered_inside(&self, within: std::ops::Range<u64>) -> Option<u64> {
+        let inner = &self.knowledge.inner;
+        let first = inner.partition_point(|address| *address < within.start);
+        inner.get(first).copied().filter(|address| within.contains(address))
+    }
+
     /// Whether a call of this function may come back.
     pub fn returns(&self, id: FunctionId) -> bool {
         self.knowledge.returns[id.0 as usize]
@@ -92,6 +100,11 @@ impl Module {
     /// The function that the byte at `address` belongs to.
     pub fn function_at(&self, address: u64) -> Option<FunctionId> {
         self.map.at(address)
+    }
+
+    /// The function that is entered at `address`.
+    pub fn entered_at(&self, address: u64) -> Option<&Function> {
+        self.function_at(address).map(|id| self.function(id)).filter(|f| f.entry == address)
     }
 
     /// Names of functions that are much like `name`, the nearest first, `most` at most.
@@ -134,6 +147,20 @@ impl Module {
     /// `length` bytes at `address`, as they are in the file; none if they are not all in it.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         self.image.bytes(address, length)
+    }
+
+    /// An instruction as text, in Intel's notation; functions of this module are called by their names.
+    pub fn text(&self, instruction: &Instruction) -> String {
+        let bytes = self.bytes(instruction.address, usize::from(instruction.length));
+        bytes.map_or_else(String::new, |bytes| text(self, bytes, instruction.address))
+    }
+
+    /// The address at which the byte at `offset` of the file is mapped, without what the kernel adds to all of them.
+    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        // The kernel maps whole pages: a mapping may begin before the segment does.
+        let segments = self.image.segments().iter().filter(|s| s.executable);
+        let near = segments.min_by_key(|s| s.offset.abs_diff(offset))?;
+        Some(near.addresses.start.wrapping_add(offset.wrapping_sub(near.offset)))
     }
 
     fn world(&self) -> World<'_> {

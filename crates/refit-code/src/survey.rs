@@ -54,7 +54,10 @@ struct Digest {
 
 struct Survey<'a> {
     image: &'a Image,
-    pieces: Vec<Piece>,
+    functions: Vec<Function>,
+    /// Whether the end of each is known, not only where the next one begins.
+    sized: Vec<bool>,
+    parts: Vec<Part>,
     returns: Vec<bool>,
     digests: Vec<Digest>,
     inner: Vec<u64>,
@@ -62,12 +65,8 @@ struct Survey<'a> {
 
 /// Looks at all code of `image`.
 pub(crate) fn survey(image: &Image) -> Knowledge {
-    let pieces = pieces(image);
-    let count = pieces.len();
-    let returns = pieces.iter().map(|p| !is_stub_of_no_return(&p.function)).collect();
-    let mut survey =
-        Survey { image, pieces, returns, digests: vec![Digest::default(); count], inner: Vec::new() };
-    let mut again: BTreeSet<u64> = survey.pieces.iter().map(|p| p.function.entry).collect();
+    let mut survey = Survey::new(image);
+    let mut again: BTreeSet<u64> = survey.functions.iter().map(|f| f.entry).collect();
     let mut merged = false;
     for _ in 0..TURNS {
         survey.look_at(&again);
@@ -75,12 +74,12 @@ pub(crate) fn survey(image: &Image) -> Knowledge {
         if again.is_empty() {
             again = survey.find_called();
         }
-        if again.is_empty() {
-            again = survey.find_inner();
-        }
         if again.is_empty() && !merged {
             again = survey.join_parts();
             merged = true;
+        }
+        if again.is_empty() {
+            again = survey.find_inner();
         }
         if again.is_empty() {
             break;
@@ -94,17 +93,40 @@ fn is_stub_of_no_return(function: &Function) -> bool {
         && function.names.iter().any(|n| leave::never_returns(n))
 }
 
-impl Survey<'_> {
-    fn functions(&self) -> Vec<Function> {
-        self.pieces.iter().map(|p| p.function.clone()).collect()
+impl<'a> Survey<'a> {
+    fn new(image: &'a Image) -> Self {
+        let mut survey = Survey {
+            image,
+            functions: Vec::new(),
+            sized: Vec::new(),
+            parts: Vec::new(),
+            returns: Vec::new(),
+            digests: Vec::new(),
+            inner: Vec::new(),
+        };
+        for (i, piece) in pieces(image).into_iter().enumerate() {
+            survey.insert(i, piece);
+        }
+        survey
+    }
+
+    fn insert(&mut self, at: usize, piece: Piece) {
+        self.returns.insert(at, !is_stub_of_no_return(&piece.function));
+        self.functions.insert(at, piece.function);
+        self.sized.insert(at, piece.sized);
+        self.parts.insert(at, piece.part);
+        self.digests.insert(at, Digest::default());
+    }
+
+    fn map(&self) -> Map {
+        Map::new(self.functions.iter())
     }
 
     /// Takes new digests of the functions that are entered at `entries`.
     fn look_at(&mut self, entries: &BTreeSet<u64>) {
-        let functions = self.functions();
-        let map = Map::new(functions.iter());
+        let (map, functions) = (self.map(), &self.functions);
         let (image, returns, inner) = (self.image, &self.returns, &self.inner);
-        let world = World { image, functions: &functions, map: &map, returns, inner };
+        let world = World { image, functions, map: &map, returns, inner };
         let ids: Vec<u32> = (0..functions.len() as u32)
             .filter(|i| entries.contains(&functions[*i as usize].entry))
             .collect();
@@ -124,8 +146,8 @@ impl Survey<'_> {
     /// Functions to look at again, since they call functions that were found not to return.
     fn find_who_returns(&mut self) -> BTreeSet<u64> {
         let index: BTreeMap<u64, usize> =
-            self.pieces.iter().enumerate().map(|(i, p)| (p.function.entry, i)).collect();
-        let mut jumpers: Vec<Vec<usize>> = vec![Vec::new(); self.pieces.len()];
+            self.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
+        let mut jumpers: Vec<Vec<usize>> = vec![Vec::new(); self.functions.len()];
         let mut may: Vec<bool> = self.digests.iter().map(|d| d.returns).collect();
         for (i, digest) in self.digests.iter().enumerate() {
             for (target, _) in &digest.jumps {
@@ -135,8 +157,8 @@ impl Survey<'_> {
                 }
             }
         }
-        for (i, piece) in self.pieces.iter().enumerate() {
-            may[i] &= !is_stub_of_no_return(&piece.function);
+        for (i, function) in self.functions.iter().enumerate() {
+            may[i] &= !is_stub_of_no_return(function);
         }
         let mut work: Vec<usize> = (0..may.len()).filter(|i| may[*i]).collect();
         while let Some(i) = work.pop() {
@@ -147,30 +169,30 @@ impl Survey<'_> {
             }
         }
         let mut ended = BTreeSet::new();
-        for (i, piece) in self.pieces.iter().enumerate() {
+        for (i, function) in self.functions.iter().enumerate() {
             if self.returns[i] && !may[i] {
                 self.returns[i] = false;
-                ended.insert(piece.function.entry);
+                ended.insert(function.entry);
             }
         }
-        let callers = self.digests.iter().zip(&self.pieces);
+        let callers = self.digests.iter().zip(&self.functions);
         callers
             .filter(|(digest, _)| digest.calls.iter().any(|c| ended.contains(c)))
-            .map(|(_, piece)| piece.function.entry)
+            .map(|(_, function)| function.entry)
             .collect()
     }
 
     /// Makes functions of what is called and belongs to none; they, and those that they cut off, have to be looked at.
     fn find_called(&mut self) -> BTreeSet<u64> {
-        let map = Map::new(self.pieces.iter().map(|p| &p.function));
+        let map = self.map();
         let mut new = BTreeSet::new();
         for target in self.digests.iter().flat_map(|d| &d.calls) {
             let free = match map.at(*target) {
                 None => true,
                 // An end that nobody gave moves.
                 Some(id) => {
-                    let piece = &self.pieces[id.0 as usize];
-                    !piece.sized && piece.function.entry != *target
+                    let i = id.0 as usize;
+                    !self.sized[i] && self.functions[i].entry != *target
                 }
             };
             let within = self.image.code_at(*target);
@@ -181,42 +203,40 @@ impl Survey<'_> {
         let mut again = new.clone();
         for &entry in &new {
             let Some(code) = self.image.code_at(entry) else { continue };
-            let next = self.pieces.partition_point(|p| p.function.entry <= entry);
+            let next = self.functions.partition_point(|f| f.entry <= entry);
             let mut end = code.addresses.end;
-            if let Some(piece) = self.pieces.get(next) {
-                end = end.min(piece.function.entry);
+            if let Some(function) = self.functions.get(next) {
+                end = end.min(function.entry);
             }
-            if let Some(before) = next.checked_sub(1).map(|i| &mut self.pieces[i]) {
-                for range in &mut before.function.ranges {
+            if let Some(before) = next.checked_sub(1).map(|i| &mut self.functions[i]) {
+                for range in &mut before.ranges {
                     if range.contains(&entry) && range.start < entry {
                         end = end.min(range.end);
                         range.end = entry;
-                        again.insert(before.function.entry);
+                        again.insert(before.entry);
                     }
                 }
             }
-            self.pieces.insert(next, called(entry, end));
-            self.returns.insert(next, true);
-            self.digests.insert(next, Digest::default());
+            self.insert(next, called(entry, end));
         }
         again
     }
 
     /// Functions to look at again, since others were found to enter them past their entry.
     fn find_inner(&mut self) -> BTreeSet<u64> {
-        let map = Map::new(self.pieces.iter().map(|p| &p.function));
+        let map = self.map();
         let mut inner = BTreeSet::new();
         let mut again = BTreeSet::new();
-        let targets = self.digests.iter().flat_map(|d| {
-            d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target))
-        });
+        let targets = self
+            .digests
+            .iter()
+            .flat_map(|d| d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target)));
         for &target in targets {
             let Some(id) = map.at(target) else { continue };
-            let entry = self.pieces[id.0 as usize].function.entry;
-            if entry != target && inner.insert(target) {
-                if self.inner.binary_search(&target).is_err() {
-                    again.insert(entry);
-                }
+            let entry = self.functions[id.0 as usize].entry;
+            let new = entry != target && inner.insert(target);
+            if new && self.inner.binary_search(&target).is_err() {
+                again.insert(entry);
             }
         }
         self.inner = inner.into_iter().collect();
@@ -227,7 +247,7 @@ impl Survey<'_> {
     fn join_parts(&mut self) -> BTreeSet<u64> {
         let parents = self.parents();
         let mut again = BTreeSet::new();
-        let mut owners: Vec<usize> = (0..self.pieces.len()).collect();
+        let mut owners: Vec<usize> = (0..self.functions.len()).collect();
         for &part in parents.keys() {
             let mut at = part;
             // Parts of parts; at most as many steps as there are, should they go in a circle.
@@ -239,30 +259,31 @@ impl Survey<'_> {
             }
             owners[part] = if parents.contains_key(&at) { part } else { at };
         }
-        for part in 0..self.pieces.len() {
-            let owner = owners[part];
+        for (part, &owner) in owners.iter().enumerate() {
             if owner == part {
                 continue;
             }
-            let ranges = std::mem::take(&mut self.pieces[part].function.ranges);
-            let function = &mut self.pieces[owner].function;
+            let ranges = std::mem::take(&mut self.functions[part].ranges);
+            let function = &mut self.functions[owner];
             function.ranges.extend(ranges);
             again.insert(function.entry);
         }
         let keep: Vec<bool> = owners.iter().enumerate().map(|(i, owner)| i == *owner).collect();
-        retain(&mut self.pieces, &keep);
+        retain(&mut self.functions, &keep);
+        retain(&mut self.sized, &keep);
+        retain(&mut self.parts, &keep);
         retain(&mut self.returns, &keep);
         retain(&mut self.digests, &keep);
-        for piece in &mut self.pieces {
+        for function in &mut self.functions {
             // The entry's own range comes first, whatever its address.
-            piece.function.ranges[1..].sort_by_key(|r| r.start);
+            function.ranges[1..].sort_by_key(|r| r.start);
         }
         again
     }
 
     /// Pieces that are parts, and of which pieces.
     fn parents(&self) -> BTreeMap<usize, usize> {
-        let map = Map::new(self.pieces.iter().map(|p| &p.function));
+        let map = self.map();
         let mut jumped: BTreeMap<usize, BTreeMap<usize, bool>> = BTreeMap::new();
         let mut called = BTreeSet::new();
         for (from, digest) in self.digests.iter().enumerate() {
@@ -272,18 +293,17 @@ impl Survey<'_> {
                 if kind == EdgeKind::Fall {
                     continue;
                 }
-                let entered = self.pieces[to].function.entry == target;
+                let entered = self.functions[to].entry == target;
                 let torn = kind != EdgeKind::Jump || !entered;
                 *jumped.entry(to).or_default().entry(from).or_default() |= torn;
             }
         }
         let mut parents = BTreeMap::new();
         for (&part, from) in &jumped {
-            let piece = &self.pieces[part];
             let others: Vec<(&usize, &bool)> = from.iter().filter(|(f, _)| **f != part).collect();
             let [(&parent, &torn)] = others[..] else { continue };
-            let entry = piece.function.entry;
-            let joins = match piece.part {
+            let entry = self.functions[part].entry;
+            let joins = match self.parts[part] {
                 Part::No => false,
                 Part::Likely => !called.contains(&part),
                 Part::Perhaps => {
@@ -291,11 +311,13 @@ impl Survey<'_> {
                     // a condition, is no function by itself.
                     let back = jumped.get(&parent).and_then(|f| f.get(&part)) == Some(&true);
                     !called.contains(&part)
+                        && self.parts[parent] != Part::Likely
                         && (torn || back)
                         && !self.image.points_within(entry..entry.saturating_add(1), u64::MAX)
                 }
             };
-            if joins && piece.function.convention == self.pieces[parent].function.convention {
+            let convention = |i: usize| self.functions[i].convention;
+            if joins && convention(part) == convention(parent) {
                 parents.insert(part, parent);
             }
         }
@@ -303,8 +325,7 @@ impl Survey<'_> {
     }
 
     fn finish(self) -> Knowledge {
-        let functions = self.functions();
-        let map = Map::new(functions.iter());
+        let (map, functions) = (self.map(), self.functions);
         let (image, returns, inner) = (self.image, self.returns, self.inner);
         let world =
             World { image, functions: &functions, map: &map, returns: &returns, inner: &inner };

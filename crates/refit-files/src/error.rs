@@ -76,6 +76,9 @@ pub enum MountError {
         /// What the system said.
         error: io::Error,
     },
+    /// The building blocks do not fit together as asked.
+    #[error("cannot mount: {0}")]
+    Composition(String),
     /// File caches cannot be made as asked.
     #[error("cannot mount: {0}")]
     NoCache(CreateError),

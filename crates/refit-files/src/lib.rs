@@ -16,6 +16,7 @@ mod aside;
 mod attributes;
 mod capability;
 mod check;
+mod composition;
 mod data;
 mod directory;
 mod error;
@@ -40,6 +41,7 @@ mod status;
 mod table;
 mod times;
 
+pub use composition::composition;
 pub use error::{MountError, UnmountError};
 pub use journal::{MountStats, RequestEvent};
 pub use modes::CacheMode;

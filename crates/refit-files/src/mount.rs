@@ -3,6 +3,7 @@
 use crate::answer::Fuse;
 use crate::aside::{Jobs, aside};
 use crate::check::{self, Checked};
+use crate::composition::{Composed, compose};
 use crate::data::Memory;
 use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
@@ -14,7 +15,9 @@ use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::table::Table;
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
-use refit_memory::{FileCacheFactory, FramePool};
+use parking_lot::Mutex;
+use refit_memory::FramePool;
+use refit_objects::composition::Plan;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
@@ -41,8 +44,8 @@ pub struct MountOptions {
     pub cache: CacheMode,
     /// Threads that serve requests; as many as there are processors if not given.
     pub workers: Option<usize>,
-    /// The implementation that file caches begin with: `shared` or `partitioned`.
-    pub implementation: String,
+    /// Which building blocks it is made of; see [`composition`](crate::composition()).
+    pub composition: Plan,
     /// Users other than the one who mounts may use it. Always so when root mounts.
     pub allow_other: bool,
     /// Nothing can be changed through the mount.
@@ -76,12 +79,15 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
     let name = mountpoint.to_string_lossy().into_owned();
-    let physical = refit_memory::create_physical_memory(name.clone(), frames.clone());
+    let Composed { physical, caches, policies, objects } =
+        compose(&options.composition, &name, &frames)?;
     let (aside, jobs) = aside();
     let server = Arc::new(Server {
         table: Arc::new(Table::new(root, &stat)),
         memory: Memory { physical, frames, part: part(options.frames_bytes) },
-        caches: FileCacheFactory::new(name, &options.implementation),
+        caches,
+        shared: Mutex::new(Some(objects)),
+        _policies: policies,
         queue: Queue::default(),
         journal: Journal::default(),
         modes: Modes::new(options.cache),

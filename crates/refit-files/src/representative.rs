@@ -5,7 +5,8 @@ use refit_memory::{FileRepresentative, FileRepresentativeInterface, FileRepresen
 use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
 use std::sync::Arc;
 
-const HOST: &str = "host";
+/// Name of the implementation.
+pub(crate) const HOST: &str = "host";
 
 /// The host's file as a representative; all processors share the descriptors.
 struct HostRep(Arc<HostFile>);

@@ -13,10 +13,10 @@ use crate::representative;
 use crate::table::Table;
 use crate::times;
 use fuser::Notifier;
-use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
-use refit_memory::{CacheParts, FileCacheFactory, PhysicalMemoryInterface};
-use refit_objects::CreateError;
-use refit_objects::{Interface, Name, request};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
+use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};
+use refit_objects::composition::Composition;
+use refit_objects::{CreateError, Name, request};
 use refit_sys::credentials::{self, ActingAs};
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -40,6 +40,10 @@ pub(crate) struct Server {
     pub(crate) memory: Memory,
     /// Makes the files' caches.
     pub(crate) caches: FileCacheFactory,
+    /// The objects that all files share; taken when the mount ends.
+    pub(crate) shared: Mutex<Option<Composition>>,
+    /// Lives as long as the mount, so that the policy is one of a class.
+    pub(crate) _policies: Arc<OnceLock<ReplacementPolicyFactory>>,
     pub(crate) queue: Queue,
     pub(crate) journal: Journal,
     pub(crate) modes: Modes,
@@ -309,7 +313,9 @@ impl Server {
                 self.files.fetch_sub(1, Relaxed);
             }
         }
-        refit_objects::destroy(PhysicalMemoryInterface::id(self.memory.physical));
+        if let Some(shared) = self.shared.lock().take() {
+            shared.destroy();
+        }
         outcome
     }
 

@@ -61,7 +61,10 @@ fn bad_mounts_are_refused() {
         |e| matches!(e, MountError::MountpointInSource { .. }),
     );
     refused(|o| o.frames_bytes = 63 * 4096, |e| matches!(e, MountError::TooFewFrames { .. }));
-    refused(|o| o.implementation = "none such".into(), |e| matches!(e, MountError::NoCache(_)));
+    refused(
+        |o| o.composition = refit_files::composition("none such"),
+        |e| matches!(e, MountError::Composition(why) if why.contains("fcm:partitioned, fcm:shared")),
+    );
     refused(|o| o.frames_bytes = 1 << 60, |e| matches!(e, MountError::NoMemory { .. }));
 }
 

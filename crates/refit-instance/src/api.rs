@@ -18,6 +18,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::activity;
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
 use crate::metrics;
@@ -61,6 +62,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(recorded, record, end_record))
         .routes(routes!(objects))
         .routes(routes!(object))
+        .routes(routes!(activity::activity))
         .routes(routes!(swap))
         .routes(routes!(classes))
         .routes(routes!(upgrade))

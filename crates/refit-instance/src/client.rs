@@ -89,8 +89,7 @@ impl Client {
     /// It does not answer or refuses.
     pub fn metrics(&self) -> Result<String, Refusal> {
         let asked = "read metrics";
-        let text =
-            self.body(self.patience, asked, request(asked, "GET", "/metrics", Bytes::new())?)?;
+        let text = self.body(self.patience, asked, get(asked, "/metrics")?)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -173,7 +172,7 @@ impl Client {
     pub fn changes(&self, query: &ChangesQuery) -> Result<Lines<JournalLine>, Refusal> {
         let asked = "read the journal";
         let path = with_query(asked, "/changes", query)?;
-        self.lines(asked, request(asked, "GET", &path, Bytes::new())?)
+        self.lines(asked, get(asked, &path)?)
     }
 
     /// What is mounted.
@@ -245,7 +244,7 @@ impl Client {
 
     /// Asks what can be answered at once.
     pub(crate) fn get<T: DeserializeOwned>(&self, asked: &str, path: &str) -> Result<T, Refusal> {
-        let request = request(asked, "GET", path, Bytes::new())?;
+        let request = get(asked, path)?;
         understood(asked, &self.body(self.patience, asked, request)?)
     }
 
@@ -262,7 +261,11 @@ impl Client {
         self.within(patience, asked, &self.runtime, exchange)
     }
 
-    fn lines<T>(&self, asked: &str, request: Request<Full<Bytes>>) -> Result<Lines<T>, Refusal> {
+    pub(crate) fn lines<T>(
+        &self,
+        asked: &str,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Lines<T>, Refusal> {
         let runtime = runtime()?;
         let sent = send(&self.socket, asked, request);
         let response = self.within(self.patience, asked, &runtime, sent)?;
@@ -409,11 +412,19 @@ pub(crate) fn post<T: Serialize>(
     request(asked, "POST", path, Bytes::from(body))
 }
 
-fn with_query<T: Serialize>(asked: &str, path: &str, query: &T) -> Result<String, Refusal> {
+pub(crate) fn with_query<T: Serialize>(
+    asked: &str,
+    path: &str,
+    query: &T,
+) -> Result<String, Refusal> {
     let query = serde_urlencoded::to_string(query).map_err(|e| {
         Refusal::new(Kind::Malformed, asked, e.to_string(), "ask for something simpler")
     })?;
     Ok(format!("{path}?{query}"))
+}
+
+pub(crate) fn get(asked: &str, path: &str) -> Result<Request<Full<Bytes>>, Refusal> {
+    request(asked, "GET", path, Bytes::new())
 }
 
 fn request(

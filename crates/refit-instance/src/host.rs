@@ -6,18 +6,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
+use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
 
 use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectInfo, PluginInfo, WrapperFailure,
-    WrapperInfo,
+    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectActivity, ObjectInfo, PluginInfo,
+    WrapperFailure, WrapperInfo,
 };
 
-/// The objects and file servers of this process.
+/// The objects and file servers of this process, for which replacement policies can be loaded.
 pub fn host() -> Arc<dyn System> {
+    refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host)
 }
 
@@ -30,6 +32,10 @@ impl System for Host {
 
     fn object(&self, id: u64) -> Option<ObjectInfo> {
         refit_objects::object(ObjectId::from_bits(id)).map(ObjectInfo::from)
+    }
+
+    fn activity(&self) -> Vec<ObjectActivity> {
+        refit_objects::activity().into_iter().map(ObjectActivity::from).collect()
     }
 
     fn swap(&self, request: &SwapRequest) -> Report {
@@ -123,7 +129,10 @@ impl System for Host {
             frames_bytes: request.frames_bytes,
             cache: request.cache.into(),
             workers: request.workers,
-            implementation: request.implementation.clone(),
+            composition: match &request.composition {
+                Some(plan) => plan.clone(),
+                None => refit_files::composition(&request.implementation),
+            },
             allow_other: request.allow_other,
             read_only: request.read_only,
         };
@@ -216,6 +225,7 @@ fn not_mounted(error: &MountError) -> Refusal {
     let kind = match error {
         MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
         MountError::NoCache(_) => Kind::Unknown,
+        MountError::Composition(_) => Kind::Malformed,
         MountError::AlreadyMounted(_) | MountError::DeadMount(_) => Kind::Busy,
         _ => Kind::Failed,
     };

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod activity;
 mod api;
 mod client;
 mod directory;

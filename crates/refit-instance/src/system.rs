@@ -14,7 +14,7 @@ use refit_objects::{Clustering, Probation, UpgradeControl};
 
 use crate::plugins;
 use crate::refusal::Refusal;
-use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectInfo, PluginInfo};
+use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectActivity, ObjectInfo, PluginInfo};
 
 /// Objects are to be swapped: one, or several as one change.
 #[derive(Clone, Debug)]
@@ -100,6 +100,11 @@ pub trait System: Send + Sync + 'static {
     /// One object.
     fn object(&self, id: u64) -> Option<ObjectInfo> {
         self.objects().into_iter().find(|o| o.id == id)
+    }
+
+    /// What all objects do.
+    fn activity(&self) -> Vec<ObjectActivity> {
+        self.objects().into_iter().map(ObjectActivity::from).collect()
     }
 
     /// Swaps and reports; takes as long as it takes.

@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use refit_change::Report;
+/// Which building blocks a mount is made of.
+pub use refit_objects::composition::Plan;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
 pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 
@@ -46,6 +49,14 @@ pub struct ObjectInfo {
     /// Wrappers that panicked and were detached for it; the last few.
     #[serde(default)]
     pub wrapper_failures: Vec<WrapperFailure>,
+}
+
+impl ObjectInfo {
+    /// What serves with what is around it: `latency(count(shared))`.
+    pub fn composed(&self) -> String {
+        let inner = self.implementation.clone();
+        self.wrappers.iter().fold(inner, |inner, w| format!("{}({inner})", w.name))
+    }
 }
 
 /// A reference that an object holds.
@@ -288,14 +299,23 @@ pub struct MountRequest {
     /// Workers; without it: one per processor.
     #[serde(default)]
     pub workers: Option<usize>,
-    /// What the file caches begin with.
+    /// What the file caches begin with, if there is no `composition`.
+    #[serde(default = "shared")]
     pub implementation: String,
+    /// Which building blocks it is made of, and how they are connected; without it: the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    pub composition: Option<Plan>,
     /// Whether users other than the one who mounts may use it.
     #[serde(default)]
     pub allow_other: bool,
     /// Whether writing is refused.
     #[serde(default)]
     pub read_only: bool,
+}
+
+fn shared() -> String {
+    "shared".to_owned()
 }
 
 /// A mount as it stands now.

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use refit_change::{Change, End, Report};
 use refit_instance::wire::{
@@ -169,6 +170,7 @@ fn mount_request(source: &str) -> MountRequest {
         cache: CacheMode::Auto,
         workers: None,
         implementation: "shared".into(),
+        composition: None,
         allow_other: false,
         read_only: false,
     }
@@ -512,6 +514,20 @@ fn refuses_other_users() {
 }
 
 #[test]
+fn activity_tells_everything_and_then_what_differs() {
+    let stage = stage();
+    let mut looks = stage.client.activity(Duration::from_millis(10)).expect("it answers");
+    let mut look = || looks.next().expect("it does not end").expect("it is understood");
+    let first = look();
+    let mut seen: Vec<_> = first.objects.iter().map(|o| (o.id, o.calls, o.dirty)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 2, 3, 4].map(|id| (id, 5, 0)));
+    let second = look();
+    assert!(second.at_ns >= first.at_ns + 10_000_000, "{second:?}");
+    assert_eq!((second.objects, second.gone), (vec![], vec![]));
+}
+
+#[test]
 fn describes_itself() {
     let stage = stage();
     let (status, body) = raw(&stage.instance.socket(), &get("/openapi.json"));
@@ -523,6 +539,7 @@ fn describes_itself() {
         ("/objects/{id}", "get"),
         ("/swap", "post"),
         ("/changes", "get"),
+        ("/activity", "get"),
         ("/mounts", "get"),
         ("/mounts", "post"),
         ("/mounts/{id}", "delete"),

@@ -79,7 +79,7 @@ impl Cell {
             }
             let rest = Span { start: at, end };
             let page = *rest.pages().start();
-            let Some(frame) = pages.get(file, page) else {
+            let Some(frame) = pages.demand(file, page) else {
                 let (guard, count) = self.fill(file, pages, page, *rest.pages().end())?;
                 pages = guard;
                 filled_here = page..page + count;

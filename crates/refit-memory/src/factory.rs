@@ -6,14 +6,15 @@ use refit_objects::{
     CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
 };
 
-use crate::clock::ClockMemory;
 use crate::fcm::{CacheState, FileCacheInterface, FileCacheRef};
 use crate::fr::FileRepresentativeRef;
 use crate::frames::FramePool;
 use crate::partitioned::PartitionedCache;
 use crate::pm::{MemoryState, PhysicalMemoryInterface, PhysicalMemoryRef};
+use crate::policy::ReplacementPolicyRef;
 use crate::root::{Cache, CacheRoot};
 use crate::shared::SharedCache;
+use crate::sweep::{SweepMemory, SweepRep};
 
 /// What a file cache stands on.
 #[derive(Clone, Debug)]
@@ -69,15 +70,15 @@ impl Implementations<FileCacheInterface> for FileCaches {
     }
 }
 
-struct ClockRoot(Arc<ClockMemory>);
+struct SweepRoot(Arc<SweepMemory>);
 
-impl Root<PhysicalMemoryInterface> for ClockRoot {
+impl Root<PhysicalMemoryInterface> for SweepRoot {
     fn implementation(&self) -> &str {
-        CLOCK
+        SWEEP
     }
 
     fn make_rep(&self, _processor: usize) -> OwnedRep<PhysicalMemoryInterface> {
-        PhysicalMemoryInterface::rep(crate::clock::ClockRep(Arc::clone(&self.0)))
+        PhysicalMemoryInterface::rep(SweepRep(Arc::clone(&self.0)))
     }
 
     fn export(&self) -> Result<MemoryState, TransferError> {
@@ -87,6 +88,10 @@ impl Root<PhysicalMemoryInterface> for ClockRoot {
     fn import(&self, state: MemoryState) -> Result<(), TransferError> {
         self.0.import(&state);
         Ok(())
+    }
+
+    fn imports(&self) -> Vec<Import> {
+        vec![Import { port: "policy", object: self.0.policy.id() }]
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -101,19 +106,22 @@ impl Root<PhysicalMemoryInterface> for ClockRoot {
     }
 }
 
-const CLOCK: &str = "clock";
+const SWEEP: &str = "sweep";
 
 /// What physical memory can be swapped to.
-struct Memories(Arc<FramePool>);
+struct Memories {
+    frames: Arc<FramePool>,
+    policy: ReplacementPolicyRef,
+}
 
 impl Implementations<PhysicalMemoryInterface> for Memories {
     fn names(&self) -> Vec<&'static str> {
-        vec![CLOCK]
+        vec![SWEEP]
     }
 
     fn root(&self, name: &str) -> Option<Box<dyn Root<PhysicalMemoryInterface>>> {
-        let clock = || ClockRoot(Arc::new(ClockMemory::new(Arc::clone(&self.0))));
-        (name == CLOCK).then(|| Box::new(clock()) as _)
+        let memory = || SweepMemory::new(Arc::clone(&self.frames), self.policy);
+        (name == SWEEP).then(|| Box::new(SweepRoot(Arc::new(memory()))) as _)
     }
 }
 
@@ -146,8 +154,12 @@ pub fn destroy_file_cache(cache: FileCacheRef, frames: &FramePool) {
     refit_objects::destroy(FileCacheInterface::id(cache));
 }
 
-/// Makes physical memory that hands out `frames`.
-pub fn create_physical_memory(name: impl Into<Name>, frames: Arc<FramePool>) -> PhysicalMemoryRef {
-    let root = ClockRoot(Arc::new(ClockMemory::new(Arc::clone(&frames))));
-    refit_objects::create(name, Box::new(root), Arc::new(Memories(frames)))
+/// Makes physical memory that hands out `frames`, and asks `policy` which to take back.
+pub fn create_physical_memory(
+    name: impl Into<Name>,
+    frames: Arc<FramePool>,
+    policy: ReplacementPolicyRef,
+) -> PhysicalMemoryRef {
+    let root = SweepRoot(Arc::new(SweepMemory::new(Arc::clone(&frames), policy)));
+    refit_objects::create(name, Box::new(root), Arc::new(Memories { frames, policy }))
 }

@@ -1,9 +1,7 @@
 //! The interface of a file cache manager: the cache of one file's pages (Hui 2000, §3.2).
 
-use std::sync::Arc;
-
 use crate::frames::Frame;
-use crate::index::Stripe;
+use crate::index::Layer;
 
 /// Bytes in a page and in a page frame.
 pub const PAGE_SIZE: usize = 4096;
@@ -78,14 +76,15 @@ pub struct CacheState {
     pub faults: u64,
 }
 
-/// The state of a file cache in the protocol `stripes`: by reference, so that its size does not matter.
+/// The state of a file cache in the protocols `stripes` and `lazy`: by reference, so that its size does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct CacheStripes {
     /// Size of the file in bytes.
     pub(crate) size: u64,
     /// Which pages are in which frames, and which of them are dirty; shared with the cache that exports it,
-    /// until one of the two [lets go](refit_objects::Root::relinquish). One stripe at least.
-    pub(crate) stripes: Vec<Arc<Stripe>>,
+    /// until one of the two [lets go](refit_objects::Root::relinquish). Each layer has a stripe at least. There is
+    /// one layer; `lazy` has more where the cache had not got all of its own pages yet.
+    pub(crate) layers: Vec<Layer>,
     pub(crate) calls: u64,
     pub(crate) faults: u64,
 }
@@ -97,7 +96,11 @@ pub struct CacheStripes {
 #[refit_objects::interface(
     name = "fcm",
     state = CacheState,
-    protocols(stripes = reference(CacheStripes), partitions = partitioned(CacheState))
+    protocols(
+        stripes = reference(CacheStripes),
+        partitions = partitioned(CacheState),
+        lazy = lazy(CacheStripes),
+    )
 )]
 pub trait FileCache {
     /// Copies bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.

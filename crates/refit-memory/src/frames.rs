@@ -11,7 +11,7 @@
 //!
 //! Owner and page are set when the frame leaves the free list and stay until it goes back; in between
 //! the owner alone changes the flags, under the lock of the page's partition. The exception is
-//! [`REFERENCED`], a hint that anyone sets and that the search for victims clears. Others read
+//! [`REFERENCED`], a hint that anyone sets and that the search for victims clears, as it does [`FRESH`]. Others read
 //! descriptors without a lock and get a guess: who acts on one asks the owner, which looks again
 //! under its lock ([`FileCache::evict`](crate::FileCache::evict)). Hence all accesses are relaxed:
 //! the owner's are ordered by its lock, and a guess needs no order.
@@ -63,6 +63,8 @@ pub(crate) const REFERENCED: u32 = 4;
 /// A copy of the page is on its way to the file: it may be used, but not be written back a second
 /// time, evicted or cut off until the copy has arrived.
 pub(crate) const WRITING: u32 = 8;
+/// The search for victims has not come by since the frame left the free list. A hint, as [`REFERENCED`] is.
+pub(crate) const FRESH: u32 = 16;
 
 /// What is known about a frame.
 #[derive(Debug)]
@@ -228,7 +230,7 @@ impl FramePool {
         };
         let descriptor = &self.descriptors[frame.index()];
         descriptor.page.store(page, Relaxed);
-        descriptor.flags.store(0, Relaxed);
+        descriptor.flags.store(FRESH, Relaxed);
         descriptor.owner.store(word(owner), Relaxed);
         Some(frame)
     }

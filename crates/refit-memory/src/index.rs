@@ -39,11 +39,17 @@ pub(crate) struct Stripe {
     dirty: BTreeSet<u64>,
 }
 
+/// The stripes of an index, for another cache to take over.
+pub(crate) type Layer = Vec<Arc<Stripe>>;
+
+/// Where in an index a frame stands: number of the stripe, and slot in its table.
+pub(crate) type Spot = (usize, usize);
+
 /// The pages that one lock protects.
 #[derive(Debug)]
 pub(crate) struct PageIndex {
     /// One at least.
-    stripes: Vec<Arc<Stripe>>,
+    stripes: Layer,
     /// Stripes that a single one is dealt out to when it grows; 1: it is one of several already.
     spread: usize,
 }
@@ -88,7 +94,7 @@ impl PageIndex {
         self.pages(pool).filter(|cached| stripe_of(cached.page, parts) == part).collect()
     }
 
-    /// Makes room for `more` pages in an empty index.
+    /// Makes room for `more` pages.
     pub(crate) fn reserve(&mut self, pool: &FramePool, more: usize) {
         if more >= DEAL_AT && self.stripes.len() < self.spread {
             self.stripes = deal(&self.stripes, pool, self.spread);
@@ -107,11 +113,21 @@ impl PageIndex {
         self.stripe_mut(pool.page(frame)).table.insert(pool, frame);
     }
 
-    /// Takes `page` out, dirty or not; the frame that had it.
-    pub(crate) fn remove(&mut self, pool: &FramePool, page: u64) -> Option<Frame> {
+    /// Takes `page` out, dirty or not.
+    pub(crate) fn remove(&mut self, pool: &FramePool, page: u64) -> Option<CachedPage> {
         let stripe = self.stripe_mut(page);
-        stripe.dirty.remove(&page);
-        stripe.table.remove(pool, page)
+        let dirty = stripe.dirty.remove(&page);
+        stripe.table.remove(pool, page).map(|frame| CachedPage { page, frame, dirty })
+    }
+
+    /// The first frame at or behind `from`, and where it stands: to visit all frames in turn. Whatever is taken out
+    /// meanwhile can let others go back to where the visitor has been.
+    pub(crate) fn next_from(&self, from: Spot) -> Option<(Spot, Frame)> {
+        let behind = |stripe| if stripe == from.0 { from.1 } else { 0 };
+        (from.0..self.stripes.len()).find_map(|stripe| {
+            let (slot, frame) = self.stripes[stripe].table.next_from(behind(stripe))?;
+            Some(((stripe, slot), frame))
+        })
     }
 
     pub(crate) fn mark_dirty(&mut self, page: u64) {
@@ -141,20 +157,19 @@ impl PageIndex {
     }
 
     /// The stripes, for another cache to take over.
-    pub(crate) fn share(&self) -> impl Iterator<Item = Arc<Stripe>> {
-        self.stripes.iter().cloned()
+    pub(crate) fn share(&self) -> Layer {
+        self.stripes.clone()
     }
 
-    /// Takes over the stripes of another cache that are to be under this lock, one at least.
-    pub(crate) fn adopt(&mut self, stripes: Vec<Arc<Stripe>>) {
-        debug_assert_eq!(self.len(), 0, "an index with pages takes no others");
+    /// The stripes of another cache that are to be under this lock, one at least.
+    pub(crate) fn adopted(&self, stripes: Layer) -> Self {
         debug_assert!(!stripes.is_empty(), "an index has a stripe");
-        self.stripes = stripes;
+        PageIndex { stripes, spread: self.spread }
     }
 
-    /// Forgets everything: another cache has it.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.spread);
+    /// Another index, empty, of what is to be cut like this one.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.spread)
     }
 
     fn stripe(&self, page: u64) -> &Stripe {
@@ -180,7 +195,7 @@ fn pages_of(stripe: &Stripe, pool: &FramePool) -> impl Iterator<Item = CachedPag
 
 /// Deals the pages of some stripes, which have all pages between them, out to `wanted` others; as they
 /// are if that is their number.
-pub(crate) fn deal(stripes: &[Arc<Stripe>], pool: &FramePool, wanted: usize) -> Vec<Arc<Stripe>> {
+pub(crate) fn deal(stripes: &[Arc<Stripe>], pool: &FramePool, wanted: usize) -> Layer {
     if stripes.len() == wanted {
         return stripes.to_vec();
     }

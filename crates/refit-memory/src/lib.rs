@@ -7,10 +7,11 @@
 //! * A [`FileRepresentative`] (FR) is the file behind a cache, where pages are filled from and
 //!   written back to.
 //! * A [`PhysicalMemory`] (PM) hands out page frames from a budget that all files of a mount share,
-//!   and names, by CLOCK, those to take back when they run short. [`create_physical_memory`] makes one.
+//!   and names those to take back when they run short. [`create_physical_memory`] makes one.
+//! * A [`ReplacementPolicy`] tells it whose pages those are. [`create_policy`] makes one; others can be loaded.
 //! * A [`FramePool`] is the memory itself: one memfd, and a descriptor for each frame.
 //!
-//! Calls go one way: FCM → { PM, FR }, and those two call no object. Frames are taken back by
+//! Calls go one way: FCM → { PM, FR }, PM → policy, and FR and policy call no object. Frames are taken back by
 //! [`reclaim`], a function outside of all objects: who gets [`CacheError::NoFrame`] reclaims and calls
 //! again. So no two objects ever wait for each other, and each can be swapped at any time.
 //!
@@ -19,7 +20,6 @@
 #![deny(unsafe_code)]
 
 mod cell;
-mod clock;
 mod events;
 mod factory;
 mod fcm;
@@ -27,13 +27,16 @@ mod fill;
 mod fr;
 mod frames;
 mod index;
+mod lazy;
 mod pages;
 mod partitioned;
 mod pm;
+mod policy;
 mod reclaim;
 mod root;
 mod scratch;
 mod shared;
+mod sweep;
 mod table;
 mod whole;
 mod writeback;
@@ -50,5 +53,9 @@ pub use frames::{Frame, FramePool};
 pub use pm::{
     MemoryState, MemoryStats, PhysicalMemory, PhysicalMemoryInterface, PhysicalMemoryRef, Search,
     Victim,
+};
+pub use policy::{
+    CLOCK, ReplacementPolicy, ReplacementPolicyFactory, ReplacementPolicyInterface,
+    ReplacementPolicyRef, create_policy, destroy_policy, mark,
 };
 pub use reclaim::reclaim;

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use crate::factory::CacheParts;
 use crate::fcm::{CacheError, FileCacheRef, MAX_SIZE, PAGE_SIZE};
 use crate::frames::{BUSY, DIRTY, Frame, FramePool};
-use crate::index::PageIndex;
+use crate::lazy::LazyIndex;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -141,7 +141,7 @@ pub(crate) enum Obstacle {
 /// The pages of one partition: all of them are protected by one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    pub(crate) index: PageIndex,
+    pub(crate) index: LazyIndex,
     pub(crate) flights: Vec<Flight>,
     tickets: u64,
     /// Flights to the host that failed.
@@ -154,11 +154,16 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn with_stripes(stripes: usize) -> Self {
-        Pages { index: PageIndex::new(stripes), ..Pages::default() }
+        Pages { index: LazyIndex::new(stripes), ..Pages::default() }
     }
 
     pub(crate) fn get(&self, file: &File, page: u64) -> Option<Frame> {
         self.index.get(file.pool(), page)
+    }
+
+    /// The frame of a page that is going to be used or marked: if a lazy transfer has left it behind, it moves now.
+    pub(crate) fn demand(&mut self, file: &File, page: u64) -> Option<Frame> {
+        self.index.demand(file.pool(), page)
     }
 
     /// Takes a frame for `page`, marked busy: no one else sees what is in it.
@@ -176,6 +181,7 @@ impl Pages {
         }
     }
 
+    /// The page has been demanded.
     pub(crate) fn mark_dirty(&mut self, file: &File, page: u64, frame: Frame) {
         if file.pool().flags(frame) & DIRTY == 0 {
             file.pool().set(frame, DIRTY);
@@ -183,6 +189,7 @@ impl Pages {
         }
     }
 
+    /// The page has been demanded.
     pub(crate) fn mark_clean(&mut self, file: &File, page: u64, frame: Frame) {
         file.pool().clear(frame, DIRTY);
         self.index.mark_clean(page);
@@ -279,7 +286,7 @@ impl Pages {
         let pool = file.pool();
         let mut done = 0;
         for page in span.pages() {
-            let Some(frame) = self.get(file, page) else {
+            let Some(frame) = self.demand(file, page) else {
                 unreachable!("page {page} was claimed under this lock")
             };
             let within = span.within(page);

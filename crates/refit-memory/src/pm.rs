@@ -39,19 +39,22 @@ pub struct Victim {
     pub dirty: bool,
 }
 
-/// How far one thread's search for victims has come.
+/// How far one thread's search for victims has come: it goes over all frames twice, and once more if nobody was named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// Frames that the search has looked at.
     pub looked_at: usize,
+    /// Victims that it has named.
+    pub named: usize,
 }
 
-/// The page frames that the files of one mount share, and the policy by which they get them.
+/// The page frames that the files of one mount share.
 ///
-/// No method calls another object or waits for anyone: caches call physical memory with their locks
+/// No method calls a cache or waits for anyone: caches call physical memory with their locks
 /// held, and when it is swapped, the swap waits for every call that is inside. If one of them waited for a
 /// cache, and that for a call that the swap holds up, neither would ever end. Whoever takes
-/// frames back is therefore a plain function outside: [`reclaim`](crate::reclaim).
+/// frames back is therefore a plain function outside: [`reclaim`](crate::reclaim). The only object that is called is the
+/// [policy](crate::ReplacementPolicy), which calls nobody, and only by `victims`, which no cache calls.
 #[refit_objects::interface(name = "pm", state = MemoryState)]
 pub trait PhysicalMemory {
     /// Takes a frame from the free list for `page` of `owner`; `None` when there is none. The bytes of

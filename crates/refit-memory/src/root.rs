@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use refit_objects::transfer::{Exported, Protocol, Protocols};
+use refit_objects::transfer::{Exported, Progress, Protocol, Protocols};
 use refit_objects::{Import, OwnedRep, Root, TransferError};
 
 use crate::cell::Cell;
 use crate::fcm::{CacheState, CacheStats, FileCacheInterface};
+use crate::lazy::{LazyIndex, Moved};
 use crate::pages::File;
 use crate::whole;
 
 /// The protocol that all caches like best: nothing moves.
 const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
 
+/// The stripes as what the new cache takes its pages from, one by one, while it is used: for tables that are to be made anew,
+/// say because the old ones have grown ragged.
+const LAZY: Protocol = FileCacheInterface::LAZY.id();
+
 /// The canonical state in parts that are cut like the stripes, so that several threads can move them: for tables that are
-/// to be made anew, say because the old ones have grown ragged.
+/// to be made anew at once.
 const PARTITIONS: Protocol = FileCacheInterface::PARTITIONS.id();
 
 /// An implementation of the file cache.
@@ -71,7 +76,7 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
     }
 
     fn protocols(&self) -> Protocols {
-        Protocols::new([STRIPES, PARTITIONS])
+        Protocols::new([STRIPES, LAZY, PARTITIONS])
     }
 
     fn partitions(&self, protocol: Protocol) -> usize {
@@ -92,12 +97,20 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
     ) -> Result<(), TransferError> {
         let PARTITIONS = protocol else { return self.import_as(protocol, state) };
         let state = FileCacheInterface::PARTITIONS.unpack(state)?;
-        whole::import_part(self.0.file(), self.0.cells(), part, state)
+        whole::import_part(self.0.file(), self.0.cells(), (part, self.0.stripes()), state)
     }
 
     fn export_as(&self, protocol: Protocol) -> Result<Exported, TransferError> {
         match protocol {
-            STRIPES => whole::share(self.0.file(), self.0.cells()),
+            STRIPES => {
+                whole::drain(self.0.file(), self.0.cells(), usize::MAX);
+                let state = whole::share(self.0.file(), self.0.cells())?;
+                Ok(FileCacheInterface::STRIPES.pack(state))
+            }
+            LAZY => {
+                let state = whole::share(self.0.file(), self.0.cells())?;
+                Ok(FileCacheInterface::LAZY.pack(state))
+            }
             // All of it as one part.
             PARTITIONS => self.export().map(|state| FileCacheInterface::PARTITIONS.pack(state)),
             _ => self.export().map(|state| FileCacheInterface::CANONICAL.pack(state)),
@@ -106,7 +119,14 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
 
     fn import_as(&self, protocol: Protocol, state: Exported) -> Result<(), TransferError> {
         match protocol {
-            STRIPES => whole::adopt(self.0.file(), self.0.cells(), state),
+            STRIPES => {
+                let state = FileCacheInterface::STRIPES.unpack(state)?;
+                whole::adopt(self.0.file(), self.0.cells(), state, LazyIndex::adopt)
+            }
+            LAZY => {
+                let state = FileCacheInterface::LAZY.unpack(state)?;
+                whole::adopt(self.0.file(), self.0.cells(), state, LazyIndex::adopt_beneath)
+            }
             PARTITIONS => self.import(FileCacheInterface::PARTITIONS.unpack(state)?),
             _ => self.import(FileCacheInterface::CANONICAL.unpack(state)?),
         }
@@ -114,6 +134,11 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
 
     fn count(&self) -> Option<u64> {
         Some(whole::resident(self.0.cells()))
+    }
+
+    fn drain(&self, most: usize) -> Result<Progress, TransferError> {
+        let Moved { left, on_demand, by_drain } = whole::drain(self.0.file(), self.0.cells(), most);
+        Ok(Progress { open: left > 0, left, on_demand, by_drain })
     }
 
     fn relinquish(&self) {
@@ -129,6 +154,9 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
         let CacheStats { size, resident, dirty, calls, faults } = stats;
         let named = [("size", size), ("resident", resident), ("dirty", dirty)];
         let counted = [("calls", calls), ("faults", faults)];
-        named.into_iter().chain(counted).chain(self.0.own_stats()).collect()
+        // Seldom anything: most transfers are not lazy, and those that are end soon.
+        let left = whole::drain(self.0.file(), self.0.cells(), 0).left;
+        let to_move = (left > 0).then_some(("to_move", left));
+        named.into_iter().chain(counted).chain(to_move).chain(self.0.own_stats()).collect()
     }
 }

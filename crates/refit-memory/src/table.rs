@@ -89,6 +89,12 @@ impl PageTable {
         self.slots.iter().filter_map(|&word| Frame::from_word(word))
     }
 
+    /// The first frame at or behind a slot, and its slot.
+    pub(crate) fn next_from(&self, slot: usize) -> Option<(usize, Frame)> {
+        let found = |slot: usize| Some((slot, Frame::from_word(self.slots[slot])?));
+        (slot..self.slots.len()).find_map(found)
+    }
+
     fn resize(&mut self, pool: &FramePool, slots: usize) {
         let old = std::mem::replace(&mut self.slots, vec![EMPTY; slots].into_boxed_slice());
         for frame in old.iter().filter_map(|&word| Frame::from_word(word)) {

@@ -4,16 +4,16 @@
 //! each other. A cache with one lock is a file of one partition.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use refit_objects::TransferError;
-use refit_objects::transfer::Exported;
 
 use crate::cell::{Cell, Guard};
 use crate::fcm::{
-    CacheError, CacheState, CacheStats, CacheStripes, CachedPage, FileCacheInterface, MAX_SIZE,
-    PAGE_SIZE,
+    CacheError, CacheState, CacheStats, CacheStripes, CachedPage, MAX_SIZE, PAGE_SIZE,
 };
-use crate::index::{deal, stripe_of};
+use crate::index::{Layer, deal, stripe_of};
+use crate::lazy::{LazyIndex, Moved};
 use crate::pages::{File, Flight, Pages, pages_of};
 
 const ALL: RangeInclusive<u64> = 0..=u64::MAX;
@@ -158,14 +158,25 @@ pub(crate) fn export<C: AsRef<Cell>>(
 }
 
 /// The state by reference; the cache stays as it is.
-pub(crate) fn share<C: AsRef<Cell>>(file: &File, cells: &[C]) -> Result<Exported, TransferError> {
+pub(crate) fn share<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+) -> Result<CacheStripes, TransferError> {
     let mut state = CacheStripes { size: file.size(), ..CacheStripes::default() };
+    let mut of_cells = Vec::with_capacity(cells.len());
     visit(cells, |pages| {
         state.calls += pages.calls;
         state.faults += pages.faults;
-        state.stripes.extend(pages.index.share());
+        of_cells.push(pages.index.share());
     })?;
-    Ok(FileCacheInterface::STRIPES.pack(state))
+    let layers = of_cells.iter().map(Vec::len).max().unwrap_or(0);
+    // A cell that has got all of its pages has no layers beneath any more: it is out of them with an empty stripe.
+    let stripes = |of_cell: &Vec<Layer>, layer: usize| -> Layer {
+        of_cell.get(layer).cloned().unwrap_or_else(|| vec![Arc::default()])
+    };
+    let whole = |layer| of_cells.iter().flat_map(|of_cell| stripes(of_cell, layer)).collect();
+    state.layers = (0..layers).map(whole).collect();
+    Ok(state)
 }
 
 /// The locks of an empty cache that is to take over `size`, `calls` and `faults`.
@@ -220,15 +231,20 @@ pub(crate) fn export_part<C: AsRef<Cell>>(
     Ok(state)
 }
 
-/// Takes one part of the canonical state over into a cache that has not had it yet.
+/// Takes one of `parts` parts of the canonical state over into a cache that has not had it yet.
 pub(crate) fn import_part<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
-    part: usize,
+    (part, parts): (usize, usize),
     state: CacheState,
 ) -> Result<(), TransferError> {
     let CacheState { size, pages, calls, faults } = state;
     let mut guard = cells[part % cells.len()].as_ref().lock();
+    if guard.index.len() == 0 {
+        // The parts are of one size, more or less. Pages that come in the order of another table would crowd together in
+        // one that grows with them.
+        guard.index.reserve(file.pool(), pages.len() * (parts / cells.len()));
+    }
     if part == 0 {
         file.set_size(size);
         (guard.calls, guard.faults) = (calls, faults);
@@ -254,21 +270,38 @@ fn put(file: &File, pages: &mut Pages, cached: CachedPage) -> Result<(), Transfe
 pub(crate) fn adopt<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
-    state: Exported,
+    state: CacheStripes,
+    adopt: fn(&mut LazyIndex, Layer),
 ) -> Result<(), TransferError> {
-    let CacheStripes { size, stripes, calls, faults } =
-        FileCacheInterface::STRIPES.unpack(state)?;
+    let CacheStripes { size, layers, calls, faults } = state;
     let mut guards = lock_empty(file, cells, (size, calls, faults))?;
-    match &mut guards[..] {
-        [only] => only.index.adopt(stripes),
-        several => {
-            let dealt = deal(&stripes, file.pool(), several.len());
-            for (pages, stripe) in several.iter_mut().zip(dealt) {
-                pages.index.adopt(vec![stripe]);
+    for stripes in layers {
+        match &mut guards[..] {
+            [only] => adopt(&mut only.index, stripes),
+            several => {
+                let dealt = deal(&stripes, file.pool(), several.len());
+                for (pages, stripe) in several.iter_mut().zip(dealt) {
+                    adopt(&mut pages.index, vec![stripe]);
+                }
             }
         }
     }
     Ok(())
+}
+
+/// Moves `most` pages of a lazy transfer that no call has needed yet; a partition's lock is held for its share of them.
+pub(crate) fn drain<C: AsRef<Cell>>(file: &File, cells: &[C], most: usize) -> Moved {
+    let mut sum = Moved::default();
+    let mut room = most;
+    for cell in cells {
+        let mut pages = cell.as_ref().lock();
+        room -= pages.index.drain(file.pool(), room);
+        let Moved { left, on_demand, by_drain } = pages.index.moved();
+        sum.left += left;
+        sum.on_demand += on_demand;
+        sum.by_drain += by_drain;
+    }
+    sum
 }
 
 /// Pages that are here.

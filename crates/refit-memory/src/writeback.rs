@@ -29,7 +29,7 @@ impl Cell {
         let start = first * PAGE_SIZE as u64;
         with_buffer(count, |buffer| {
             for (page, data) in (first..).zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
-                let Some(frame) = pages.get(file, page) else {
+                let Some(frame) = pages.demand(file, page) else {
                     unreachable!("dirty page {page} has a frame")
                 };
                 file.pool().copy_out(frame, 0, data);
@@ -120,7 +120,7 @@ impl<'a> Landing<'a, '_> {
         pages.land(self.ticket);
         pages.failures += u64::from(self.written.is_err());
         for page in self.pages.clone() {
-            let Some(frame) = pages.get(self.file, page) else {
+            let Some(frame) = pages.demand(self.file, page) else {
                 unreachable!("a page in flight keeps its frame")
             };
             self.file.pool().clear(frame, WRITING);

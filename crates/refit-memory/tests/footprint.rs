@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use refit_memory::{
-    CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative, FileRepresentativeInterface,
-    FramePool, PAGE_SIZE, create_file_cache, create_physical_memory,
+    CLOCK, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    FileRepresentativeInterface, FramePool, PAGE_SIZE, ReplacementPolicyFactory,
+    ReplacementPolicyRef, create_file_cache, create_physical_memory, create_policy,
 };
 use refit_objects::{Implementations, OwnedRep, Root, TransferError};
 
@@ -92,8 +93,12 @@ fn heap() -> isize {
     HEAP.load(Relaxed)
 }
 
+fn policy() -> ReplacementPolicyRef {
+    create_policy(&ReplacementPolicyFactory::new("test", CLOCK), "test").unwrap()
+}
+
 fn cache_over(frames: &Arc<FramePool>, implementation: &str) -> FileCacheRef {
-    let pm = create_physical_memory("test", Arc::clone(frames));
+    let pm = create_physical_memory("test", Arc::clone(frames), policy());
     let fr = refit_objects::create("test", Box::new(Zeros), Arc::new(Zeros));
     let parts = CacheParts { pm, frames: Arc::clone(frames), fr };
     create_file_cache(&FileCacheFactory::new("test", implementation), "test", parts, 1 << 50)
@@ -140,7 +145,7 @@ fn pages_and_empty_caches_cost_what_is_promised() {
     }
 
     let frames = FramePool::new(64 * PAGE_SIZE as u64).unwrap();
-    let pm = create_physical_memory("test", Arc::clone(&frames));
+    let pm = create_physical_memory("test", Arc::clone(&frames), policy());
     let fr = refit_objects::create("test", Box::new(Zeros), Arc::new(Zeros));
     let parts = CacheParts { pm, frames, fr };
     let plain = per_object(|| fr_of_its_own().size().map(drop).unwrap());

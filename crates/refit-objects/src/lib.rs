@@ -120,7 +120,10 @@ pub use self::{
     interface::{Implementations, Import, Interface, Root, TransferError, reference},
     interposer::WrapperId,
     name::Name,
-    object::{ObjectId, ObjectInfo, create, destroy, discard_entries, object, objects},
+    object::{
+        ObjectActivity, ObjectId, ObjectInfo, activity, create, destroy, discard_entries, object,
+        objects,
+    },
     probation::{Probation, swap_on_probation},
     rep::{InterfaceInfo, MethodInfo, OwnedRep},
     request::{RequestToken, request},

@@ -120,6 +120,19 @@ impl<I> std::fmt::Debug for Bound<I> {
     }
 }
 
+/// What an object does, without what it is: less work where somebody looks often.
+#[derive(Clone, Debug)]
+pub struct ObjectActivity {
+    /// Its number.
+    pub id: ObjectId,
+    /// `interface:instance`.
+    pub name: String,
+    /// What serves with what is around it: `latency(count(shared))`.
+    pub implementation: String,
+    /// What the implementation counts.
+    pub stats: Vec<(&'static str, u64)>,
+}
+
 /// What an object tells about itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObjectInfo {
@@ -386,6 +399,15 @@ impl Slot {
         }
     }
 
+    fn activity(&self) -> ObjectActivity {
+        ObjectActivity {
+            id: self.id,
+            name: self.full_name(),
+            implementation: self.composed(),
+            stats: self.root().stats(),
+        }
+    }
+
     pub(crate) fn info(&self) -> ObjectInfo {
         let root = self.root();
         ObjectInfo {
@@ -479,6 +501,11 @@ pub fn discard_entries() {
 /// All objects, in no particular order.
 pub fn objects() -> Vec<ObjectInfo> {
     registry::all().iter().map(|slot| slot.info()).collect()
+}
+
+/// What all objects do, in no particular order.
+pub fn activity() -> Vec<ObjectActivity> {
+    registry::all().iter().map(|slot| slot.activity()).collect()
 }
 
 /// One object.

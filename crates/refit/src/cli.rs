@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use refit_instance::Clustering;
 use refit_instance::wire::SwapPart;
 
+use crate::commands::code::cfg::CfgArgs;
+use crate::commands::code::funcs::FuncsArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
@@ -99,6 +101,12 @@ The file is checked before any code of it runs. The same path can be loaded agai
 
     /// Show what a trace says: time by class and method, context switches, waits, losses
     Report(ReportArgs),
+
+    /// List functions of a program or library: where they are, how large, who knows of them
+    Funcs(FuncsArgs),
+
+    /// Show the control flow of a function: basic blocks, edges, instructions, what is dead where
+    Cfg(CfgArgs),
 
     /// Make a file for another tool out of a trace
     Export(ExportArgs),
@@ -203,8 +211,17 @@ pub(crate) struct LsArgs {
 #[command(after_help = "\
 Example:
   refit mount ~/data /mnt/data --frames 256M
+  refit mount ~/data /mnt/data --compose plan.json
 
-Ctrl-C unmounts; if the mount is in use, a second Ctrl-C takes it out of sight whoever uses it.")]
+Ctrl-C unmounts; if the mount is in use, a second Ctrl-C takes it out of sight whoever uses it.
+
+A plan names parts, says which block each is (interface:implementation), and which part is at each of its ports. \
+It is checked before anything is mounted. The usual one:
+  {\"parts\": {
+    \"cache\": {\"block\": \"fcm:shared\", \"connect\": {\"fr\": \"file\", \"pm\": \"memory\"}},
+    \"file\": {\"block\": \"fr:host\"},
+    \"memory\": {\"block\": \"pm:sweep\", \"connect\": {\"policy\": \"replacement\"}},
+    \"replacement\": {\"block\": \"policy:clock\"}}}")]
 pub(crate) struct MountArgs {
     /// Directories to serve and where: SOURCE MOUNTPOINT, as many pairs as are wanted
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "MOUNTPOINT"])]
@@ -226,6 +243,10 @@ pub(crate) struct MountArgs {
     /// What file caches begin with: shared or partitioned
     #[arg(long, default_value = "shared", value_name = "NAME")]
     pub(crate) implementation: String,
+
+    /// Build mounts of the blocks that this file names, connected as it says (JSON)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "implementation")]
+    pub(crate) compose: Option<PathBuf>,
 
     /// Refuse to write
     #[arg(long)]

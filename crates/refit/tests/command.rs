@@ -170,6 +170,22 @@ fn can_be_unmounted_by_name() {
 }
 
 #[test]
+fn top_prints_as_many_tables_as_are_asked_for() {
+    let stage = Stage::new();
+    let Some(mut serving) = stage.serve() else { return };
+    fs::write(stage.path("mnt").join("watched"), "text").expect("written");
+    let (code, stdout, stderr) = stage.run(&["top", "--times", "3", "--every", "20ms"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stdout.matches("CALLS/S").count(), 3, "{stdout}");
+    assert_eq!(stdout.matches("fcm:/watched").count(), 3, "{stdout}");
+    let (code, stdout, _) = stage.run(&["top", "--times", "1", "--every", "20ms", "--json"]);
+    assert_eq!(code, 0);
+    assert!(stdout.lines().any(|line| line.contains("\"name\":\"fcm:/watched\"")), "{stdout}");
+    serving.signal(Signal::INT);
+    assert_eq!(serving.wait(), 0);
+}
+
+#[test]
 fn unknown_objects_and_implementations_are_refused() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve() else { return };
@@ -232,8 +248,9 @@ fn a_dry_run_shows_how_state_would_move_and_changes_nothing() {
     assert_eq!((code, &*stderr), (0, ""), "{stdout}");
     for part in [
         "dry run ",
-        "shared can export   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
-        "partitioned can import   1 stripes (by reference), 2 partitions (in partitions), 3 canonical",
+        "shared can export   1 stripes (by reference), 2 lazy (lazily), 3 partitions (in partitions), \
+         4 canonical",
+        "partitioned can import   1 stripes (by reference), 2 lazy (lazily), 3 partitions",
         "chosen: stripes",
         "shadow transfer: 15 items; export ",
         "nothing has changed",
@@ -316,7 +333,7 @@ fn classes_are_upgraded_whole_held_up_and_interrupted() {
         fs::write(serving.mountpoint.join(format!("file{n}")), "text").expect("written");
     }
     let (code, stdout, _) = stage.run(&["classes"]);
-    assert!(code == 0 && stdout.contains("fcm    shared            100"), "{stdout}");
+    assert!(code == 0 && stdout.contains("fcm     shared            100"), "{stdout}");
     let (code, stdout, stderr) = stage.run(&["upgrade", "fcm", "partitioned"]);
     assert!(code == 0 && stdout.contains("100 objects swapped"), "{stdout}{stderr}");
     fs::write(serving.mountpoint.join("late"), "text").expect("written");
@@ -388,12 +405,14 @@ fn objects_are_found_by_class_implementation_and_what_they_stand_on() {
     assert_eq!(names(&["--class", "fcm"]), ["fcm:/a", "fcm:/b"]);
     assert_eq!(names(&["--implementation", "partitioned"]), ["fcm:/a"]);
     assert_eq!(names(&["--on", &memory]), ["fcm:/a", "fcm:/b"]);
-    assert_eq!(names(&["--under", "fcm:/b"]), ["fr:/b", &memory]);
+    let policy = format!("policy:{}", serving.mountpoint.display());
+    assert_eq!(names(&["--under", "fcm:/b"]), ["fr:/b", &memory, &policy]);
     assert_eq!(names(&["--on", "fr:/a", "--under", "fcm:/b"]), [""; 0]);
     stage.refuses(&["ls", "--on", "fr:/c"], "no such object");
     let (_, stdout, _) = stage.run(&["show", "fcm:/a"]);
-    let drawn =
-        format!("  fcm:/a  partitioned\n  ├─ fr → fr:/a  host\n  └─ pm → {memory}  clock\n");
+    let drawn = format!(
+        "  fcm:/a  partitioned\n  ├─ fr → fr:/a  host\n  └─ pm → {memory}  sweep\n     └─ policy → {policy}  clock\n"
+    );
     assert!(stdout.contains(&drawn), "{stdout}");
     let (_, stdout, _) = stage.run(&["show", &memory]);
     assert!(stdout.ends_with("  used by fcm:/a, fcm:/b\n"), "{stdout}");

@@ -106,7 +106,8 @@ fn a_function_of_a_running_program_is_counted_timed_and_left_as_it_was() {
     assert!(output.status.success());
     let told = objects(&output.stdout);
     let by = |action: &str| {
-        let found = told.iter().find(|one| one["action"].as_str().expect("text").starts_with(action));
+        let found =
+            told.iter().find(|one| one["action"].as_str().expect("text").starts_with(action));
         found.unwrap_or_else(|| panic!("{told:?}")).clone()
     };
     // Each question is one row, then the end.
@@ -172,7 +173,8 @@ fn nothing_changes_in_a_dry_run_or_a_list() {
     let shell = Shell::start();
     let list = run(&["probe", "-l", "-p", &shell.id(), "-e", "uprobe:*:sqlite3_st?p { count }"]);
     assert!(text(&list.stdout).contains(":sqlite3_step\n"), "{}", text(&list.stdout));
-    let plan = run(&["probe", "--dry-run", "-p", &shell.id(), "-e", "uprobe:*:sqlite3_step { count }"]);
+    let plan =
+        run(&["probe", "--dry-run", "-p", &shell.id(), "-e", "uprobe:*:sqlite3_step { count }"]);
     assert!(text(&plan.stdout).contains("jump"), "{}{}", text(&plan.stdout), text(&plan.stderr));
     verified(&shell.id());
 }
@@ -182,7 +184,11 @@ fn what_cannot_be_watched_is_said_in_a_line() {
     let shell = Shell::start();
     for (arguments, code, said) in [
         (&["-p", &shell.id(), "-e", "uprobe:*:sqlite3_stepp { count }"][..], 1, "sqlite3_step"),
-        (&["-p", &shell.id(), "-e", "uprobe:nothing:main { count }"], 1, "no code of a file called nothing"),
+        (
+            &["-p", &shell.id(), "-e", "uprobe:nothing:main { count }"],
+            1,
+            "no code of a file called nothing",
+        ),
         (&["-p", &shell.id(), "-e", "insn:*:sqlite3_step+0x1 { latency }"], 2, "latency"),
         (&["-p", &shell.id(), "-e", "uprobe:main"], 2, "no `{ action }`"),
         (&["-p", "4194303", "-e", "uprobe:*:main { count }"], 1, "there is no process 4194303"),

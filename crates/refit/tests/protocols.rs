@@ -33,7 +33,7 @@ fn use_file(path: &Path, stop: &AtomicBool) -> Vec<u8> {
 }
 
 #[test]
-fn pages_go_in_partitions_by_copy_and_by_reference_while_a_program_writes_them() {
+fn pages_go_in_every_protocol_while_a_program_writes_them() {
     let stage = Stage::new();
     let Some(mut serving) = stage.serve() else { return };
     let file = stage.path("mnt").join("a");
@@ -44,8 +44,8 @@ fn pages_go_in_partitions_by_copy_and_by_reference_while_a_program_writes_them()
     let stop = AtomicBool::new(false);
     let expected = std::thread::scope(|scope| {
         let program = scope.spawn(|| use_file(&file, &stop));
-        for (round, protocol) in ["partitions", "canonical", "stripes"].repeat(6).iter().enumerate()
-        {
+        let protocols = ["partitions", "lazy", "canonical", "stripes", "lazy"].repeat(5);
+        for (round, protocol) in protocols.iter().enumerate() {
             let to = ["partitioned", "shared"][round % 2];
             let args =
                 ["swap", "fcm:/a", to, "--protocol", protocol, "--deadline", "60s", "--json"];
@@ -54,6 +54,8 @@ fn pages_go_in_partitions_by_copy_and_by_reference_while_a_program_writes_them()
             let report: serde_json::Value = serde_json::from_str(&stdout).expect("a JSON object");
             assert_eq!(report["end"], "committed", "{stdout}");
             assert_eq!(report["transfers"][0]["route"][0], *protocol, "{stdout}");
+            let left = &report["transfers"][0]["drained"]["left"];
+            assert_eq!(left.as_u64(), (*protocol == "lazy").then_some(0), "{stdout}");
         }
         stop.store(true, Ordering::Relaxed);
         program.join().expect("every page was as it was written")

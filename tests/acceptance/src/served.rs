@@ -77,7 +77,7 @@ impl Served {
             frames_bytes,
             cache,
             workers: None,
-            implementation: "shared".into(),
+            composition: refit_files::composition("shared"),
             allow_other: true,
             read_only: false,
         };

@@ -1,6 +1,7 @@
-//! A storm: every file cache of a test is swapped to and fro while programs use the files.
+//! A storm: every file cache of a test is swapped to and fro while programs use the files, now and then lazily.
 
 use refit_change::{End, Report};
+use refit_objects::transfer::{AtDeadline, DrainOptions};
 use refit_objects::{ObjectId, ObjectInfo, SwapOptions, objects, swap_named};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -115,6 +116,13 @@ fn rage(prefix: &str, pace: Pace, stop: &AtomicBool, committed: &AtomicU64) -> T
         owner: "acceptance test".to_owned(),
         ..SwapOptions::default()
     };
+    // Some pages are left to the calls and to the next swap.
+    let (deadline, at_deadline) = (Duration::from_micros(50), AtDeadline::Report);
+    let lazily = SwapOptions {
+        protocol: Some("lazy".to_owned()),
+        drain: DrainOptions { batch: 4, deadline, at_deadline, watch: None },
+        ..options.clone()
+    };
     let (mut tally, mut caches) = (Tally::default(), Caches::new());
     let mut looked: Option<Instant> = None;
     while !stop.load(Relaxed) {
@@ -126,7 +134,8 @@ fn rage(prefix: &str, pace: Pace, stop: &AtomicBool, committed: &AtomicU64) -> T
         }
         for (id, implementation) in &mut caches {
             let to = if *implementation == "shared" { "partitioned" } else { "shared" };
-            let report = swap_named(*id, to, tally.committed + 1, &options);
+            let options = if tally.committed % 4 == 3 { &lazily } else { &options };
+            let report = swap_named(*id, to, tally.committed + 1, options);
             if report.committed() {
                 *implementation = to;
             }

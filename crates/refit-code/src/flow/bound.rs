@@ -41,14 +41,27 @@ struct Way {
     at: u32,
     /// this is what matters.
     value: Value,
+    /// with this added to it (in 32 bits),
+    added: u32,
     /// The index is not more than this, by its width or by a comparison of a part of it.
     at_most: Option<u64>,
     /// Whether a comparison said so.
     exact: bool,
     /// A comparison of the low bits only; counts once a width shows that there are no others.
     narrow: Option<u64>,
+    /// A comparison of another register, which what is followed may turn out to be a copy of.
+    aside: Option<Fact>,
     /// The outcome that led here of the last flags, as long as nothing else wrote them.
     outcome: Option<(Condition, bool)>,
+}
+
+/// The outcome of a comparison with a constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Fact {
+    register: Register,
+    outcome: (Condition, bool),
+    with: u64,
+    bits: u32,
 }
 
 /// Conditions of unsigned comparisons.
@@ -61,8 +74,16 @@ enum Condition {
 /// What bounds `register` before instruction `i`.
 pub(super) fn bound(trace: &Trace, register: Register, i: u32) -> Option<Bound> {
     let value = Value::Register(register.full_register());
-    let begin =
-        Way { at: i, value, at_most: None, exact: false, narrow: None, outcome: None };
+    let begin = Way {
+        at: i,
+        value,
+        added: 0,
+        at_most: None,
+        exact: false,
+        narrow: None,
+        aside: None,
+        outcome: None,
+    };
     let mut search = Search { trace, info: InstructionInfoFactory::new(), ends: Vec::new() };
     search.follow(begin)?;
     let entries = search.ends.iter().map(|e| e.entries).max()?;
@@ -118,7 +139,7 @@ impl Search<'_, '_> {
     fn step(&mut self, mut way: Way, how: How) -> Step {
         let instruction = self.trace.code(way.at);
         match how {
-            How::Taken => way.outcome = condition(instruction).map(|(c, says)| (c, says)),
+            How::Taken => way.outcome = condition(instruction),
             How::NotTaken => way.outcome = condition(instruction).map(|(c, says)| (c, !says)),
             How::Next | How::Jumped => {}
         }
@@ -133,6 +154,7 @@ impl Search<'_, '_> {
             }
             way.narrow = Some(way.narrow.map_or(limit, |n| n.min(limit)));
         }
+        way.aside = way.aside.or_else(|| aside(instruction, way.outcome));
         if instruction.rflags_modified() != RflagsBits::NONE {
             way.outcome = None;
         }
@@ -144,10 +166,13 @@ impl Search<'_, '_> {
         }
         match way.value {
             Value::Register(register) => {
-                if !writes(&mut self.info, instruction, register) {
-                    return Step::On(way);
+                if writes(&mut self.info, instruction, register) {
+                    return defined(instruction, way);
                 }
-                defined(instruction, way)
+                if way.aside.is_some_and(|f| writes(&mut self.info, instruction, f.register)) {
+                    way.aside = None;
+                }
+                Step::On(way)
             }
             Value::Memory(base, _) => {
                 let stores = instruction.op_count() > 0
@@ -197,10 +222,37 @@ fn compared(instruction: &Instruction, way: &Way) -> Option<u64> {
         _ => 8 * instruction.memory_size().size() as u32,
     };
     let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
-    let limit = instruction.immediate(1) & mask;
-    match way.outcome.filter(|_| same)? {
-        (Condition::Above, false) => limit.checked_add(1),
-        (Condition::AboveOrEqual, false) => Some(limit),
+    let outcome = way.outcome.filter(|_| same)?;
+    allowed(outcome, instruction.immediate(1) & mask, bits, way.added)
+}
+
+/// What a comparison of a whole register says, if it says anything.
+fn aside(instruction: &Instruction, outcome: Option<(Condition, bool)>) -> Option<Fact> {
+    let register = instruction.op0_register();
+    let whole = instruction.mnemonic() == Mnemonic::Cmp && is_immediate(instruction, 1);
+    if !whole || instruction.op0_kind() != OpKind::Register || register.size() < 4 {
+        return None;
+    }
+    let with = instruction.immediate(1) & ones(register.size());
+    let bits = 8 * register.size() as u32;
+    Some(Fact { register: register.full_register(), outcome: outcome?, with, bits })
+}
+
+/// How many values from 0 up `added` and a number may have, whose comparison with `with` came out so.
+fn allowed(outcome: (Condition, bool), with: u64, bits: u32, added: u32) -> Option<u64> {
+    if added != 0 {
+        // `lea 5(%rdi), %eax; cmp $-5, %edi; jb`: from the least value on it counts from 0 up to where it would wrap.
+        let least = match outcome {
+            (Condition::Above, true) => with.checked_add(1)?,
+            (Condition::AboveOrEqual, true) => with,
+            _ => return None,
+        };
+        let from_zero = bits == 32 && (least as u32).wrapping_add(added) == 0;
+        return from_zero.then_some(u64::from(added));
+    }
+    match outcome {
+        (Condition::Above, false) => with.checked_add(1),
+        (Condition::AboveOrEqual, false) => Some(with),
         _ => None,
     }
 }
@@ -213,7 +265,17 @@ fn defined(instruction: &Instruction, mut way: Way) -> Step {
     }
     let from_register = instruction.op_count() == 2 && instruction.op1_kind() == OpKind::Register;
     let from_memory = instruction.op_count() == 2 && instruction.op1_kind() == OpKind::Memory;
+    let sum = sum(instruction, target);
+    if way.added != 0 && sum.is_none() && !(from_register && target.size() >= 4) {
+        return Step::Lost;
+    }
     match instruction.mnemonic() {
+        _ if let Some((source, by)) = sum => {
+            way.added = way.added.wrapping_add(by);
+            way.value = Value::Register(source.full_register());
+            // What it was bounded to is so before the sum no longer.
+            if way.at_most.is_some() { Step::Lost } else { on(way) }
+        }
         Mnemonic::And if is_immediate(instruction, 1) && target.size() >= 4 => {
             let mask = instruction.immediate(1) & ones(target.size());
             lower(&mut way, mask);
@@ -242,7 +304,7 @@ fn defined(instruction: &Instruction, mut way: Way) -> Step {
                 lower(&mut way, ones(source.size()));
             }
             way.value = Value::Register(source.full_register());
-            Step::On(way)
+            if source.size() < 4 { Step::On(way) } else { on(way) }
         }
         Mnemonic::Movzx | Mnemonic::Mov | Mnemonic::Movsxd if from_memory && target.size() >= 4 => {
             if instruction.mnemonic() == Mnemonic::Movzx {
@@ -259,6 +321,33 @@ fn defined(instruction: &Instruction, mut way: Way) -> Step {
         // `cdqe` extends what is compared before or after.
         Mnemonic::Cdqe => Step::On(way),
         _ => Step::Lost,
+    }
+}
+
+/// Goes on, unless what is followed now was compared before.
+fn on(way: Way) -> Step {
+    let fact = way.aside.filter(|f| way.value == Value::Register(f.register));
+    let entries = fact.and_then(|f| allowed(f.outcome, f.with, f.bits, way.added));
+    entries.map_or(Step::On(way), |entries| Step::End(Bound { entries, exact: true }))
+}
+
+/// A register and what is added to it to give `target`, in 32 bits.
+fn sum(instruction: &Instruction, target: Register) -> Option<(Register, u32)> {
+    if target.size() != 4 {
+        return None;
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Lea if instruction.memory_index() == Register::None => {
+            let base = instruction.memory_base();
+            base.is_gpr().then(|| (base, instruction.memory_displacement64() as u32))
+        }
+        Mnemonic::Add if is_immediate(instruction, 1) => {
+            Some((target, instruction.immediate(1) as u32))
+        }
+        Mnemonic::Sub if is_immediate(instruction, 1) => {
+            Some((target, (instruction.immediate(1) as u32).wrapping_neg()))
+        }
+        _ => None,
     }
 }
 

@@ -79,19 +79,15 @@ impl Linker<'_, '_> {
                 add(self.target(target), EdgeKind::Branch);
                 add(self.target(next), EdgeKind::Fall);
             }
-            Leave::Call(target) => {
-                if self.world.may_return(target) {
+            Leave::Call(_) | Leave::CallIndirect => {
+                if self.world.comes_back(instruction) {
                     add(self.target(next), EdgeKind::Return);
                 }
-                if target != self.function.entry && self.function.contains(target) {
+                if let Leave::Call(target) = leave(instruction)
+                    && target != self.function.entry
+                    && self.function.contains(target)
+                {
                     add(self.target(target), EdgeKind::Call);
-                }
-                self.unwind(instruction, &mut add);
-            }
-            Leave::CallIndirect => {
-                let name = leave::import(self.world.image, instruction);
-                if !name.is_some_and(leave::never_returns) {
-                    add(self.target(next), EdgeKind::Return);
                 }
                 self.unwind(instruction, &mut add);
             }

@@ -5,14 +5,14 @@
 //! was put into a register somewhere before; their length nobody writes down, it follows from what bounds the index
 //! ([`super::bound`]). A table in memory that can be written, or without a bound, is not one.
 //!
-//! An indirect jump that is no table may leave the function as a tail call: the stack is as at the entry, the target comes
-//! from no index, and no address within the function is taken that could be its target.
+//! An indirect jump that is no table may leave the function as a tail call: the stack is as at the entry, the target is an
+//! address from somewhere, not a sum, and no address within the function is stored or taken that could be it.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::bound::{Bound, bound};
-use super::leave;
-use super::trace::{Trace, is_immediate};
+use super::leave::{self, Leave, leave};
+use super::trace::{Trace, is_call, is_immediate, writes};
 use super::walk::Walk;
 use super::world::World;
 use crate::functions::Function;
@@ -238,22 +238,26 @@ impl Resolver<'_> {
     fn read(&self, table: &Table, targets: &mut Vec<u64>) -> Option<()> {
         let Bound { entries, exact } = bound(&self.trace, table.index, table.at)?;
         let size = if table.base.is_some() { 4 } else { 8 };
-        let image = self.world.image;
+        let (image, before) = (self.world.image, targets.len());
         for i in 0..entries {
             let place = table.address.checked_add(i * size)?;
             let entry = match table.base {
                 _ if !image.is_constant(place, size) => None,
-                Some(base) => {
-                    image.offset32(place).map(|d| base.wrapping_add_signed(i64::from(d)))
-                }
+                Some(base) => image.offset32(place).map(|d| base.wrapping_add_signed(i64::from(d))),
                 None => image.pointer(place),
             };
             match entry.filter(|target| self.is_code(*target)) {
-                Some(target) => targets.push(target),
-                // What a comparison let through has an entry. What a width let through need not occur: the table
-                // ended before.
+                Some(target) if exact || self.is_plausible(target) => targets.push(target),
+                // What a comparison let through has an entry.
                 None if exact || i == 0 => return None,
+                // What a width let through need not occur: the table ended before.
                 None => break,
+                // What follows it looks like more of it, up to here: nobody knows where it ended, and which of these are
+                // its own.
+                Some(_) => {
+                    targets.truncate(before);
+                    return None;
+                }
             }
         }
         Some(())
@@ -263,24 +267,48 @@ impl Resolver<'_> {
         self.function.contains(target) || self.world.image.code_at(target).is_some()
     }
 
+    /// Whether a target is in the function, and not in the middle of an instruction.
+    fn is_plausible(&self, target: u64) -> bool {
+        let walk = self.trace.walk;
+        let covered = |begin: u64| {
+            let there = walk.index_of(begin).map(|i| &walk.code[i as usize]);
+            there.is_some_and(|i| i.next_ip() > target)
+        };
+        let middle = (1..super::LONGEST).filter_map(|back| target.checked_sub(back)).any(covered);
+        self.function.contains(target) && (walk.index_of(target).is_some() || !middle)
+    }
+
     fn is_tail_call(&self, jump: u32) -> bool {
         let instruction = self.trace.code(jump);
-        let indexed = |i: &Instruction| i.memory_index() != Register::None;
-        let picked = match instruction.op0_kind() {
-            OpKind::Memory => indexed(instruction),
+        let summed = match instruction.op0_kind() {
+            OpKind::Memory => false,
             _ => match self.trace.definitions(instruction.op0_register(), jump) {
                 Some(definitions) => definitions.iter().any(|i| {
-                    let definition = self.trace.code(*i);
-                    // Loads without an index, copies; no sums.
-                    definition.mnemonic() != Mnemonic::Mov || indexed(definition)
+                    use Mnemonic as M;
+                    // Loads, copies and what unscrambles a pointer are none.
+                    let definition = self.trace.code(*i).mnemonic();
+                    matches!(definition, M::Add | M::Sub | M::Lea | M::Movsxd | M::Cdqe)
                 }),
                 // Arguments and results of calls.
                 None => false,
             },
         };
-        !picked
-            && self.world.image.frame_is_empty_at(instruction.ip()) == Some(true)
-            && !self.takes_inner_address()
+        !summed && self.frame_is_empty(instruction.ip()) && !self.takes_inner_address()
+    }
+
+    /// Whether the stack is as at the entry: a frame description says so, or nothing in the function moves it. In
+    /// stubs, which push the number of what they look for, it does not matter.
+    fn frame_is_empty(&self, address: u64) -> bool {
+        let image = self.world.image;
+        if image.code_at(address).is_some_and(|code| code.stub.is_some()) {
+            return true;
+        }
+        image.frame_is_empty_at(address).unwrap_or_else(|| {
+            let mut info = InstructionInfoFactory::new();
+            let code = &self.trace.walk.code;
+            let moves = |i: &&Instruction| leave(i) != Leave::Return && !is_call(i);
+            !code.iter().filter(moves).any(|i| writes(&mut info, i, Register::RSP))
+        })
     }
 
     /// Whether an address within the function, other than its entry, is taken by itself or stored in the file.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
-use super::leave::{self, Leave, leave};
+use super::leave::{Leave, leave};
 use super::table::{self, Resolved};
 use super::world::World;
 use crate::functions::{Function, FunctionId};
@@ -112,25 +112,21 @@ impl Walker<'_, '_> {
                     self.work.extend([next, target]);
                     return;
                 }
-                Leave::Call(target) => return self.call(target, next),
-                Leave::CallIndirect => {
-                    let name = leave::import(self.world.image, &instruction);
-                    if !name.is_some_and(leave::never_returns) {
-                        self.work.push(next);
-                    }
-                    return;
-                }
+                Leave::Call(_) | Leave::CallIndirect => return self.call(&instruction),
                 Leave::JumpIndirect | Leave::Return | Leave::Stop => return,
             }
         }
     }
 
-    fn call(&mut self, target: u64, next: u64) {
-        if self.world.may_return(target) {
-            self.work.push(next);
+    fn call(&mut self, call: &Instruction) {
+        if self.world.comes_back(call) {
+            self.work.push(call.next_ip());
         }
         // `call 1f; 1: pop` and local subroutines: a block of this function.
-        if target != self.function.entry && self.function.contains(target) {
+        if let Leave::Call(target) = leave(call)
+            && target != self.function.entry
+            && self.function.contains(target)
+        {
             self.work.push(target);
         }
     }

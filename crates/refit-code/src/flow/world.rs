@@ -1,5 +1,8 @@
 //! What the flow of one function depends on outside of it.
 
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+
+use super::leave::{self, Leave, leave};
 use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::Image;
@@ -27,9 +30,27 @@ impl<'a> World<'a> {
         self.map.at(address).filter(|id| self.function(*id).entry == address)
     }
 
-    /// Whether a call of `address` may come back.
-    pub(crate) fn may_return(&self, address: u64) -> bool {
-        self.entered_at(address).is_none_or(|id| self.returns[id.0 as usize])
+    /// Whether a call may come back. Compilers write nothing behind a call that does not: where a function ends with
+    /// one and nothing but filling follows, it comes back as little as one of a function that is known not to.
+    pub(crate) fn comes_back(&self, call: &Instruction) -> bool {
+        let may = match leave(call) {
+            Leave::Call(target) => {
+                self.entered_at(target).is_none_or(|id| self.returns[id.0 as usize])
+            }
+            _ => !leave::import(self.image, call).is_some_and(leave::never_returns),
+        };
+        may && !self.is_filling(call.next_ip())
+    }
+
+    /// Whether the bytes at `address` belong to no function and do nothing.
+    fn is_filling(&self, address: u64) -> bool {
+        if self.map.at(address).is_some() || self.image.code_at(address).is_none() {
+            return false;
+        }
+        let Some(bytes) = self.image.bytes_from(address) else { return false };
+        let bytes = &bytes[..bytes.len().min(16)];
+        let first = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+        matches!(first.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
     }
 
     /// Entries of `function` from elsewhere, beside its own.

@@ -45,8 +45,7 @@ impl<'data> Elf<'data> {
             elf::ET_CORE => return Err(OpenError::Kind { path: path(), what: "a core dump" }),
             _ => return Err(malformed("it is of no known type")),
         }
-        let programs =
-            header.program_headers(LE, data).map_err(|e| malformed(&e.to_string()))?;
+        let programs = header.program_headers(LE, data).map_err(|e| malformed(&e.to_string()))?;
         let sections = header.sections(LE, data).unwrap_or_default();
         Ok(Self { data, header, programs, sections })
     }
@@ -99,6 +98,9 @@ pub(super) fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
         image.go = go::functions(&table, text);
     }
     drop_what_is_not_code(&mut image);
+    if matches!(image.kind, Kind::Fixed | Kind::Static) {
+        stored_without_relocations(&mut image);
+    }
     Ok(image)
 }
 
@@ -123,10 +125,25 @@ fn drop_what_is_not_code(image: &mut Image) {
     image.code = code;
 }
 
+/// At fixed addresses the linker stores addresses, and nothing says where: whatever looks like one of code counts.
+fn stored_without_relocations(image: &mut Image) {
+    let mut found = Vec::new();
+    for segment in image.segments.iter().filter(|s| !s.executable) {
+        let Some(bytes) = image.bytes_from(segment.addresses.start) else { continue };
+        let skip = (segment.addresses.start.wrapping_neg() & 7) as usize;
+        let words = bytes.get(skip..).unwrap_or_default().as_chunks::<8>().0;
+        let values = words.iter().map(|word| u64::from_le_bytes(*word));
+        found.extend(values.filter(|value| image.code_at(*value).is_some()));
+    }
+    let stored = &mut image.relocations.stored;
+    stored.extend(found);
+    stored.sort_unstable();
+    stored.dedup();
+}
+
 fn segments(elf: &Elf) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
-    let mut loads: Vec<_> =
-        elf.programs.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD).collect();
+    let mut loads: Vec<_> = elf.programs.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD).collect();
     loads.sort_by_key(|p| p.p_vaddr(LE));
     for program in loads {
         let (offset, start) = (program.p_offset(LE), program.p_vaddr(LE));

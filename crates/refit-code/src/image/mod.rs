@@ -91,8 +91,7 @@ impl Image {
         if !meta.is_file() {
             return Err(OpenError::Kind { path: path.to_owned(), what: "not a regular file" });
         }
-        let too_large =
-            |size| OpenError::TooLarge { path: path.to_owned(), size, limit: LARGEST };
+        let too_large = |size| OpenError::TooLarge { path: path.to_owned(), size, limit: LARGEST };
         if meta.len() > LARGEST {
             return Err(too_large(meta.len()));
         }
@@ -193,11 +192,19 @@ impl Image {
         &self.relocations.resolvers
     }
 
-    /// The function of another file whose address the loader stores at `slot`.
+    /// The function whose address the loader stores at `slot`: one of another file, or one that a function of this file
+    /// picks. Its name is empty where that one has none.
     pub fn import_at(&self, slot: u64) -> Option<&str> {
         let imports = &self.relocations.imports;
-        let at = imports.binary_search_by_key(&slot, |(address, _)| *address).ok()?;
-        Some(&imports[at].1)
+        if let Ok(at) = imports.binary_search_by_key(&slot, |(address, _)| *address) {
+            return Some(&imports[at].1);
+        }
+        let picked = &self.relocations.picked;
+        let at = picked.binary_search_by_key(&slot, |(address, _)| *address).ok()?;
+        let resolver = picked[at].1;
+        let first = self.symbols.partition_point(|s| s.address < resolver);
+        let symbols = self.symbols[first..].iter().take_while(|s| s.address == resolver);
+        Some(symbols.min_by_key(|s| s.rank).map_or("", |s| &s.name))
     }
 
     /// The piece of code that `address` is in.

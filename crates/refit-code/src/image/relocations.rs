@@ -15,6 +15,8 @@ pub(super) struct Relocations {
     pub(super) stored: Vec<u64>,
     /// Places, and the names of what other files have to provide.
     pub(super) imports: Vec<(u64, Box<str>)>,
+    /// Places, and the functions that the loader asks what to store there.
+    pub(super) picked: Vec<(u64, u64)>,
     /// Functions that the loader asks which function to take.
     pub(super) resolvers: Vec<u64>,
 }
@@ -39,7 +41,10 @@ pub(super) fn read(elf: &Elf) -> Relocations {
             };
             match rela.r_type(LE, false) {
                 elf::R_X86_64_RELATIVE => found.pointers.push((place, addend as u64)),
-                elf::R_X86_64_IRELATIVE => found.resolvers.push(addend as u64),
+                elf::R_X86_64_IRELATIVE => {
+                    found.resolvers.push(addend as u64);
+                    found.picked.push((place, addend as u64));
+                }
                 elf::R_X86_64_64 => {
                     if let Some((symbol, _)) = symbol().filter(|(s, _)| !s.is_undefined(LE)) {
                         let value = symbol.st_value(LE).wrapping_add(addend as u64);
@@ -61,6 +66,7 @@ pub(super) fn read(elf: &Elf) -> Relocations {
     found.stored.sort_unstable();
     found.imports.sort_unstable();
     found.imports.dedup_by(|a, b| a.0 == b.0);
+    found.picked.sort_unstable();
     found.resolvers.sort_unstable();
     found.resolvers.dedup();
     found

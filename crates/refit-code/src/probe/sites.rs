@@ -221,7 +221,9 @@ fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usi
     let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return alone };
     let overlapping = flow.blocks().iter().map(|block| block.start);
     let inside = |&start: &u64| flow.instruction_at(start).is_none();
-    let next = entered.chain(overlapping.filter(inside)).filter(|&start| start > address).min();
+    let elsewhere = module.entered_inside(address + 1..range.end);
+    let entered = entered.chain(overlapping.filter(inside)).chain(elsewhere);
+    let next = entered.filter(|&start| start > address).min();
     match next.filter(|&next| next < range.end) {
         Some(next) => (next - address) as usize,
         None => (range.end - address) as usize + padding(module, range.end),

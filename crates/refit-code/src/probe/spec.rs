@@ -129,7 +129,9 @@ fn place(text: &str) -> Result<Place, String> {
             None => What::Behind(what.to_owned(), 0),
         },
         _ => {
-            return Err(format!("no kind of place is called `{kind}` (uprobe, func and insn are),"));
+            return Err(format!(
+                "no kind of place is called `{kind}` (uprobe, func and insn are),"
+            ));
         }
     };
     Ok(Place { module, what })

@@ -49,7 +49,7 @@ pub fn options(source: &Path, mountpoint: &Path, cache: CacheMode) -> MountOptio
         frames_bytes: 4 << 20,
         cache,
         workers: Some(2),
-        implementation: "shared".into(),
+        composition: refit_files::composition("shared"),
         allow_other: false,
         read_only: false,
     }

@@ -14,7 +14,7 @@
 //! # get(1);
 //! ```
 //!
-//! Without a session an instrument is suspended, at the price of two loads and a branch. Its first use makes it known
+//! Without a session an instrument is suspended, at the price of three loads and a branch. Its first use makes it known
 //! to this process (and, if there is a session, to that); every [`attach`] then finds it.
 //!
 //! *Inherited and customised* (§3.1): an instrument of an interface applies to every implementation, since the one
@@ -121,13 +121,22 @@ impl Core {
         }
     }
 
+    /// What leads to the session, if nothing is known that suspends the instrument.
+    #[inline(always)]
+    fn on(&'static self) -> Option<&'static Link> {
+        let link = self.link.get();
+        (link.switch.load(Ordering::Relaxed) == 0).then_some(link)
+    }
+
     /// The instrument's id and the memory to write to, if it records.
     #[inline(always)]
     fn way(&'static self) -> Option<(u32, &'static Area)> {
-        let link = self.link.get();
-        if link.switch.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
+        self.on().and_then(|link| self.way_of(link))
+    }
+
+    /// The same for a link that is on.
+    #[inline(always)]
+    fn way_of(&'static self, link: &'static Link) -> Option<(u32, &'static Area)> {
         match link.area {
             Some(area) => Some((link.id, area)),
             None => self.first_use(),

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use refit_sys::processor;
 
 use crate::block::{Cost, Place};
-use crate::record::Phase;
+use crate::instrument::Event;
 use crate::session::{Area, Geometry, Session};
 
 const ROUNDS: usize = 48;
@@ -29,15 +29,20 @@ fn scratch() -> Option<&'static Area> {
         let geometry = Geometry { definitions: 1, ..Geometry::of_host() };
         Session::create(geometry.with_ring_bytes(1024 * crate::record::SIZE)).ok()
     };
-    SCRATCH.get_or_init(make).map(Session::area)
+    let session = (*SCRATCH.get_or_init(make))?;
+    EVENT.lead_to(session.link(1)?);
+    Some(session.area())
 }
+
+/// An event as programs have them, but that it leads to the scratch session.
+static EVENT: Event = Event::new("refit", "cost");
 
 /// Passes an instrumentation point once, with a number that it may use.
 type Point = fn(&Area, u64);
 
 /// The kinds of instrumentation points.
 const KINDS: [(&str, Point); 3] = [
-    ("event", |area, n| area.record(1, Phase::Point, [n, n])),
+    ("event", |_, n| EVENT.record([n, n])),
     ("counter", |area, n| add(area, n)),
     ("timer", |area, _| {
         let began = area.now();

@@ -9,7 +9,7 @@ use refit_memory::{
 use refit_objects::composition::{Block, Blocks, BuildError, Fault, Plan, Port};
 use refit_objects::{Interface, object, objects, reference};
 
-use crate::host::{HostFile, PAGE, pattern, representative};
+use crate::host::{HostFile, PAGE, pattern, policy, representative};
 
 /// Blocks over a pool of frames and a file.
 fn blocks(frames: &Arc<FramePool>, host: &Arc<HostFile>) -> Blocks {
@@ -20,7 +20,7 @@ fn blocks(frames: &Arc<FramePool>, host: &Arc<HostFile>) -> Blocks {
     let clock = {
         let frames = Arc::clone(frames);
         Block::new("clock", PhysicalMemoryInterface::info(), [], move |name, _| {
-            Ok(create_physical_memory(name, Arc::clone(&frames)).id())
+            Ok(create_physical_memory(name, Arc::clone(&frames), policy()).id())
         })
     };
     let file = {

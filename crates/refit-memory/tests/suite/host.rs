@@ -1,14 +1,18 @@
 //! A file on a host that does what a test wants, and a cache over it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use refit_memory::{
-    CacheError, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    CLOCK, CacheError, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
     FileRepresentativeInterface, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
-    create_file_cache, create_physical_memory, destroy_file_cache,
+    ReplacementPolicyFactory, ReplacementPolicyRef, create_file_cache, create_physical_memory,
+    create_policy, destroy_file_cache,
 };
+use refit_objects::change::Drained;
+use refit_objects::transfer::{AtDeadline, DrainOptions};
 use refit_objects::{Implementations, OwnedRep, Root, SwapOptions, TransferError};
 
 pub(crate) const IMPLEMENTATIONS: [&str; 2] = ["shared", "partitioned"];
@@ -152,6 +156,13 @@ impl Implementations<FileRepresentativeInterface> for NoOther {
     }
 }
 
+/// CLOCK, which has nothing of its own: one for all tests.
+pub(crate) fn policy() -> ReplacementPolicyRef {
+    static POLICY: OnceLock<ReplacementPolicyRef> = OnceLock::new();
+    let factory = || ReplacementPolicyFactory::new("test", CLOCK);
+    *POLICY.get_or_init(|| create_policy(&factory(), "test").expect("it is built in"))
+}
+
 pub(crate) fn representative(host: &Arc<HostFile>) -> FileRepresentativeRef {
     refit_objects::create("host", Box::new(HostRep(Arc::clone(host))), Arc::new(NoOther))
 }
@@ -214,7 +225,7 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn new(implementation: &str, frames: usize, bytes: Vec<u8>) -> Self {
         let frames = FramePool::new(frames as u64 * PAGE).unwrap();
-        let pm = create_physical_memory("test", Arc::clone(&frames));
+        let pm = create_physical_memory("test", Arc::clone(&frames), policy());
         Self::on(implementation, pm, frames, bytes)
     }
 
@@ -242,6 +253,31 @@ impl Subject {
 
     pub(crate) fn swap_by(&self, to: &str, protocol: &str) {
         assert_eq!(self.swap_with(to, Some(protocol.to_owned())), [protocol]);
+    }
+
+    /// Swaps lazily and moves only what so many `batches` of two pages have room for: the rest is left to calls, and to
+    /// the next swap. What has become of the drain.
+    pub(crate) fn swap_lazily(&self, to: &str, batches: u64) -> Drained {
+        let (enough, seen) = (Arc::new(AtomicBool::new(batches == 0)), AtomicU64::new(0));
+        let watch = {
+            let enough = Arc::clone(&enough);
+            move |_| enough.store(seen.fetch_add(1, Relaxed) + 1 >= batches, Relaxed)
+        };
+        // Without a batch the drain is over before it has begun; else its requester goes away when it has seen enough.
+        let deadline = if batches == 0 { Duration::ZERO } else { Duration::from_secs(60) };
+        let at_deadline = AtDeadline::Report;
+        let drain = DrainOptions { batch: 2, deadline, at_deadline, watch: Some(Arc::new(watch)) };
+        let options = SwapOptions {
+            deadline: Duration::from_secs(60),
+            protocol: Some("lazy".to_owned()),
+            cancel: (batches > 0).then_some(enough),
+            drain,
+            ..SwapOptions::default()
+        };
+        let report = refit_objects::swap_named(self.cache.id(), to, 0, &options);
+        assert!(report.committed(), "{report:?}");
+        let drained = report.transfers.into_iter().next().and_then(|moved| moved.drained);
+        drained.expect("it was drained")
     }
 
     fn swap_with(&self, to: &str, protocol: Option<String>) -> Vec<String> {

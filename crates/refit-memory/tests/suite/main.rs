@@ -4,6 +4,7 @@ mod composition;
 mod conformance;
 mod faults;
 mod host;
+mod lazy;
 mod model;
 mod races;
 mod reclaim;

@@ -15,6 +15,8 @@ enum Op {
     Invalidate(u64, u64),
     Reclaim(usize),
     Swap(usize),
+    /// Moves so many batches before calls go on with the rest.
+    SwapLazily(usize, u64),
     Fail(bool, bool),
     Mend,
 }
@@ -40,6 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (place(), place()).prop_map(|(start, end)| Op::Invalidate(start, end)),
         2 => (0..9usize).prop_map(Op::Reclaim),
         2 => (0..2usize).prop_map(Op::Swap),
+        3 => (0..2usize, 0..4u64).prop_map(|(to, batches)| Op::SwapLazily(to, batches)),
         1 => any::<(bool, bool)>().prop_map(|(reads, writes)| Op::Fail(reads, writes)),
         2 => Just(Op::Mend),
     ]
@@ -93,6 +96,12 @@ impl Model {
                 file.swap(IMPLEMENTATIONS[to]);
                 assert_eq!(file.cache.stats(), before);
             }
+            Op::SwapLazily(to, batches) => {
+                let before = file.cache.stats();
+                let drained = file.swap_lazily(IMPLEMENTATIONS[to], batches);
+                assert_eq!(drained.left + drained.by_drain, before.resident, "{drained:?}");
+                assert_eq!(file.cache.stats(), before);
+            }
             Op::Fail(reads, writes) => {
                 file.host.fail(reads, writes);
                 self.failing = reads || writes;
@@ -114,7 +123,7 @@ fn check(implementation: &str, frames: usize, start: usize, ops: &[Op], swaps: b
     let bytes = pattern(start as u64, start);
     let file = Subject::new(implementation, frames, bytes.clone());
     let mut model = Model { bytes, failing: false };
-    for op in ops.iter().filter(|op| swaps || !matches!(op, Op::Swap(_))) {
+    for op in ops.iter().filter(|op| swaps || !matches!(op, Op::Swap(_) | Op::SwapLazily(..))) {
         model.run(&file, op);
     }
     model.run(&file, &Op::Mend);

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use refit_memory::destroy_file_cache;
-use refit_objects::SwapOptions;
+use refit_memory::{
+    CLOCK, FramePool, ReplacementPolicy, ReplacementPolicyInterface, ReplacementPolicyRef, Search,
+    create_physical_memory, destroy_file_cache, mark,
+};
+use refit_objects::{Choices, State, SwapOptions, TransferError};
 
-use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern};
+use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern, policy};
 
 #[test]
 fn clean_pages_go_before_dirty_ones() {
@@ -67,7 +70,8 @@ fn files_share_a_budget_and_take_from_each_other() {
 #[test]
 fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
     // Caches call physical memory with their locks held, and taking frames back waits for these
-    // locks: a swap of physical memory must never wait for somebody who takes frames back.
+    // locks: a swap of physical memory must never wait for somebody who takes frames back. Its policy is swapped at the
+    // same time: the two changes do not wait for each other either.
     const SWAPS: u64 = 3000;
     let one = Subject::new("shared", 12, vec![]);
     let other = Subject::on("partitioned", one.pm, Arc::clone(&one.frames), vec![]);
@@ -82,16 +86,18 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
             assert!(file.read(at, data.len()).unwrap() == data, "round {round}");
         }
     };
+    let options = SwapOptions { deadline: Duration::from_secs(60), ..SwapOptions::default() };
+    let swap = |object, to| {
+        let swap = |round| refit_objects::swap_named(object, to, round, &options);
+        (0..SWAPS).map(swap).find(|report| !report.committed())
+    };
     std::thread::scope(|scope| {
         let users = [scope.spawn(|| use_file(&one, 1)), scope.spawn(|| use_file(&other, 2))];
-        let deadline = Duration::from_secs(10);
-        let options = SwapOptions { deadline, ..SwapOptions::default() };
-        let report = (0..SWAPS)
-            .map(|round| refit_objects::swap_named(one.pm.id(), "clock", round, &options))
-            .find(|report| !report.committed());
+        let of_policy = scope.spawn(|| swap(policy().id(), CLOCK));
+        let reports = [swap(one.pm.id(), "sweep"), of_policy.join().unwrap()];
         done.store(true, Relaxed);
         users.into_iter().for_each(|user| user.join().unwrap());
-        assert_eq!(report, None);
+        assert_eq!(reports, [None, None]);
     });
     assert!(one.pm.stats().write_backs > 0);
     one.cache.discard();
@@ -147,4 +153,85 @@ fn a_cache_that_is_visited_is_not_destroyed() {
         });
         assert_eq!(visited, Some(Ok(refit_memory::Evicted::Busy)));
     });
+}
+
+/// A policy that does what a test wants.
+struct Wayward(fn(&[u8], &mut [u8]));
+
+impl ReplacementPolicy for Wayward {
+    fn judge(&self, _first: u32, marks: &[u8], _round: u32, verdicts: &mut [u8]) {
+        (self.0)(marks, verdicts);
+    }
+}
+
+impl State<Vec<u8>> for Wayward {
+    fn export(&self) -> Result<Vec<u8>, TransferError> {
+        Ok(vec![])
+    }
+
+    fn import(&self, _heat: Vec<u8>) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+/// Physical memory over a policy of the test's own.
+fn with_policy(policy: fn() -> Wayward) -> Subject {
+    let choices = Choices::new().with("wayward", ReplacementPolicyInterface::rep, policy);
+    let policy: ReplacementPolicyRef = choices.create("test", "wayward").unwrap();
+    let frames = FramePool::new(100 * PAGE).unwrap();
+    let pm = create_physical_memory("test", Arc::clone(&frames), policy);
+    Subject::on("shared", pm, frames, pattern(8, 150 * PAGE as usize))
+}
+
+#[test]
+fn the_policy_has_the_say() {
+    // What came in since the hand last came by goes; what was there before stays.
+    let newest = || {
+        let newest = |marks: &[u8], verdicts: &mut [u8]| {
+            marks.iter().zip(verdicts).for_each(|(mark, verdict)| *verdict = mark & mark::NEW);
+        };
+        Wayward(newest)
+    };
+    let file = with_policy(newest);
+    file.read(0, 100 * PAGE as usize).unwrap();
+    // The hand comes by everything once.
+    assert_eq!(file.reclaim(100), 100);
+    file.read(0, 90 * PAGE as usize).unwrap();
+    let mut search = Search::default();
+    assert_eq!(file.pm.victims(90, &mut search).len(), 90, "all of them are new");
+    assert_eq!(search.named, 90);
+    file.read(90 * PAGE, 10 * PAGE as usize).unwrap();
+    let victims = file.pm.victims(100, &mut Search::default());
+    let pages: Vec<_> = victims.iter().filter_map(|v| file.frames.owner(v.frame)).collect();
+    assert_eq!(pages.len(), 10);
+    assert!(pages.iter().all(|(_, page)| *page >= 90), "{pages:?}");
+    file.check_all_free();
+}
+
+/// Pages are found all the same, and those that may not go stay.
+#[test]
+fn a_policy_that_names_nobody_all_or_panics_does_no_harm() {
+    let policies: [fn() -> Wayward; 3] = [
+        || Wayward(|_, _| ()),
+        || Wayward(|_, verdicts| verdicts.fill(u8::MAX)),
+        || Wayward(|_, _| panic!("no verdict (part of the test)")),
+    ];
+    for policy in policies {
+        let file = with_policy(policy);
+        assert_eq!(file.reclaim(5), 0, "free frames are no victims");
+        let mut expected = file.host.bytes();
+        for round in 0..3 {
+            for at in (round..150).step_by(3) {
+                file.write(at * PAGE + 7, b"written").unwrap();
+                expected[(at * PAGE + 7) as usize..][..7].copy_from_slice(b"written");
+            }
+            let read: Vec<_> = (0..15)
+                .flat_map(|n| file.read(n * 10 * PAGE, 10 * PAGE as usize).unwrap())
+                .collect();
+            assert!(read == expected);
+        }
+        file.flush();
+        assert!(file.host.bytes() == expected);
+        file.check_all_free();
+    }
 }

@@ -96,8 +96,13 @@ fn run(first: &str, swaps: bool, failures: bool) {
             let _ = file.cache.flush(0, u64::MAX);
         },
         &|round| {
-            if swaps {
-                file.swap(IMPLEMENTATIONS[round as usize % 2]);
+            let to = IMPLEMENTATIONS[round as usize % 2];
+            match round % 3 {
+                _ if !swaps => {}
+                0 => file.swap(to),
+                1 => file.swap_by(to, "lazy"),
+                // Leaves some pages to the calls, and to the next swap.
+                _ => drop(file.swap_lazily(to, round % 4)),
             }
         },
         &|round| file.host.fail(false, failures && round % 4 == 0),

@@ -8,13 +8,15 @@ use refit_objects::SwapOptions;
 use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
 
 /// Which implementation is the first, and how it hands over.
-const WAYS: [(usize, &str); 6] = [
+const WAYS: [(usize, &str); 8] = [
     (0, "stripes"),
     (1, "stripes"),
     (0, "partitions"),
     (1, "partitions"),
     (0, "canonical"),
     (1, "canonical"),
+    (0, "lazy"),
+    (1, "lazy"),
 ];
 
 #[test]
@@ -63,7 +65,7 @@ fn physical_memory_can_be_swapped_under_its_files() {
         assert_eq!(file.read(round % 2 * 4 * PAGE, 4 * PAGE as usize).unwrap().len(), 16_384);
         let before = file.pm.stats();
         let options = refit_objects::SwapOptions::default();
-        let report = refit_objects::swap_named(file.pm.id(), "clock", round, &options);
+        let report = refit_objects::swap_named(file.pm.id(), "sweep", round, &options);
         assert!(report.committed(), "{report:?}");
         assert_eq!(file.pm.stats(), before);
     }

@@ -5,15 +5,15 @@
 //! uses it. When somebody else has unmounted everything, the instance ends by itself. With `--until-eof` it
 //! lives no longer than the program at the other end of its standard input.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use refit_instance::wire::MountRequest;
+use refit_instance::wire::{MountRequest, Plan};
 use refit_instance::{Instance, InstanceOptions, host};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -143,6 +143,7 @@ fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
             format!("{} has no mountpoint: directories come in pairs", alone.display()),
         )));
     }
+    let composition = args.compose.as_deref().map(plan).transpose()?;
     Ok(pairs
         .iter()
         .map(|[source, mountpoint]| MountRequest {
@@ -152,8 +153,18 @@ fn requests(args: &MountArgs) -> Result<Vec<MountRequest>, Failure> {
             cache: args.cache.into(),
             workers: args.workers.map(usize::from),
             implementation: args.implementation.clone(),
+            composition: composition.clone(),
             allow_other: args.allow_other,
             read_only: args.read_only,
         })
         .collect())
+}
+
+/// Reads a composition.
+fn plan(path: &Path) -> Result<Plan, Failure> {
+    let asked = || format!("read the composition {}", path.display());
+    let text = fs::read_to_string(path)
+        .map_err(|e| Failure::new(&asked(), e.to_string(), "name a file that can be read"))?;
+    serde_json::from_str(&text)
+        .map_err(|e| Failure::new(&asked(), e.to_string(), "see `refit mount --help` for its form"))
 }

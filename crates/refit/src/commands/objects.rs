@@ -62,7 +62,7 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     columns.push(("NAME", Align::Left));
     let mut table = Table::new(&columns);
     for (_, object) in &found {
-        let mut row = vec![composed(object), object.reps.to_string()];
+        let mut row = vec![object.composed(), object.reps.to_string()];
         row.extend(
             counted.iter().map(|key| object.stats.get(*key).map_or("-".into(), |n| stat(key, *n))),
         );
@@ -134,12 +134,6 @@ fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Fail
         }
     }
     Ok(())
-}
-
-/// The implementation with what is around it: `latency(count(shared))`.
-pub(crate) fn composed(object: &ObjectInfo) -> String {
-    let inner = object.implementation.clone();
-    object.wrappers.iter().fold(inner, |inner, w| format!("{}({inner})", w.name))
 }
 
 /// The objects that stand on one and under another, by instance.

@@ -63,6 +63,11 @@ impl Stage {
 
     /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be mounted.
     pub(crate) fn serve(&self) -> Option<Serving> {
+        self.serve_with(&[])
+    }
+
+    /// As [`Self::serve`], with more arguments.
+    pub(crate) fn serve_with(&self, arguments: &[&str]) -> Option<Serving> {
         if !can_mount() {
             println!("skipped: no /dev/fuse, or no permission to mount");
             return None;
@@ -71,6 +76,7 @@ impl Stage {
         let mut child = self
             .refit(&["--json", "mount"])
             .args([&source, &mountpoint])
+            .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

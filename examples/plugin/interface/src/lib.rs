@@ -1,10 +1,10 @@
-//! A key-value store: the interface that a host and its plugins share, and the implementation that the host begins
-//! with.
+//! A key-value store: the interface that a host and its plugins share, the implementation that the host begins
+//! with, and what it has in common with others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use refit_objects::{Implementations, OwnedRep, Root, TransferError, interface};
+use refit_objects::{Implementations, OwnedRep, Root, State, TransferError, interface};
 
 /// Everything in a store, sorted by key.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -31,17 +31,56 @@ pub trait Store {
     }
 }
 
-/// A hash table behind a lock.
-#[derive(Clone, Default)]
-pub struct Hashed(Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>);
+/// What a store keeps its values in.
+pub trait Map: Default + Extend<(Vec<u8>, Vec<u8>)> + Send + 'static {
+    /// Puts a value under a key; the one that was there.
+    fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<Vec<u8>>;
+    /// The value under a key.
+    fn get(&self, key: &[u8]) -> Option<&Vec<u8>>;
+    /// Takes a value away.
+    fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>>;
+    /// All of it, in no order.
+    fn pairs(&self) -> impl ExactSizeIterator<Item = (&Vec<u8>, &Vec<u8>)>;
+}
 
-impl Hashed {
-    fn with<T>(&self, run: impl FnOnce(&mut HashMap<Vec<u8>, Vec<u8>>) -> T) -> T {
+macro_rules! map {
+    ($($map:ident),*) => { $(
+        impl Map for $map<Vec<u8>, Vec<u8>> {
+            fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<Vec<u8>> {
+                self.insert(key, value)
+            }
+            fn get(&self, key: &[u8]) -> Option<&Vec<u8>> {
+                self.get(key)
+            }
+            fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+                self.remove(key)
+            }
+            fn pairs(&self) -> impl ExactSizeIterator<Item = (&Vec<u8>, &Vec<u8>)> {
+                self.iter()
+            }
+        }
+    )* };
+}
+
+map!(HashMap, BTreeMap);
+
+/// A store in a map behind a lock: all that stores of one map or another have in common.
+#[derive(Debug, Default)]
+pub struct Locked<M>(Arc<Mutex<M>>);
+
+impl<M> Clone for Locked<M> {
+    fn clone(&self) -> Self {
+        Locked(Arc::clone(&self.0))
+    }
+}
+
+impl<M: Map> Locked<M> {
+    fn with<T>(&self, run: impl FnOnce(&mut M) -> T) -> T {
         run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Store for Hashed {
+impl<M: Map> Store for Locked<M> {
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         self.with(|map| map.insert(key.to_vec(), value.to_vec()))
     }
@@ -52,7 +91,7 @@ impl Store for Hashed {
         self.with(|map| map.remove(key).is_some())
     }
     fn count(&self) -> u64 {
-        self.with(|map| map.len() as u64)
+        self.with(|map| map.pairs().len() as u64)
     }
     fn add(&self, key: &[u8], n: u64) -> u64 {
         self.with(|map| {
@@ -65,6 +104,22 @@ impl Store for Hashed {
     }
 }
 
+impl<M: Map> State<Pairs> for Locked<M> {
+    fn export(&self) -> Result<Pairs, TransferError> {
+        let mut pairs: Pairs =
+            self.with(|map| map.pairs().map(|(k, v)| (k.clone(), v.clone())).collect());
+        pairs.sort();
+        Ok(pairs)
+    }
+    fn import(&self, state: Pairs) -> Result<(), TransferError> {
+        self.with(|map| map.extend(state));
+        Ok(())
+    }
+}
+
+/// A hash table behind a lock.
+pub type Hashed = Locked<HashMap<Vec<u8>, Vec<u8>>>;
+
 impl Root<StoreInterface> for Hashed {
     fn implementation(&self) -> &str {
         "hashed"
@@ -73,14 +128,10 @@ impl Root<StoreInterface> for Hashed {
         StoreInterface::rep(self.clone())
     }
     fn export(&self) -> Result<Pairs, TransferError> {
-        let mut pairs: Pairs =
-            self.with(|map| map.iter().map(|(k, v)| (k.clone(), v.clone())).collect());
-        pairs.sort();
-        Ok(pairs)
+        State::export(self)
     }
     fn import(&self, state: Pairs) -> Result<(), TransferError> {
-        self.with(|map| map.extend(state));
-        Ok(())
+        State::import(self, state)
     }
 }
 

@@ -5,48 +5,34 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use example_store::{Pairs, Store, StoreInterface};
-use refit_objects::{OwnedRep, Root, TransferError};
+use example_store::{Locked, Pairs, Store, StoreInterface};
+use refit_objects::{OwnedRep, Root, State, TransferError};
 
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-
+/// A sorted map behind a lock, with some habits that the tests of loading want to see.
 #[derive(Clone, Default)]
-struct Sorted(Arc<Mutex<Map>>);
-
-impl Sorted {
-    fn with<T>(&self, run: impl FnOnce(&mut Map) -> T) -> T {
-        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
+struct Sorted(Locked<BTreeMap<Vec<u8>, Vec<u8>>>);
 
 impl Store for Sorted {
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         assert!(key != b"panic", "this key panics in a plugin");
-        self.with(|map| map.insert(key.to_vec(), value.to_vec()))
+        self.0.put(key, value)
     }
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         // Tells which build serves.
         if key == b"build" {
             return Some(if cfg!(feature = "second") { b"second" } else { b"first!" }.to_vec());
         }
-        self.with(|map| map.get(key).cloned())
+        self.0.get(key)
     }
     fn remove(&self, key: &[u8]) -> bool {
-        self.with(|map| map.remove(key).is_some())
+        self.0.remove(key)
     }
     fn count(&self) -> u64 {
-        self.with(|map| map.len() as u64)
+        self.0.count()
     }
     fn add(&self, key: &[u8], n: u64) -> u64 {
-        self.with(|map| {
-            let before =
-                map.get(key).and_then(|b| Some(u64::from_le_bytes((**b).try_into().ok()?)));
-            let sum = before.unwrap_or(0).wrapping_add(n);
-            map.insert(key.to_vec(), sum.to_le_bytes().to_vec());
-            sum
-        })
+        self.0.add(key, n)
     }
 }
 
@@ -60,11 +46,10 @@ impl Root<StoreInterface> for SortedRoot {
         StoreInterface::rep(self.0.clone())
     }
     fn export(&self) -> Result<Pairs, TransferError> {
-        Ok(self.0.with(|map| map.iter().map(|(k, v)| (k.clone(), v.clone())).collect()))
+        self.0.0.export()
     }
     fn import(&self, state: Pairs) -> Result<(), TransferError> {
-        self.0.with(|map| map.extend(state));
-        Ok(())
+        self.0.0.import(state)
     }
     fn stats(&self) -> Vec<(&'static str, u64)> {
         vec![("keys", self.0.count())]

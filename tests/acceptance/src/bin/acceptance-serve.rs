@@ -17,7 +17,7 @@ fn main() {
         frames_bytes: frames.parse().unwrap_or(1 << 20),
         cache: if cache == "direct" { CacheMode::Direct } else { CacheMode::Kernel },
         workers: None,
-        implementation: "shared".into(),
+        composition: refit_files::composition("shared"),
         allow_other: true,
         read_only: false,
     };

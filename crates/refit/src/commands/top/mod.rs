@@ -1,100 +1,84 @@
 //! `refit top`: objects by load, caches, processors and changes, live.
 //!
 //! ```text
-//!   look ──► Sample ──► State::update ──► view::draw
-//!   journal ─────────► State::changed ─┘
+//!   instances: looks, changes ──► News ──► State ──► view::draw
+//!   host: processors ────────────────────────┘
 //! ```
 //!
-//! Looking costs something too, above all where there are many objects. So however short the interval, the next look
-//! is not taken before a hundred times the cost of the last one has passed.
+//! It is to cost next to nothing. So instances say by themselves, over one connection, what differs from the last look; the
+//! screen is drawn when there is something new; and where there are so many objects that looking costs more
+//! than a hundredth of a processor, instances look less often.
 
-mod sample;
+mod news;
+mod processors;
 mod state;
 mod view;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-use std::time::Instant;
+use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use refit_instance::wire::{ChangesQuery, JournalLine};
 use serde::Serialize;
 
+use self::news::News;
 use self::state::State;
 use crate::cli::TopArgs;
-use crate::commands::{interruption, sleep};
+use crate::commands::interruption;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// Time between two looks for each time that a look takes: one in a hundred is one per cent.
-const RESERVE: u32 = 100;
+/// How long to wait without a look whether to end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long to wait at least for a key, however often instances look.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Shows it until Ctrl-C or `q`; without a terminal, or with `--lines`, as text.
 pub(crate) fn run(args: &TopArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let live = instances::live("watch", only)?;
-    let changes = follow(&live)?;
+    let news = News::of(&live, args.every)?;
     let mut state = State::default();
     let interrupted = interruption()?;
     let plain = args.times.is_some() || out.json();
     if plain || !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-        return lines(args, &live, &changes, &mut state, &interrupted, out);
+        return lines(args, &live, &news, &mut state, &interrupted, out);
     }
     let mut terminal = ratatui::try_init().map_err(|e| {
         Failure::new("take over the terminal", e.to_string(), "print text: --times 1")
     })?;
-    let ended = screen(args, &live, &changes, &mut state, &interrupted, &mut terminal);
+    let ended = screen(args, &live, &news, &mut state, &interrupted, &mut terminal);
     ratatui::restore();
     ended
-}
-
-/// The journals of all instances, as they grow.
-fn follow(live: &[Live]) -> Result<Receiver<JournalLine>, Failure> {
-    let (sender, lines) = channel();
-    for Live { client, .. } in live {
-        let query = ChangesQuery { follow: true, from: None, last: Some(5) };
-        let journal = client.changes(&query)?;
-        let sender = sender.clone();
-        // Ends with its instance, or with this process.
-        thread::spawn(move || journal.into_iter().flatten().try_for_each(|line| sender.send(line)));
-    }
-    Ok(lines)
-}
-
-fn take(changes: &Receiver<JournalLine>, state: &mut State) {
-    for line in changes.try_iter() {
-        match line {
-            JournalLine::Entry { report, .. } => state.changed(*report),
-            JournalLine::Lost { lost } => state.lost_changes += lost,
-        }
-    }
 }
 
 fn screen(
     args: &TopArgs,
     live: &[Live],
-    changes: &Receiver<JournalLine>,
+    news: &News,
     state: &mut State,
     interrupted: &AtomicBool,
     terminal: &mut ratatui::DefaultTerminal,
 ) -> Result<(), Failure> {
     let pids: Vec<String> = live.iter().map(|live| live.pid.to_string()).collect();
     let title = format!("instance {}", pids.join(", "));
-    let mut next = Instant::now();
+    let mut drawn = false;
     while !interrupted.load(Ordering::Relaxed) {
-        if Instant::now() >= next && !state.paused {
-            let (sample, took) = sample::look(live)?;
-            next = Instant::now() + args.every.max(took * RESERVE);
-            state.update(sample);
-            take(changes, state);
+        if !state.paused && news.take(state)? {
+            state.update_processors(processors::look());
+            drawn = false;
         }
-        terminal.draw(|frame| view::draw(frame, state, &title))?;
-        let rest = if state.paused { args.every } else { next.duration_since(Instant::now()) };
-        if event::poll(rest)? && key(&event::read()?, state) {
-            break;
+        if !drawn {
+            terminal.draw(|frame| view::draw(frame, state, &title))?;
+            drawn = true;
+        }
+        if event::poll(args.every.clamp(SHORTEST, PATIENCE))? {
+            if key(&event::read()?, state) {
+                break;
+            }
+            drawn = false;
         }
     }
     Ok(())
@@ -137,18 +121,19 @@ struct Json<'a> {
 fn lines(
     args: &TopArgs,
     live: &[Live],
-    changes: &Receiver<JournalLine>,
+    news: &News,
     state: &mut State,
     interrupted: &AtomicBool,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    state.update(sample::look(live)?.0);
-    for _ in 0..args.times.unwrap_or(u64::MAX) {
-        if !sleep(args.every, interrupted) {
-            break;
+    // Of each instance the first look tells no rates.
+    for looks in 2..=args.times.map_or(u64::MAX, |times| times.saturating_add(1)) {
+        while live.iter().any(|live| state.looks(live.pid) < looks) {
+            if interrupted.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            news.wait(state, PATIENCE)?;
         }
-        state.update(sample::look(live)?.0);
-        take(changes, state);
         print(state, out)?;
         out.flush()?;
     }
@@ -160,12 +145,12 @@ fn print(state: &State, out: &mut Output) -> Result<(), Failure> {
         return state.rows.iter().try_for_each(|row| {
             out.object(&Json {
                 instance: row.instance,
-                name: &row.name,
-                implementation: &row.implementation,
+                name: &row.object.name,
+                implementation: &row.object.implementation,
                 calls_per_s: row.calls,
                 faults_per_s: row.faults,
-                resident: row.resident,
-                dirty: row.dirty,
+                resident: row.object.resident,
+                dirty: row.object.dirty,
             })
         });
     }
@@ -181,10 +166,10 @@ fn print(state: &State, out: &mut Output) -> Result<(), Failure> {
         table.row(vec![
             view::rate(row.calls),
             view::rate(row.faults),
-            format::count(row.resident),
-            format::count(row.dirty),
-            row.implementation.clone(),
-            row.name.clone(),
+            format::count(row.object.resident),
+            format::count(row.object.dirty),
+            row.object.implementation.clone(),
+            row.object.name.clone(),
         ]);
     }
     table.lines().iter().try_for_each(|line| out.line(line))?;

@@ -1,11 +1,11 @@
 //! What `refit top` shows: the difference of two looks as rates, in the order that is asked for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use refit_change::Report;
-use refit_instance::wire::ObjectInfo;
+use refit_instance::wire::{Activity, Mount, ObjectActivity};
 
-use super::sample::{Processor, Sample};
+use super::processors::Processor;
 
 /// Changes that are kept to be shown.
 const CHANGES: usize = 64;
@@ -45,8 +45,8 @@ impl Order {
         match self {
             Order::Calls => row.calls,
             Order::Faults => row.faults,
-            Order::Resident => row.resident as f64,
-            Order::Dirty => row.dirty as f64,
+            Order::Resident => row.object.resident as f64,
+            Order::Dirty => row.object.dirty as f64,
         }
     }
 }
@@ -55,22 +55,28 @@ impl Order {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) instance: u32,
-    pub(crate) name: String,
-    /// With what is around it.
-    pub(crate) implementation: String,
+    pub(crate) object: ObjectActivity,
     /// Per second.
     pub(crate) calls: f64,
     /// Per second.
     pub(crate) faults: f64,
-    /// Pages.
-    pub(crate) resident: u64,
-    /// Pages.
-    pub(crate) dirty: u64,
+}
+
+impl Row {
+    /// The object is like this now, so many seconds after it was like before.
+    fn update(&mut self, now: ObjectActivity, seconds: f64) {
+        // A swap can begin the count anew: then what is there now is what was counted since.
+        let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now) as f64;
+        self.calls = since(now.calls, self.object.calls) / seconds;
+        self.faults = since(now.faults, self.object.faults) / seconds;
+        self.object = now;
+    }
 }
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Served {
+    pub(crate) instance: u32,
     pub(crate) mountpoint: String,
     /// Requests per second.
     pub(crate) requests: f64,
@@ -105,21 +111,74 @@ pub(crate) struct State {
     /// First row that is shown.
     pub(crate) scroll: usize,
     pub(crate) paused: bool,
-    last: Option<Sample>,
+    instances: BTreeMap<u32, Seen>,
+    processors: Vec<Processor>,
+}
+
+/// What was last seen of an instance.
+#[derive(Debug, Default)]
+struct Seen {
+    at_ns: u64,
+    looks: u64,
+    mounts: Vec<Mount>,
 }
 
 impl State {
-    /// Takes a look in.
-    pub(crate) fn update(&mut self, next: Sample) {
-        if let Some(last) = &self.last {
-            let seconds = next.at.duration_since(last.at).as_secs_f64().max(1e-9);
-            self.rows = rows(last, &next, seconds);
-            self.mounts = mounts(last, &next, seconds);
-            let loads = next.processors.iter().filter_map(|now| load(&last.processors, now));
-            self.loads = loads.collect();
-            self.sort();
+    /// Takes a look at an instance in.
+    pub(crate) fn update(&mut self, instance: u32, activity: Activity) {
+        let Activity { at_ns, objects, gone, mounts } = activity;
+        let seen = self.instances.entry(instance).or_default();
+        // At first nothing is known of the time before: what was counted in it is no rate.
+        let seconds = match seen.looks {
+            0 => f64::INFINITY,
+            _ => (at_ns.saturating_sub(seen.at_ns) as f64 / 1e9).max(1e-9),
+        };
+        self.mounts.retain(|served| served.instance != instance);
+        self.mounts.extend(mounts.iter().map(|now| served(instance, &seen.mounts, now, seconds)));
+        *seen = Seen { at_ns, looks: seen.looks + 1, mounts };
+        self.update_rows(instance, objects, &gone, seconds);
+        self.sort();
+    }
+
+    fn update_rows(
+        &mut self,
+        instance: u32,
+        objects: Vec<ObjectActivity>,
+        gone: &[u64],
+        seconds: f64,
+    ) {
+        if !gone.is_empty() {
+            self.rows.retain(|row| row.instance != instance || !gone.contains(&row.object.id));
         }
-        self.last = Some(next);
+        let mut places = HashMap::new();
+        for (place, row) in self.rows.iter_mut().enumerate() {
+            if row.instance == instance {
+                // What is not told of has not changed.
+                (row.calls, row.faults) = (0.0, 0.0);
+                places.insert(row.object.id, place);
+            }
+        }
+        for object in objects {
+            if let Some(place) = places.get(&object.id) {
+                self.rows[*place].update(object, seconds);
+            } else {
+                let none = ObjectActivity { calls: 0, faults: 0, ..object.clone() };
+                let mut row = Row { instance, object: none, calls: 0.0, faults: 0.0 };
+                row.update(object, seconds);
+                self.rows.push(row);
+            }
+        }
+    }
+
+    /// Takes a look at the processors in.
+    pub(crate) fn update_processors(&mut self, next: Vec<Processor>) {
+        self.loads = next.iter().filter_map(|now| load(&self.processors, now)).collect();
+        self.processors = next;
+    }
+
+    /// How many looks at an instance were taken in.
+    pub(crate) fn looks(&self, instance: u32) -> u64 {
+        self.instances.get(&instance).map_or(0, |seen| seen.looks)
     }
 
     /// Takes a change in.
@@ -144,54 +203,29 @@ impl State {
 
     fn sort(&mut self) {
         let order = self.order;
-        self.rows
-            .sort_by(|a, b| order.of(b).total_cmp(&order.of(a)).then_with(|| a.name.cmp(&b.name)));
+        self.rows.sort_by(|a, b| {
+            let most = order.of(b).total_cmp(&order.of(a));
+            most.then_with(|| a.object.name.cmp(&b.object.name))
+        });
         self.scroll_by(0);
     }
 }
 
-fn rows(last: &Sample, next: &Sample, seconds: f64) -> Vec<Row> {
-    let before: BTreeMap<(u32, u64), &ObjectInfo> =
-        last.objects.iter().map(|(pid, object)| ((*pid, object.id), object)).collect();
-    let row = |(pid, object): &(u32, ObjectInfo)| {
-        let stat = |key: &str| object.stats.get(key).copied().unwrap_or(0);
-        let earlier = before.get(&(*pid, object.id)).map(|object| &object.stats);
-        let rate = |key: &str| {
-            let before = earlier.and_then(|stats| stats.get(key)).copied().unwrap_or(0);
-            // A swap can begin the count anew: then what is there now is what was counted since.
-            let since = stat(key).checked_sub(before).unwrap_or(stat(key));
-            since as f64 / seconds
-        };
-        Row {
-            instance: *pid,
-            name: object.name.clone(),
-            implementation: crate::commands::objects::composed(object),
-            calls: rate("calls"),
-            faults: rate("faults"),
-            resident: stat("resident"),
-            dirty: stat("dirty"),
-        }
+fn served(instance: u32, before: &[Mount], now: &Mount, seconds: f64) -> Served {
+    let earlier = before.iter().find(|mount| mount.id == now.id);
+    let stat = |key: &str| now.stats.get(key).copied().unwrap_or(0);
+    let rate = |key: &str| {
+        let before = earlier.and_then(|mount| mount.stats.get(key)).copied().unwrap_or(0);
+        stat(key).saturating_sub(before) as f64 / seconds
     };
-    next.objects.iter().map(row).collect()
-}
-
-fn mounts(last: &Sample, next: &Sample, seconds: f64) -> Vec<Served> {
-    let served = |(pid, mount): &(u32, refit_instance::wire::Mount)| {
-        let stat = |key: &str| mount.stats.get(key).copied().unwrap_or(0);
-        let earlier = last.mounts.iter().find(|(p, m)| p == pid && m.id == mount.id);
-        let rate = |key: &str| {
-            let before = earlier.and_then(|(_, m)| m.stats.get(key)).copied().unwrap_or(0);
-            stat(key).saturating_sub(before) as f64 / seconds
-        };
-        Served {
-            mountpoint: mount.mountpoint.display().to_string(),
-            requests: rate("requests"),
-            read: rate("read_bytes"),
-            written: rate("written_bytes"),
-            waiting: stat("waiting_for_write_back"),
-        }
-    };
-    next.mounts.iter().map(served).collect()
+    Served {
+        instance,
+        mountpoint: now.mountpoint.display().to_string(),
+        requests: rate("requests"),
+        read: rate("read_bytes"),
+        written: rate("written_bytes"),
+        waiting: stat("waiting_for_write_back"),
+    }
 }
 
 fn load(before: &[Processor], now: &Processor) -> Option<Load> {
@@ -205,67 +239,70 @@ fn load(before: &[Processor], now: &Processor) -> Option<Load> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
-    /// A look with objects of which only the calls and dirty pages differ.
-    pub(crate) fn sample(at: Instant, objects: &[(u64, &str, u64, u64)], idle: u64) -> Sample {
-        let object = |(id, name, calls, dirty): &(u64, &str, u64, u64)| {
-            let stats = [("calls", *calls), ("faults", calls / 10), ("dirty", *dirty)];
-            let info = ObjectInfo {
-                id: *id,
-                name: (*name).to_owned(),
-                interface: "fcm".into(),
-                implementation: "shared".into(),
-                stats: stats.map(|(key, n)| (key.to_owned(), n)).into(),
-                ..ObjectInfo::default()
-            };
-            (7, info)
+    /// A look after so many seconds, with objects of which only the calls and dirty pages differ.
+    pub(crate) fn activity(seconds: u64, objects: &[(u64, &str, u64, u64)]) -> Activity {
+        let object = |(id, name, calls, dirty): &(u64, &str, u64, u64)| ObjectActivity {
+            id: *id,
+            name: (*name).to_owned(),
+            implementation: "shared".into(),
+            calls: *calls,
+            faults: calls / 10,
+            resident: 0,
+            dirty: *dirty,
         };
-        let processor = Processor { number: 0, user: 100, system: 50, idle, stolen: 0 };
-        Sample {
-            at,
-            objects: objects.iter().map(object).collect(),
-            mounts: vec![],
-            processors: vec![processor],
-        }
+        let objects = objects.iter().map(object).collect();
+        Activity { at_ns: seconds * 1_000_000_000, objects, ..Activity::default() }
     }
 
     #[test]
     fn counts_become_rates_and_the_busiest_comes_first() {
-        let begin = Instant::now();
         let mut state = State::default();
-        state.update(sample(begin, &[(1, "fcm:/a", 100, 0), (2, "fcm:/b", 0, 0)], 10));
-        assert!(state.rows.is_empty(), "one look tells no rate");
-        let later = begin + Duration::from_secs(2);
-        state.update(sample(later, &[(1, "fcm:/a", 120, 9), (2, "fcm:/b", 400, 3)], 20));
-        let seen: Vec<_> =
-            state.rows.iter().map(|row| (&*row.name, row.calls, row.dirty)).collect();
-        assert_eq!(seen, [("fcm:/b", 200.0, 3), ("fcm:/a", 10.0, 9)]);
+        state.update(7, activity(0, &[(1, "fcm:/a", 100, 0), (2, "fcm:/b", 0, 0)]));
+        assert!(state.rows.iter().all(|row| row.calls == 0.0), "one look tells no rate");
+        state.update(7, activity(2, &[(1, "fcm:/a", 120, 9), (2, "fcm:/b", 400, 3)]));
+        let seen = |state: &State| -> Vec<_> {
+            let row = |row: &Row| (row.object.name.clone(), row.calls, row.object.dirty);
+            state.rows.iter().map(row).collect()
+        };
+        let [a, b] = ["fcm:/a", "fcm:/b"].map(str::to_owned);
+        assert_eq!(seen(&state), [(b.clone(), 200.0, 3), (a.clone(), 10.0, 9)]);
         for _ in 0..3 {
             state.reorder();
         }
-        assert_eq!((state.order, &*state.rows[0].name), (Order::Dirty, "fcm:/a"));
-        assert_eq!(state.loads, [Load { number: 0, user: 0.0, system: 0.0, stolen: 0.0 }]);
+        assert_eq!((state.order, &state.rows[0].object.name), (Order::Dirty, &a));
+        state.reorder();
+        let mut later = activity(3, &[(3, "fcm:/c", 5, 0)]);
+        later.gone = vec![2];
+        state.update(7, later);
+        assert_eq!(seen(&state), [("fcm:/c".to_owned(), 5.0, 0), (a, 0.0, 9)]);
+        state.update(8, activity(0, &[(1, "fcm:/other", 100, 0)]));
+        assert_eq!((state.rows.len(), state.looks(7), state.looks(8)), (3, 3, 1));
     }
 
     #[test]
     fn a_swap_that_begins_counts_anew_does_not_count_backwards() {
-        let begin = Instant::now();
         let mut state = State::default();
-        state.update(sample(begin, &[(1, "fcm:/a", 1000, 0)], 0));
-        state.update(sample(begin + Duration::from_secs(1), &[(1, "fcm:/a", 30, 0)], 0));
+        state.update(7, activity(0, &[(1, "fcm:/a", 1000, 0)]));
+        state.update(7, activity(1, &[(1, "fcm:/a", 30, 0)]));
         assert_eq!(state.rows[0].calls, 30.0);
     }
 
     #[test]
-    fn scrolling_ends_at_the_ends() {
-        let begin = Instant::now();
+    fn processors_are_shown_by_what_they_did_since_the_last_look() {
         let mut state = State::default();
-        let objects = [(1, "fcm:/a", 0, 0), (2, "fcm:/b", 0, 0)];
-        state.update(sample(begin, &objects, 0));
-        state.update(sample(begin + Duration::from_secs(1), &objects, 0));
+        let processor = |user, idle| Processor { number: 0, user, system: 50, idle, stolen: 0 };
+        state.update_processors(vec![processor(100, 10)]);
+        assert!(state.loads.is_empty());
+        state.update_processors(vec![processor(110, 40)]);
+        assert_eq!(state.loads, [Load { number: 0, user: 0.25, system: 0.0, stolen: 0.0 }]);
+    }
+
+    #[test]
+    fn scrolling_ends_at_the_ends() {
+        let mut state = State::default();
+        state.update(7, activity(0, &[(1, "fcm:/a", 0, 0), (2, "fcm:/b", 0, 0)]));
         state.scroll_by(-5);
         assert_eq!(state.scroll, 0);
         state.scroll_by(50);

@@ -84,10 +84,10 @@ fn object_table(state: &State, area: Rect) -> Table<'_> {
         Row::new([
             format!("{:>9}", rate(row.calls)),
             format!("{:>9}", rate(row.faults)),
-            format!("{:>9}", format::count(row.resident)),
-            format!("{:>9}", format::count(row.dirty)),
-            row.implementation.clone(),
-            row.name.clone(),
+            format!("{:>9}", format::count(row.object.resident)),
+            format!("{:>9}", format::count(row.object.dirty)),
+            row.object.implementation.clone(),
+            row.object.name.clone(),
         ])
     };
     let head = ["CALLS/S", "FAULTS/S", "RESIDENT", "DIRTY", "IMPLEMENTATION", "NAME"];
@@ -130,21 +130,17 @@ pub(crate) fn rate(per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::state::tests::sample;
+    use super::super::state::tests::activity;
     use super::*;
 
     #[test]
     fn everything_has_its_place_on_a_small_screen() {
-        let begin = Instant::now();
         let mut state = State::default();
-        state.update(sample(begin, &[(1, "fcm:/a", 0, 0), (2, "fcm:/b", 0, 0)], 0));
-        let later = begin + Duration::from_secs(1);
-        state.update(sample(later, &[(1, "fcm:/a", 12_345, 3), (2, "fcm:/b", 5, 0)], 50));
+        state.update(7, activity(0, &[(1, "fcm:/a", 0, 0), (2, "fcm:/b", 0, 0)]));
+        state.update(7, activity(1, &[(1, "fcm:/a", 12_345, 3), (2, "fcm:/b", 5, 0)]));
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("no device is needed");
         terminal.draw(|frame| draw(frame, &state, "instance 7")).expect("it fits");
         let buffer = terminal.backend().buffer();

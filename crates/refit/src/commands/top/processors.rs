@@ -1,24 +1,4 @@
-//! What `refit top` looks at: instances, their objects and mounts, and the processors of the host, at one moment.
-
-use std::time::{Duration, Instant};
-
-use refit_instance::wire::{Mount, ObjectInfo};
-
-use crate::failure::Failure;
-use crate::instances::Live;
-
-/// One look.
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    /// When.
-    pub(crate) at: Instant,
-    /// Objects with the instance that has them.
-    pub(crate) objects: Vec<(u32, ObjectInfo)>,
-    /// Mounts with the instance that has them.
-    pub(crate) mounts: Vec<(u32, Mount)>,
-    /// Time of each processor since the host was started.
-    pub(crate) processors: Vec<Processor>,
-}
+//! The processors of the host, at one moment.
 
 /// Time of a processor, in clock ticks of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,21 +15,8 @@ pub(crate) struct Processor {
     pub(crate) stolen: u64,
 }
 
-/// Looks, and says how long it took.
-///
-/// # Errors
-/// An instance does not answer.
-pub(crate) fn look(live: &[Live]) -> Result<(Sample, Duration), Failure> {
-    let at = Instant::now();
-    let mut sample = Sample { at, objects: vec![], mounts: vec![], processors: processors() };
-    for Live { pid, client } in live {
-        sample.objects.extend(client.objects("*")?.into_iter().map(|object| (*pid, object)));
-        sample.mounts.extend(client.mounts()?.into_iter().map(|mount| (*pid, mount)));
-    }
-    Ok((sample, at.elapsed()))
-}
-
-fn processors() -> Vec<Processor> {
+/// Time of each processor since the host was started.
+pub(crate) fn look() -> Vec<Processor> {
     parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 

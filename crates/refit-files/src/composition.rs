@@ -1,0 +1,233 @@
+//! What a mount is made of: a plan that says which building block stands where, checked before anything is mounted.
+//!
+//! A mount needs one part of each interface: `fcm` and `fr`, of which an object is made for each file when it is opened,
+//! and `pm` and `policy`, which are made with the mount and which all files share.
+
+use std::sync::{Arc, OnceLock};
+
+use refit_memory::{
+    CLOCK, FileCacheFactory, FileCacheInterface, FileRepresentativeInterface, FramePool,
+    PhysicalMemoryInterface, PhysicalMemoryRef, ReplacementPolicyFactory,
+    ReplacementPolicyInterface, create_physical_memory, create_policy,
+};
+use refit_objects::composition::{Block, Blocks, Composition, Connected, Part, Plan, Port};
+use refit_objects::{Interface, ObjectId, plugin, reference};
+
+use crate::error::MountError;
+use crate::representative::HOST;
+
+/// The interfaces of which a mount has one part each.
+const ROLES: [&str; 4] = ["fcm", "fr", "pm", "policy"];
+
+/// Implementations of file caches.
+const CACHES: [&str; 2] = ["partitioned", "shared"];
+
+/// Implementation of physical memory.
+const SWEEP: &str = "sweep";
+
+/// The composition of a mount, whose file caches begin as `cache`, with everything else as usual.
+///
+/// A block is named after its interface and implementation, so that a plan reads like `refit ls`.
+pub fn composition(cache: &str) -> Plan {
+    let part = |block: String, connect: &[(&str, &str)]| {
+        let connect = connect.iter().map(|(port, to)| ((*port).to_owned(), (*to).to_owned()));
+        Part { block, connect: connect.collect() }
+    };
+    let parts = [
+        ("cache", part(format!("fcm:{cache}"), &[("fr", "file"), ("pm", "memory")])),
+        ("file", part(format!("fr:{HOST}"), &[])),
+        ("memory", part(format!("pm:{SWEEP}"), &[("policy", "replacement")])),
+        ("replacement", part(format!("policy:{CLOCK}"), &[])),
+    ];
+    Plan { parts: parts.map(|(name, part)| (name.to_owned(), part)).into() }
+}
+
+/// The objects that all files of a mount share, and what makes those of a file.
+pub(crate) struct Composed {
+    pub(crate) physical: PhysicalMemoryRef,
+    pub(crate) caches: FileCacheFactory,
+    /// So that its class can be upgraded for as long as the mount is there.
+    pub(crate) policies: Arc<OnceLock<ReplacementPolicyFactory>>,
+    pub(crate) objects: Composition,
+}
+
+/// Builds what `plan` says for a mount of this name.
+pub(crate) fn compose(
+    plan: &Plan,
+    name: &str,
+    frames: &Arc<FramePool>,
+) -> Result<Composed, MountError> {
+    let refused = |why: String| MountError::Composition(why);
+    let policies = Arc::default();
+    let blocks = blocks(name, frames, &policies);
+    blocks.check(plan).map_err(|faults| refused(faults.to_string()))?;
+    let [cache, _, memory, _] = roles(plan).map_err(refused)?;
+    let caches = FileCacheFactory::new(name, implementation(&plan.parts[cache]));
+    // Those of a file are made when it is opened; the others import none of those.
+    let shared = |part: &Part| ["pm", "policy"].contains(&interface(part));
+    let parts = plan.parts.iter().filter(|(_, part)| shared(part));
+    let shared = Plan { parts: parts.map(|(name, part)| (name.clone(), part.clone())).collect() };
+    let checked = blocks.check(&shared).map_err(|faults| refused(faults.to_string()))?;
+    let objects = checked.build().map_err(|error| refused(error.to_string()))?;
+    let physical = objects.object(memory).and_then(reference::<PhysicalMemoryInterface>);
+    match physical {
+        Some(physical) => Ok(Composed { physical, caches, policies, objects }),
+        None => {
+            objects.destroy();
+            Err(refused(format!("{memory} has gone again")))
+        }
+    }
+}
+
+/// The names of the parts that have the [`ROLES`].
+fn roles(plan: &Plan) -> Result<[&str; 4], String> {
+    let mut found = [""; 4];
+    for (role, found) in ROLES.into_iter().zip(&mut found) {
+        let of = plan.parts.iter().filter(|(_, part)| interface(part) == role);
+        let names: Vec<_> = of.map(|(name, _)| name.as_str()).collect();
+        let [name] = names[..] else {
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(format!(
+                "a mount needs one part that exports {role}, but there is {there}"
+            ));
+        };
+        *found = name;
+    }
+    Ok(found)
+}
+
+/// `fcm` of `fcm:shared`.
+fn interface(part: &Part) -> &str {
+    part.block.split_once(':').map_or("", |(interface, _)| interface)
+}
+
+fn implementation(part: &Part) -> &str {
+    part.block.split_once(':').map_or("", |(_, implementation)| implementation)
+}
+
+/// All there is to build a mount of this name from.
+fn blocks(
+    name: &str,
+    frames: &Arc<FramePool>,
+    policies: &Arc<OnceLock<ReplacementPolicyFactory>>,
+) -> Blocks {
+    let policy = |implementation: String| {
+        let (mount, policies) = (name.to_owned(), Arc::clone(policies));
+        let build = {
+            let implementation = implementation.clone();
+            move |_: &str, _: &Connected<'_>| {
+                let factory = ReplacementPolicyFactory::new(&mount, &implementation);
+                let policy = create_policy(&factory, mount.clone()).map_err(|e| e.to_string())?;
+                let _ = policies.set(factory); // There is one part of it.
+                Ok(policy.id())
+            }
+        };
+        let exports = ReplacementPolicyInterface::info();
+        Block::new(format!("policy:{implementation}"), exports, [], build)
+    };
+    let memory = {
+        let (mount, frames) = (name.to_owned(), Arc::clone(frames));
+        let port = Port { name: "policy", interface: ReplacementPolicyInterface::info() };
+        let build = move |_: &str, at: &Connected<'_>| {
+            let policy = at.at("policy");
+            let policy = reference::<ReplacementPolicyInterface>(policy)
+                .ok_or("its policy has gone again")?;
+            Ok(create_physical_memory(mount.clone(), Arc::clone(&frames), policy).id())
+        };
+        Block::new(format!("pm:{SWEEP}"), PhysicalMemoryInterface::info(), [port], build)
+    };
+    let file = Block::new(
+        format!("fr:{HOST}"),
+        FileRepresentativeInterface::info(),
+        [],
+        made_when_a_file_is_opened,
+    );
+    let cache = |implementation: &str| {
+        let ports = [
+            Port { name: "fr", interface: FileRepresentativeInterface::info() },
+            Port { name: "pm", interface: PhysicalMemoryInterface::info() },
+        ];
+        let (name, exports) = (format!("fcm:{implementation}"), FileCacheInterface::info());
+        Block::new(name, exports, ports, made_when_a_file_is_opened)
+    };
+    let caches = CACHES.into_iter().map(cache);
+    let policies = policy_names().into_iter().map(policy);
+    caches.chain(policies).chain([memory, file]).collect()
+}
+
+/// The policy that is built in, and those that have been loaded.
+fn policy_names() -> Vec<String> {
+    let loaded = plugin::plugins().into_iter().flat_map(|plugin| plugin.implementations);
+    let policy = ReplacementPolicyInterface::info().name;
+    let loaded = loaded.filter(|one| one.interface == policy);
+    let names = loaded.flat_map(|one| [one.name, one.precise]);
+    std::iter::once(CLOCK.to_owned()).chain(names).collect()
+}
+
+/// Of the parts of a file an instance is made for each file, by its factory.
+fn made_when_a_file_is_opened(name: &str, _: &Connected<'_>) -> Result<ObjectId, String> {
+    Err(format!("{name} is a part of each file, and made when a file is opened"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compose_of(plan: &Plan) -> Result<Composed, String> {
+        let frames = FramePool::new(1 << 20).expect("memory");
+        compose(plan, "test", &frames).map_err(|error| error.to_string())
+    }
+
+    fn refused(change: impl FnOnce(&mut Plan), says: &str) {
+        let mut plan = composition("shared");
+        change(&mut plan);
+        let Err(error) = compose_of(&plan) else { panic!("composed: {plan:?}") };
+        assert!(error.contains(says), "{says} is not in: {error}");
+    }
+
+    fn part<'a>(plan: &'a mut Plan, name: &str) -> &'a mut Part {
+        plan.parts.get_mut(name).expect("it is there")
+    }
+
+    #[test]
+    fn the_usual_composition_is_built_and_ended() {
+        let composed = compose_of(&composition("partitioned")).expect("it is right");
+        assert_eq!(composed.caches.implementation(), "partitioned");
+        let memory = refit_objects::object(composed.physical.id()).expect("it is there");
+        let policy = composed.objects.object("replacement").expect("it is there");
+        let imports: Vec<_> = memory.imports.iter().map(|i| (i.port, i.object)).collect();
+        assert_eq!(imports, [("policy", policy)]);
+        let name = refit_objects::object(policy).map(|object| object.name);
+        assert_eq!(name.as_deref(), Some("policy:test"));
+        composed.objects.destroy();
+        assert!(refit_objects::object(policy).is_none());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_reason() {
+        refused(
+            |plan| part(plan, "cache").block = "fcm:sharded".into(),
+            "fcm:partitioned, fcm:shared",
+        );
+        refused(
+            |plan| drop(part(plan, "cache").connect.insert("pm".into(), "file".into())),
+            "port pm of cache needs pm, but file exports fr",
+        );
+        refused(
+            |plan| part(plan, "memory").connect.clear(),
+            "port policy of memory is not connected",
+        );
+        refused(|plan| drop(plan.parts.remove("replacement")), "there is no such part");
+        refused(
+            |plan| {
+                let more = part(plan, "cache").clone();
+                plan.parts.insert("another".into(), more);
+            },
+            "one part that exports fcm, but there is another, cache",
+        );
+        refused(
+            |plan| plan.parts.retain(|name, _| !["cache", "file"].contains(&name.as_str())),
+            "one part that exports fcm, but there is none",
+        );
+    }
+}
