@@ -862,7 +862,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mount)
-            opts="-h --frames --cache --workers --implementation --read-only --allow-other --until-eof --json --instance --help"
+            opts="-h --frames --cache --workers --implementation --compose --read-only --allow-other --until-eof --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -882,6 +882,21 @@ _refit() {
                     ;;
                 --implementation)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --compose)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 --instance)

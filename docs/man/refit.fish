@@ -60,6 +60,7 @@ direct\t'Every read and write comes to refit'
 auto\t'Whatever suits each file'"
 complete -c refit -n "__fish_refit_using_subcommand mount" -l workers -d 'Threads that serve; one per processor unless said otherwise' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l implementation -d 'What file caches begin with: shared or partitioned' -r
+complete -c refit -n "__fish_refit_using_subcommand mount" -l compose -d 'Build mounts of the blocks that this file names, connected as it says (JSON)' -r -F
 complete -c refit -n "__fish_refit_using_subcommand mount" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand mount" -l read-only -d 'Refuse to write'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l allow-other -d 'Let other users in (their own permissions still apply)'

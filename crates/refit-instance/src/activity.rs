@@ -155,7 +155,7 @@ fn tell(shared: &Shared, every: Duration, sender: &Sender<Activity>) {
     while wanted() {
         let look = Instant::now();
         if sender.max_capacity() - sender.capacity() < UNREAD {
-            let at_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let at_ns = u64::try_from(look.duration_since(began).as_nanos()).unwrap_or(u64::MAX);
             let (objects, gone) = told.differences(shared.core.system.activity());
             let mounts = shared.core.mounts();
             if sender.blocking_send(Activity { at_ns, objects, gone, mounts }).is_err() {

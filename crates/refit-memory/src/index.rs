@@ -72,6 +72,7 @@ impl PageIndex {
     }
 
     /// The frame that has `page`.
+    #[inline]
     pub(crate) fn get(&self, pool: &FramePool, page: u64) -> Option<Frame> {
         self.stripe(page).table.get(pool, page)
     }

@@ -100,15 +100,25 @@ impl LazyIndex {
     }
 
     /// The frame that has `page`, wherever that is.
+    #[inline]
     pub(crate) fn get(&self, pool: &FramePool, page: u64) -> Option<Frame> {
-        let found = self.here.get(pool, page);
-        found.or_else(|| self.layers().iter().find_map(|layer| layer.get(pool, page)))
+        let here = self.here.get(pool, page);
+        if here.is_some() || self.beneath.is_none() {
+            return here;
+        }
+        self.find(pool, page)
+    }
+
+    #[cold]
+    fn find(&self, pool: &FramePool, page: u64) -> Option<Frame> {
+        self.layers().iter().find_map(|layer| layer.get(pool, page))
     }
 
     /// The frame that has `page`, which is going to be used: from now on it is here.
+    #[inline]
     pub(crate) fn demand(&mut self, pool: &FramePool, page: u64) -> Option<Frame> {
         let here = self.here.get(pool, page);
-        if here.is_some() || self.layers().is_empty() {
+        if here.is_some() || self.beneath.is_none() {
             return here;
         }
         self.fetch(pool, page)

@@ -50,7 +50,7 @@ fn check(file: &Subject, expected: &[u8]) {
 
 #[test]
 fn calls_move_what_they_need_and_read_nothing_again() {
-    for first in 0..2 {
+    for first in [0, 1] {
         let (file, mut expected) = unmoved(first);
         let at = 100 * PAGE as usize;
         let found = file.read(at as u64, 30 * PAGE as usize).unwrap();
@@ -70,7 +70,7 @@ fn calls_move_what_they_need_and_read_nothing_again() {
 
 #[test]
 fn pages_that_have_not_moved_are_flushed_and_evicted() {
-    for first in 0..2 {
+    for first in [0, 1] {
         let (file, expected) = unmoved(first);
         assert_eq!(file.cache.flush(0, 100 * PAGE), Ok(2));
         assert!(file.cache.is_dirty());
@@ -84,7 +84,7 @@ fn pages_that_have_not_moved_are_flushed_and_evicted() {
 
 #[test]
 fn what_is_cut_off_or_invalidated_does_not_come_back() {
-    for first in 0..2 {
+    for first in [0, 1] {
         let (file, mut expected) = unmoved(first);
         let half = expected.len() / 2 + 5;
         file.cache.truncate(half as u64).unwrap();
@@ -102,7 +102,7 @@ fn what_is_cut_off_or_invalidated_does_not_come_back() {
 
 #[test]
 fn the_next_swap_takes_the_rest_along_in_any_protocol() {
-    for first in 0..2 {
+    for first in [0, 1] {
         for protocol in ["stripes", "partitions", "canonical", "lazy"] {
             let (file, mut expected) = unmoved(first);
             write(&file, &mut expected, 3);
@@ -117,7 +117,7 @@ fn the_next_swap_takes_the_rest_along_in_any_protocol() {
 /// Each new cache finds some pages in the index before it, and others further down.
 #[test]
 fn a_chain_of_caches_that_have_not_got_everything() {
-    for first in 0..2 {
+    for first in [0, 1] {
         let (file, mut expected) = unmoved(first);
         for round in 0..12 {
             for page in (round * 13..PAGES).step_by(97) {
@@ -140,7 +140,7 @@ fn a_chain_of_caches_that_have_not_got_everything() {
 fn a_swap_that_is_taken_back_leaves_pages_where_they_are() {
     const PHASES: [Phase; 5] =
         [Phase::Prepare, Phase::Install, Phase::Quiesce, Phase::Transfer, Phase::Commit];
-    for first in 0..2 {
+    for first in [0, 1] {
         let (file, mut expected) = unmoved(first);
         for (round, phase) in PHASES.into_iter().enumerate() {
             let refuse = move |entered| match entered {
