@@ -5,7 +5,7 @@
 //! 3. The code is generated and written into it, while the program runs.
 //! 4. Second stop: the bytes are checked and changed, program counters inside them moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -79,27 +79,39 @@ impl Ready {
 impl Plan {
     /// Decides for each site how it is spliced; those that cannot be come back with the reason, and their place in `sites`.
     pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
-        let (mut plan, mut refused) = (Self::default(), Vec::new());
         let mut order: Vec<_> = sites.into_iter().enumerate().collect();
         order.sort_by_key(|(_, site)| site.address);
-        let mut taken = BTreeSet::new();
-        let mut end = 0;
+        // First those with room for a jump: what they change is no springboard for others any more.
+        let (mut taken, mut short) = (Taken::default(), Vec::new());
+        let mut plan = Self::default();
         for (index, site) in order {
-            let free = |place: u64| !taken.contains(&place);
-            match decide(site, end, free) {
-                Ok(ready) => {
-                    end = ready.site.address + ready.displaced.length() as u64;
-                    if let Way::Hop(place) = ready.way {
-                        let at = place.address;
-                        taken.extend(at.saturating_sub(JUMP as u64 - 1)..at + JUMP as u64);
-                    }
-                    plan.ready.push(ready);
-                }
-                Err(why) => refused.push((index, why)),
+            match straight(&site, &taken) {
+                Some(Ok(displaced)) => plan.take(site, displaced, Way::Jump, &mut taken),
+                Some(Err(why)) => short.push((index, site, Some(why))),
+                None => short.push((index, site, None)),
             }
         }
+        let mut refused = Vec::new();
+        for (index, site, why) in short {
+            match around(&site, &taken) {
+                Ok((displaced, place)) => plan.take(site, displaced, Way::Hop(place), &mut taken),
+                // Why a jump will not do says more.
+                Err(other) => refused.push((index, why.unwrap_or(other))),
+            }
+        }
+        plan.ready.sort_by_key(|ready| ready.site.address);
         refused.sort_by_key(|&(index, _)| index);
         (plan, refused)
+    }
+
+    fn take(&mut self, site: Site, displaced: Displaced, way: Way, taken: &mut Taken) {
+        let ready = Ready { site, displaced, way };
+        let length = ready.displaced.length().max(ready.changes());
+        taken.take(ready.site.address, length);
+        if let Way::Hop(place) = way {
+            taken.take(place.address, JUMP);
+        }
+        self.ready.push(ready);
     }
 
     /// How many sites it has.
@@ -125,26 +137,51 @@ impl Plan {
     }
 }
 
-fn decide(site: Site, behind: u64, free: impl Fn(u64) -> bool) -> Result<Ready, Why> {
-    let short = Why::Short { address: site.address, room: site.room };
-    if site.address < behind {
-        return Err(short);
+/// Bytes of the program that change, or whose instructions run elsewhere: ends by beginnings.
+#[derive(Default)]
+struct Taken(BTreeMap<u64, u64>);
+
+impl Taken {
+    fn take(&mut self, begin: u64, length: usize) {
+        self.0.insert(begin, begin + length as u64);
     }
+
+    fn is_free(&self, begin: u64, length: usize) -> bool {
+        let before = self.0.range(..begin + length as u64).next_back();
+        before.is_none_or(|(_, &end)| end <= begin)
+    }
+}
+
+/// The instructions that a jump takes the place of; `None`: it does not fit.
+fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
     let room = site.room.min(site.code.len());
-    if room >= JUMP {
-        let displaced = Displaced::new(site.address, &site.code, JUMP)?;
-        if displaced.length() <= room {
-            return Ok(Ready { site, displaced, way: Way::Jump });
-        }
+    if room < JUMP {
+        return None;
     }
-    let usable =
-        |place: &&Springboard| free(place.address) && hop(site.address, place.address).is_some();
-    let place = *site.springboards.iter().find(usable).ok_or(short)?;
+    let displaced = match Displaced::new(site.address, &site.code, JUMP) {
+        Ok(displaced) => displaced,
+        Err(why) => return Some(Err(why)),
+    };
+    let length = displaced.length().max(JUMP);
+    (length <= room && taken.is_free(site.address, length)).then_some(Ok(displaced))
+}
+
+/// The instructions that a short jump takes the place of, and where it leads.
+fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
+    let short = || Why::Short { address: site.address, room: site.room };
+    let room = site.room.min(site.code.len());
     let displaced = Displaced::new(site.address, &site.code, HOP)?;
-    if displaced.length().max(HOP) > room {
-        return Err(Why::Short { address: site.address, room: site.room });
+    let length = displaced.length().max(HOP);
+    if length > room || !taken.is_free(site.address, length) {
+        return Err(short());
     }
-    Ok(Ready { site, displaced, way: Way::Hop(place) })
+    let site_ends = site.address + length as u64;
+    let usable = |place: &&Springboard| {
+        let apart = place.address >= site_ends || place.address + JUMP as u64 <= site.address;
+        apart && taken.is_free(place.address, JUMP) && hop(site.address, place.address).is_some()
+    };
+    let place = site.springboards.iter().find(usable).ok_or_else(short)?;
+    Ok((displaced, *place))
 }
 
 /// What one site comes to, in one area.
