@@ -1,0 +1,128 @@
+//! What took long is kept on disk, by the content of the file.
+//!
+//! A cache file is a header and the analysis as postcard. The header has a magic number with the version of the format, a hash
+//! of the analysed file and a hash of what follows; a file that is not right in each of them is not used, and is written
+//! anew. It lies in a directory that nobody else can write to, belongs to this user, and is written under
+//! another name first. What it says is checked to be *sound* before it is used: numbers are in range, ranges lie in the file's
+//! code and do not overlap. That it is *true* is not checked: whoever can write to this user's cache could as well
+//! write to this user's programs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::functions::map::Map;
+use crate::image::Image;
+use crate::survey::Knowledge;
+
+/// Changes with everything that makes another analysis of the same file, or another format of it.
+const MAGIC: [u8; 16] = *b"refit-code v0001";
+/// A larger file is none of ours.
+const LARGEST: u64 = 1 << 30;
+
+/// Names a file by its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    hash: [u8; 32],
+    name: String,
+}
+
+impl Key {
+    /// The key of a file.
+    pub fn of(image: &Image) -> Self {
+        // Separate debug symbols change what is found.
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_rayon(image.data());
+        for symbol in image.symbols() {
+            hasher.update(&symbol.address.to_le_bytes());
+        }
+        let hash = *hasher.finalize().as_bytes();
+        let id = if image.build_id().is_empty() { &hash[..20] } else { image.build_id() };
+        let name = id.iter().map(|b| format!("{b:02x}")).collect();
+        Self { hash, name }
+    }
+
+    fn file(&self, directory: &Path) -> PathBuf {
+        directory.join(&self.name)
+    }
+}
+
+/// Where this user's cache is: `refit/code` in `$XDG_CACHE_HOME` or `~/.cache`; none if there is neither, or if
+/// `REFIT_CODE_CACHE` is `off`.
+pub fn directory() -> Option<PathBuf> {
+    if std::env::var_os("REFIT_CODE_CACHE").is_some_and(|v| v == "off") {
+        return None;
+    }
+    let absolute = |v: std::ffi::OsString| Some(PathBuf::from(v)).filter(|p| p.is_absolute());
+    let root = std::env::var_os("XDG_CACHE_HOME").and_then(absolute);
+    let home = || std::env::var_os("HOME").and_then(absolute).map(|home| home.join(".cache"));
+    root.or_else(home).map(|root| root.join("refit/code"))
+}
+
+/// The analysis that is kept for `key`, if it can be used.
+pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowledge> {
+    let path = key.file(directory);
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(&path)
+        .ok()?;
+    let meta = file.metadata().ok()?;
+    let own = meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0;
+    if !meta.is_file() || !own || meta.len() > LARGEST {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    let body = bytes.strip_prefix(&MAGIC)?.strip_prefix(&key.hash)?;
+    let (hash, body) = body.split_at_checked(32)?;
+    if blake3::hash(body).as_bytes() != hash {
+        return None;
+    }
+    let knowledge: Knowledge = postcard::from_bytes(body).ok()?;
+    is_sound(&knowledge, image).then_some(knowledge)
+}
+
+/// Keeps the analysis for `key`.
+pub(crate) fn store(directory: &Path, key: &Key, knowledge: &Knowledge) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let body = postcard::to_stdvec(knowledge).map_err(io::Error::other)?;
+    let path = key.file(directory);
+    let process = std::process::id();
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let new = directory.join(format!(".{}.{process}.{number}", key.name));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = write(&mut file, key, &body).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// Tells threads of this process apart. Relaxed: only the number matters.
+static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
+    file.write_all(&MAGIC)?;
+    file.write_all(&key.hash)?;
+    file.write_all(blake3::hash(body).as_bytes())?;
+    file.write_all(body)
+}
+
+/// Whether nothing in it can lead out of its own lists or out of the file.
+fn is_sound(knowledge: &Knowledge, image: &Image) -> bool {
+    let functions = &knowledge.functions;
+    let count = functions.len();
+    let lists = [knowledge.returns.len(), knowledge.summaries.len(), knowledge.exits.len()];
+    let in_code = |range: &std::ops::Range<u64>| {
+        range.start < range.end
+            && image.code_at(range.start).is_some_and(|c| range.end <= c.addresses.end)
+    };
+    lists.iter().all(|length| *length == count)
+        && functions.iter().all(|f| f.ranges.iter().all(in_code))
+        && functions.iter().all(|f| f.ranges.first().is_some_and(|r| r.start == f.entry))
+        && functions.windows(2).all(|w| w[0].entry < w[1].entry)
+        && knowledge.inner.windows(2).all(|w| w[0] < w[1])
+        && Map::new(functions.iter()).is_sound()
+}

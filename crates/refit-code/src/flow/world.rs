@@ -1,0 +1,67 @@
+//! What the flow of one function depends on outside of it.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+
+use super::leave::{self, Leave, leave};
+use crate::functions::map::Map;
+use crate::functions::{Function, FunctionId};
+use crate::image::Image;
+
+/// What is known of a module's functions while one of them is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct World<'a> {
+    pub(crate) image: &'a Image,
+    /// By ascending entry.
+    pub(crate) functions: &'a [Function],
+    pub(crate) map: &'a Map,
+    /// Whether each function may return to its caller.
+    pub(crate) returns: &'a [bool],
+    /// Addresses within functions that others jump or call to, ascending.
+    pub(crate) inner: &'a [u64],
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn function(&self, id: FunctionId) -> &'a Function {
+        &self.functions[id.0 as usize]
+    }
+
+    /// The function that is entered at `address`.
+    pub(crate) fn entered_at(&self, address: u64) -> Option<FunctionId> {
+        self.map.at(address).filter(|id| self.function(*id).entry == address)
+    }
+
+    /// Whether a call may come back. Compilers write nothing behind a call that does not: where a function ends with
+    /// one and nothing but filling follows, it comes back as little as one of a function that is known not to.
+    pub(crate) fn comes_back(&self, call: &Instruction) -> bool {
+        let may = match leave(call) {
+            Leave::Call(target) => {
+                self.entered_at(target).is_none_or(|id| self.returns[id.0 as usize])
+            }
+            _ => !leave::import(self.image, call).is_some_and(leave::never_returns),
+        };
+        may && !self.is_filling(call.next_ip())
+    }
+
+    /// Whether the bytes at `address` belong to no function and do nothing.
+    fn is_filling(&self, address: u64) -> bool {
+        if self.map.at(address).is_some() || self.image.code_at(address).is_none() {
+            return false;
+        }
+        let Some(bytes) = self.image.bytes_from(address) else { return false };
+        let bytes = &bytes[..bytes.len().min(16)];
+        let first = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+        matches!(first.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+    }
+
+    /// Entries of `function` from elsewhere, beside its own.
+    pub(crate) fn inner_of(&self, function: &Function) -> impl Iterator<Item = u64> + use<'a> {
+        let inner = self.inner;
+        let ranges = function.ranges.clone();
+        ranges.into_iter().flat_map(move |range| {
+            let first = inner.partition_point(|a| *a < range.start);
+            let last = inner.partition_point(|a| *a < range.end);
+            // Lists of entries come from caches too.
+            inner.get(first..last).unwrap_or_default().iter().copied()
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Go's function table (`.gopclntab`), which stripped programs keep.
+//!
+//! Source: `src/runtime/symtab.go` and `src/debug/gosym/pclntab.go` of Go 1.18 to 1.26. Older programs have another layout;
+//! their functions are found by other means.
+
+use super::elf::Elf;
+
+/// Headers of Go 1.18 and of Go 1.20 and later.
+const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+
+/// The bytes of the table, if the file has one.
+pub(super) fn table<'data>(elf: &Elf<'data>) -> Option<&'data [u8]> {
+    let names = [".gopclntab", ".data.rel.ro.gopclntab"];
+    names.iter().find_map(|name| elf.section(name)).map(|(_, bytes)| bytes)
+}
+
+/// Entries and names of functions, by ascending entry. `text` is where `.text` begins.
+pub(super) fn functions(table: &[u8], text: Option<u64>) -> Vec<(u64, Box<str>)> {
+    read(table, text).unwrap_or_default()
+}
+
+fn read(table: &[u8], text: Option<u64>) -> Option<Vec<(u64, Box<str>)>> {
+    let word = |at: usize| Some(u32::from_le_bytes(table.get(at..at + 4)?.try_into().ok()?));
+    let long = |index: usize| {
+        let at = 8 + 8 * index;
+        Some(u64::from_le_bytes(table.get(at..at + 8)?.try_into().ok()?))
+    };
+    let offset = |index: usize| usize::try_from(long(index)?).ok();
+    if !MAGIC.contains(&word(0)?) || table.get(7) != Some(&8) {
+        return None;
+    }
+    let count = offset(0)?.min(table.len() / 8);
+    // Position-independent programs have no address here before they are relocated.
+    let start = match long(2)? {
+        0 => text?,
+        start => start,
+    };
+    let (names, functions) = (offset(3)?, offset(7)?);
+    let mut found: Vec<(u64, Box<str>)> = Vec::with_capacity(count);
+    for i in 0..count {
+        let at = functions.checked_add(8 * i)?;
+        let (Some(entry), Some(about)) = (word(at), word(at + 4)) else { break };
+        let name = functions
+            .checked_add(about as usize + 4)
+            .and_then(word)
+            .and_then(|name| table.get(names.checked_add(name as usize)?..));
+        let name = name.map(|bytes| bytes.split(|b| *b == 0).next().unwrap_or_default());
+        let name = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
+        found.push((start.wrapping_add(u64::from(entry)), name.into()));
+    }
+    found.sort();
+    found.dedup_by_key(|f| f.0);
+    Some(found)
+}

@@ -1,0 +1,83 @@
+//! Symbols of functions.
+
+use object::LittleEndian as LE;
+use object::elf;
+use object::read::elf::Sym;
+
+use super::elf::Elf;
+
+/// A symbol of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// Where the function is entered.
+    pub address: u64,
+    /// Its bytes; 0 where nobody said.
+    pub size: u64,
+    /// Its name, without a version.
+    pub name: Box<str>,
+    /// Whether other files see it at run time.
+    pub dynamic: bool,
+    /// How well it names the function: the lower, the better.
+    pub rank: u8,
+    /// Whether it is no function, but picks one (IFUNC).
+    pub resolver: bool,
+    /// Whether somebody said that it is a function; otherwise it is a label that others can name.
+    pub function: bool,
+}
+
+/// Symbols of functions of both tables of the file.
+pub(super) fn read(elf: &Elf) -> Vec<Symbol> {
+    let mut symbols = table(elf, elf::SHT_SYMTAB);
+    symbols.extend(table(elf, elf::SHT_DYNSYM));
+    symbols
+}
+
+/// Symbols of functions in one table.
+pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
+    let Ok(table) = elf.sections.symbols(LE, elf.data, which) else { return Vec::new() };
+    let mut symbols = Vec::new();
+    for symbol in table.iter() {
+        let (bind, kind) = (symbol.st_bind(), symbol.st_type());
+        let section = symbol.st_shndx(LE);
+        let function = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
+        let label = kind == elf::STT_NOTYPE && bind == elf::STB_GLOBAL;
+        let special = section.0 >= elf::SHN_LORESERVE && section != elf::SHN_XINDEX;
+        if section == elf::SHN_UNDEF || special || !(function || label) {
+            continue;
+        }
+        let Ok(name) = table.symbol_name(LE, symbol) else { continue };
+        let name = String::from_utf8_lossy(name);
+        // `memcpy@@GLIBC_2.14` in a table that linkers wrote versions into.
+        let name = match name.split_once('@') {
+            Some((bare, _)) if !bare.is_empty() => bare,
+            _ => &name,
+        };
+        // Names of linkers for ends of sections, and marks of assemblers.
+        if name.is_empty() || (label && (name.starts_with('_') && !name.starts_with("__"))) {
+            if name != "_start" {
+                continue;
+            }
+        }
+        symbols.push(Symbol {
+            address: symbol.st_value(LE),
+            size: symbol.st_size(LE),
+            rank: rank(bind, name),
+            name: name.into(),
+            dynamic: which == elf::SHT_DYNSYM,
+            resolver: kind == elf::STT_GNU_IFUNC,
+            function,
+        });
+    }
+    symbols
+}
+
+/// Global names before weak ones before local ones; names for the public before internal ones.
+fn rank(bind: elf::SymbolBind, name: &str) -> u8 {
+    let scope = match bind {
+        elf::STB_GLOBAL => 0,
+        elf::STB_WEAK => 1,
+        _ => 2,
+    };
+    let underscores = name.bytes().take_while(|b| *b == b'_').count().min(3) as u8;
+    underscores * 3 + scope
+}

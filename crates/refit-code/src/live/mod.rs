@@ -1,0 +1,118 @@
+//! Live registers: what is needed later, before each instruction.
+//!
+//! Within a function this is the usual backward data flow, solved to the least fixed point over its blocks. Between
+//! functions there are two questions, each answered for the whole module ([`summary`]):
+//!
+//! - What does a *callee* read, and what of its caller's registers may it leave as it was? From the callees upwards. A
+//!   function of this module may follow no convention: what it does is seen in its code. Functions of other files and those
+//!   that are called through pointers follow the System V ABI.
+//! - What does a *caller* need when a function returns? What the ABI says, and beyond that whatever is live behind
+//!   a direct call: compilers keep values in registers that they saw a local function leave alone (GCC's `-fipa-ra`), and
+//!   hand-written code returns where it likes. From the callers downwards. Calls that stand in code which nobody
+//!   understood count as needing everything that the function leaves alone.
+//!
+//! What cannot be seen is live: everything at an indirect jump that was not understood, at calls into the middle of
+//! a function, around Go's calls, before a trap. An exception goes from a call to its landing pad with what functions keep;
+//! asynchronous exceptions (`-fnon-call-exceptions`) are not followed.
+
+pub(crate) mod effect;
+pub(crate) mod outline;
+mod red_zone;
+pub(crate) mod set;
+mod solve;
+pub(crate) mod summary;
+
+use iced_x86::InstructionInfoFactory;
+
+use crate::flow::build::Shape;
+use crate::flow::walk::Walk;
+use outline::{Outline, Summary};
+use set::Set;
+use solve::{Ends, Solution};
+use crate::functions::FunctionId;
+
+/// What is live at one place: whoever runs code there must leave these as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Live {
+    /// General registers by their number in machine code: bit 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 to 15
+    /// r8 to r15.
+    pub general: u16,
+    /// Flags, see [`flag`].
+    pub flags: u8,
+    /// The lower 16 bytes of vector registers 0 to 31.
+    pub vectors: u32,
+    /// What is above the lower 16 bytes of vector registers 0 to 31.
+    pub upper: u32,
+    /// Mask registers k0 to k7.
+    pub masks: u8,
+    /// The x87 stack, which the MMX registers are part of.
+    pub x87: bool,
+    /// Whether the 128 bytes below the stack pointer may be in use.
+    pub red_zone: bool,
+}
+
+/// Bits of [`Live::flags`].
+pub mod flag {
+    /// Carry.
+    pub const CARRY: u8 = 1;
+    /// Parity.
+    pub const PARITY: u8 = 2;
+    /// Auxiliary carry.
+    pub const AUXILIARY: u8 = 4;
+    /// Zero.
+    pub const ZERO: u8 = 8;
+    /// Sign.
+    pub const SIGN: u8 = 16;
+    /// Overflow.
+    pub const OVERFLOW: u8 = 32;
+    /// Direction.
+    pub const DIRECTION: u8 = 64;
+    /// Anything else that `pushf` sees (trap, alignment check and so on).
+    pub const OTHER: u8 = 128;
+}
+
+impl Live {
+    /// Everything is needed, or nobody knows.
+    pub const ALL: Self = Self {
+        general: u16::MAX,
+        flags: u8::MAX,
+        vectors: u32::MAX,
+        upper: u32::MAX,
+        masks: u8::MAX,
+        x87: true,
+        red_zone: true,
+    };
+
+    /// Whether the general register of this number is live.
+    pub fn general(&self, number: u8) -> bool {
+        self.general >> (number & 15) & 1 != 0
+    }
+}
+
+/// What is live before each instruction, by ascending address. `exit` is what callers need.
+pub(crate) fn before_each(
+    info: &mut InstructionInfoFactory,
+    walk: &Walk,
+    shape: &Shape,
+    outline: &Outline,
+    exit: Set,
+    summary: &impl Fn(FunctionId) -> Summary,
+) -> Vec<Live> {
+    let mut solution = Solution::default();
+    let ends = Ends { caller: exit, unknown: Set::ALL };
+    solve::solve(outline, ends, summary, &mut solution);
+    let red_zone = red_zone::may_be_used(info, walk, outline);
+    let mut sets = vec![Set::ALL; walk.code.len()];
+    for (i, block) in shape.blocks.iter().enumerate() {
+        let mut live = solve::call(outline, &outline.nodes[i], solution.after[i], summary);
+        let order = &shape.order[block.first as usize..(block.first + block.count) as usize];
+        for &at in order.iter().rev() {
+            let effect = effect::effect(info, &walk.code[at as usize]);
+            live = effect.reads | live.without(effect.kills);
+            sets[at as usize] = live;
+        }
+    }
+    // Whoever runs code there needs the stack, and the direction that everybody expects.
+    let always = Set::general(1 << 4).with(Set::flags(flag::DIRECTION));
+    shape.sorted.iter().map(|i| (sets[*i as usize] | always).to_live(red_zone)).collect()
+}

@@ -1,0 +1,61 @@
+//! Whether a function may use the 128 bytes below the stack pointer.
+//!
+//! Compilers use them in functions that call nobody, below the stack pointer or through a copy of it (a frame pointer). So a
+//! function uses them if it says so itself, or if it calls nobody and has a copy; and if not all of it was seen.
+
+use iced_x86::{
+    InstructionInfoFactory, InstructionInfoOptions, Instruction, Mnemonic, OpKind, Register,
+};
+
+use super::outline::Outline;
+use crate::flow::leave::{Leave, leave};
+use crate::flow::walk::Walk;
+
+/// Whether `walk` may use the red zone.
+pub(super) fn may_be_used(
+    info: &mut InstructionInfoFactory,
+    walk: &Walk,
+    outline: &Outline,
+) -> bool {
+    if outline.unknown || outline.convention_go {
+        return true;
+    }
+    let calls = |i: &Instruction| matches!(leave(i), Leave::Call(_) | Leave::CallIndirect);
+    let leaf = !walk.code.iter().any(calls);
+    walk.code.iter().any(|i| below_stack(info, i) || (leaf && copies_stack_pointer(i)))
+}
+
+/// Whether it names memory below the stack pointer, or at an index from it.
+fn below_stack(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+    let names = (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory);
+    if !names || instruction.memory_base() != Register::RSP {
+        return false;
+    }
+    let below = (instruction.memory_displacement64() as i64) < 0;
+    let indexed = instruction.memory_index() != Register::None;
+    if !below && !indexed {
+        return false;
+    }
+    // `lea -8(%rsp), %rsp` moves the pointer and touches nothing.
+    if instruction.mnemonic() == Mnemonic::Lea {
+        return instruction.op0_register() != Register::RSP;
+    }
+    let info = info.info_options(instruction, InstructionInfoOptions::NO_REGISTER_USAGE);
+    below && info.used_memory().iter().any(|m| m.base() == Register::RSP) || indexed
+}
+
+/// Whether it gives another register a value made from the stack pointer.
+fn copies_stack_pointer(instruction: &Instruction) -> bool {
+    if instruction.op_count() < 2 || instruction.op0_kind() != OpKind::Register {
+        return false;
+    }
+    let elsewhere = instruction.op0_register().full_register() != Register::RSP;
+    let from = match instruction.mnemonic() {
+        Mnemonic::Lea => instruction.memory_base() == Register::RSP,
+        _ => {
+            instruction.op1_kind() == OpKind::Register
+                && instruction.op1_register().full_register() == Register::RSP
+        }
+    };
+    elsewhere && from
+}

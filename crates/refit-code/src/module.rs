@@ -1,0 +1,148 @@
+//! A module: one file and everything that is known of its code.
+
+use std::path::Path;
+
+use iced_x86::InstructionInfoFactory;
+
+use crate::flow::build;
+use crate::flow::walk::walk;
+use crate::flow::world::World;
+use crate::flow::{EdgeKind, Flow, Target};
+use crate::functions::map::Map;
+use crate::functions::{Function, FunctionId};
+use crate::image::{Image, OpenError};
+use crate::live::outline::outline;
+use crate::survey::{Knowledge, survey};
+use crate::{cache, live};
+
+/// One ELF file and what its code does.
+#[derive(Debug)]
+pub struct Module {
+    image: Image,
+    map: Map,
+    knowledge: Knowledge,
+}
+
+impl Module {
+    /// Reads and analyses the file at `path`, or takes the analysis from the cache of this user.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or is not for x86-64.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let image = Image::open(path.as_ref())?;
+        let key = cache::Key::of(&image);
+        let directory = cache::directory();
+        if let Some(known) = directory.as_deref().and_then(|d| cache::load(d, &key, &image)) {
+            return Ok(Self::with(image, known));
+        }
+        let knowledge = survey(&image);
+        if let Some(directory) = directory {
+            // Who cannot keep it has to analyse again; that is no reason to fail.
+            let _ = cache::store(&directory, &key, &knowledge);
+        }
+        Ok(Self::with(image, knowledge))
+    }
+
+    /// Analyses `image` without a look at the cache.
+    pub fn analyse(image: Image) -> Self {
+        let knowledge = survey(&image);
+        Self::with(image, knowledge)
+    }
+
+    fn with(image: Image, knowledge: Knowledge) -> Self {
+        Self { map: Map::new(knowledge.functions.iter()), image, knowledge }
+    }
+
+    /// The file.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// All functions by ascending entry; a [`FunctionId`] is an index.
+    pub fn functions(&self) -> &[Function] {
+        &self.knowledge.functions
+    }
+
+    /// The function of this number.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        &self.knowledge.functions[id.0 as usize]
+    }
+
+    /// Whether a call of this function may come back.
+    pub fn returns(&self, id: FunctionId) -> bool {
+        self.knowledge.returns[id.0 as usize]
+    }
+
+    /// Functions that `wanted` names: a pattern over names (`*` and `?`), or an address (`0x1234`) within a function.
+    pub fn find(&self, wanted: &str) -> Vec<FunctionId> {
+        if let Some(digits) = wanted.strip_prefix("0x")
+            && let Ok(address) = u64::from_str_radix(digits, 16)
+        {
+            return self.function_at(address).into_iter().collect();
+        }
+        let matches = |function: &Function| {
+            function.names.iter().any(|name| crate::glob::matches(wanted, name))
+                || (function.names.is_empty() && crate::glob::matches(wanted, &function.name()))
+        };
+        let all = self.functions().iter().enumerate();
+        all.filter(|(_, f)| matches(f)).map(|(i, _)| FunctionId(i as u32)).collect()
+    }
+
+    /// The function that the byte at `address` belongs to.
+    pub fn function_at(&self, address: u64) -> Option<FunctionId> {
+        self.map.at(address)
+    }
+
+    /// Names of functions that are much like `name`, the nearest first, `most` at most.
+    pub fn near(&self, name: &str, most: usize) -> Vec<String> {
+        let names = self.functions().iter().flat_map(|f| f.names.iter());
+        crate::glob::nearest(name, names.map(|n| &**n), most)
+    }
+
+    /// Control flow and live registers of a function.
+    pub fn flow(&self, id: FunctionId) -> Flow {
+        let world = self.world();
+        let walk = walk(&world, id);
+        let shape = build::shape(&world, id, &walk);
+        let mut info = InstructionInfoFactory::new();
+        let outline = outline(&mut info, &world, id, &walk, &shape);
+        let summary = |id: FunctionId| self.knowledge.summaries[id.0 as usize];
+        let exit = self.knowledge.exits[id.0 as usize];
+        let live = live::before_each(&mut info, &walk, &shape, &outline, exit, &summary);
+        let unknown = |e: &crate::flow::Edge| e.to == Target::Unknown && e.kind != EdgeKind::Unwind;
+        let mut numbers = vec![0; walk.code.len()];
+        for (i, at) in shape.sorted.iter().enumerate() {
+            numbers[*at as usize] = i as u32;
+        }
+        Flow {
+            function: id,
+            instructions: build::instructions(&walk, &shape),
+            order: shape.order.iter().map(|i| numbers[*i as usize]).collect(),
+            targets_known: !shape.edges.iter().any(unknown),
+            blocks: shape.blocks,
+            edges: shape.edges,
+            live,
+        }
+    }
+
+    /// Whether all jumps of a function were understood; see [`Flow::targets_known`].
+    pub fn jump_targets_known(&self, id: FunctionId) -> bool {
+        self.flow(id).targets_known()
+    }
+
+    /// `length` bytes at `address`, as they are in the file; none if they are not all in it.
+    pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        self.image.bytes(address, length)
+    }
+
+    fn world(&self) -> World<'_> {
+        World {
+            image: &self.image,
+            functions: &self.knowledge.functions,
+            map: &self.map,
+            returns: &self.knowledge.returns,
+            inner: &self.knowledge.inner,
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The survey of a module: which functions there are, which of them return, which pieces of code are parts of others.
+//!
+//! These depend on each other. Where a call does not return, the code behind it is not reached by it; what is reached
+//! calls functions that nothing else told of; and a piece that only one function jumps to is part of that one. The survey
+//! looks at functions again until nothing changes. It begins with calls that return, since that is what may be assumed of
+//! code that was not looked at: only a function all of whose ways were followed, and end elsewhere, does not return.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::InstructionInfoFactory;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::flow::build::{self, Shape};
+use crate::flow::leave::{self, Leave, leave};
+use crate::flow::walk::{Walk, walk};
+use crate::flow::world::World;
+use crate::flow::{EdgeKind, Target};
+use crate::functions::map::Map;
+use crate::functions::union::{Part, Piece, called, pieces};
+use crate::functions::{Function, FunctionId, Sources};
+use crate::image::Image;
+use crate::live::outline::{Outline, Summary, outline};
+use crate::live::set::Set;
+use crate::live::summary::summarise;
+use crate::obscure;
+
+/// What is known of all functions of a module; enough to look at one of them by itself.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Knowledge {
+    /// By ascending entry.
+    pub(crate) functions: Vec<Function>,
+    pub(crate) returns: Vec<bool>,
+    /// Addresses within functions that others jump or call to, ascending.
+    pub(crate) inner: Vec<u64>,
+    pub(crate) summaries: Vec<Summary>,
+    /// What callers need when each returns.
+    pub(crate) exits: Vec<Set>,
+}
+
+/// Turns that look for functions; what is called by what the last of them found has no function of its own.
+const TURNS: usize = 200;
+
+/// What one function says of others.
+#[derive(Debug, Default, Clone)]
+struct Digest {
+    /// Whether a way out of it leads back to the caller, or may.
+    returns: bool,
+    /// Addresses that it calls.
+    calls: Vec<u64>,
+    /// Addresses outside of it that it jumps to, and how.
+    jumps: Vec<(u64, EdgeKind)>,
+}
+
+struct Survey<'a> {
+    image: &'a Image,
+    functions: Vec<Function>,
+    /// Whether the end of each is known, not only where the next one begins.
+    sized: Vec<bool>,
+    parts: Vec<Part>,
+    returns: Vec<bool>,
+    digests: Vec<Digest>,
+    inner: Vec<u64>,
+}
+
+/// Looks at all code of `image`.
+pub(crate) fn survey(image: &Image) -> Knowledge {
+    let mut survey = Survey::new(image);
+    let mut again: BTreeSet<u64> = survey.functions.iter().map(|f| f.entry).collect();
+    let mut merged = false;
+    for _ in 0..TURNS {
+        survey.look_at(&again);
+        again = survey.find_who_returns();
+        if again.is_empty() {
+            again = survey.find_called();
+        }
+        if again.is_empty() && !merged {
+            again = survey.join_parts();
+            merged = true;
+        }
+        if again.is_empty() {
+            again = survey.find_inner();
+        }
+        if again.is_empty() {
+            break;
+        }
+    }
+    survey.finish()
+}
+
+fn is_stub_of_no_return(function: &Function) -> bool {
+    function.sources.contains(Sources::STUB)
+        && function.names.iter().any(|n| leave::never_returns(n))
+}
+
+impl<'a> Survey<'a> {
+    fn new(image: &'a Image) -> Self {
+        let mut survey = Survey {
+            image,
+            functions: Vec::new(),
+            sized: Vec::new(),
+            parts: Vec::new(),
+            returns: Vec::new(),
+            digests: Vec::new(),
+            inner: Vec::new(),
+        };
+        for (i, piece) in pieces(image).into_iter().enumerate() {
+            survey.insert(i, piece);
+        }
+        survey
+    }
+
+    fn insert(&mut self, at: usize, piece: Piece) {
+        self.returns.insert(at, !is_stub_of_no_return(&piece.function));
+        self.functions.insert(at, piece.function);
+        self.sized.insert(at, piece.sized);
+        self.parts.insert(at, piece.part);
+        self.digests.insert(at, Digest::default());
+    }
+
+    fn map(&self) -> Map {
+        Map::new(self.functions.iter())
+    }
+
+
+    /// Takes new digests of the functions that are entered at `entries`.
+    fn look_at(&mut self, entries: &BTreeSet<u64>) {
+        let (map, functions) = (self.map(), &self.functions);
+        let (image, returns, inner) = (self.image, &self.returns, &self.inner);
+        let world = World { image, functions, map: &map, returns, inner };
+        let ids: Vec<u32> = (0..functions.len() as u32)
+            .filter(|i| entries.contains(&functions[*i as usize].entry))
+            .collect();
+        let digests: Vec<(u32, Digest)> = ids
+            .into_par_iter()
+            .map(|i| {
+                let walk = walk(&world, FunctionId(i));
+                let shape = build::shape(&world, FunctionId(i), &walk);
+                (i, digest(&world, FunctionId(i), &walk, &shape))
+            })
+            .collect();
+        for (i, digest) in digests {
+            self.digests[i as usize] = digest;
+        }
+    }
+
+    /// Functions to look at again, since they call functions that were found not to return.
+    fn find_who_returns(&mut self) -> BTreeSet<u64> {
+        let index: BTreeMap<u64, usize> =
+            self.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
+        let mut jumpers: Vec<Vec<usize>> = vec![Vec::new(); self.functions.len()];
+        let mut may: Vec<bool> = self.digests.iter().map(|d| d.returns).collect();
+        for (i, digest) in self.digests.iter().enumerate() {
+            for (target, _) in &digest.jumps {
+                match index.get(target) {
+                    Some(&other) => jumpers[other].push(i),
+                    None => may[i] = true,
+                }
+            }
+        }
+        for (i, function) in self.functions.iter().enumerate() {
+            may[i] &= !is_stub_of_no_return(function);
+        }
+        let mut work: Vec<usize> = (0..may.len()).filter(|i| may[*i]).collect();
+        while let Some(i) = work.pop() {
+            for &jumper in &jumpers[i] {
+                if !std::mem::replace(&mut may[jumper], true) {
+                    work.push(jumper);
+                }
+            }
+        }
+        let mut ended = BTreeSet::new();
+        for (i, function) in self.functions.iter().enumerate() {
+            if self.returns[i] && !may[i] {
+                self.returns[i] = false;
+                ended.insert(function.entry);
+            }
+        }
+        let callers = self.digests.iter().zip(&self.functions);
+        callers
+            .filter(|(digest, _)| digest.calls.iter().any(|c| ended.contains(c)))
+            .map(|(_, function)| function.entry)
+            .collect()
+    }
+
+    /// Makes functions of what is called and belongs to none; they, and those that they cut off, have to be looked at.
+    fn find_called(&mut self) -> BTreeSet<u64> {
+        let map = self.map();
+        let mut new = BTreeSet::new();
+        for target in self.digests.iter().flat_map(|d| &d.calls) {
+            let free = match map.at(*target) {
+                None => true,
+                // An end that nobody gave moves.
+                Some(id) => {
+                    let i = id.0 as usize;
+                    !self.sized[i] && self.functions[i].entry != *target
+                }
+            };
+            let within = self.image.code_at(*target);
+            if free && within.is_some_and(|code| code.stub.is_none()) {
+                new.insert(*target);
+            }
+        }
+        let mut again = new.clone();
+        for &entry in &new {
+            let Some(code) = self.image.code_at(entry) else { continue };
+            let next = self.functions.partition_point(|f| f.entry <= entry);
+            let mut end = code.addresses.end;
+            if let Some(function) = self.functions.get(next) {
+                end = end.min(function.entry);
+            }
+            if let Some(before) = next.checked_sub(1).map(|i| &mut self.functions[i]) {
+                for range in &mut before.ranges {
+                    if range.contains(&entry) && range.start < entry {
+                        end = end.min(range.end);
+                        range.end = entry;
+                        again.insert(before.entry);
+                    }
+                }
+            }
+            self.insert(next, called(entry, end));
+        }
+        again
+    }
+
+    /// Functions to look at again, since others were found to enter them past their entry.
+    fn find_inner(&mut self) -> BTreeSet<u64> {
+        let map = self.map();
+        let mut inner = BTreeSet::new();
+        let mut again = BTreeSet::new();
+        let targets = self.digests.iter().flat_map(|d| {
+            d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target))
+        });
+        for &target in targets {
+            let Some(id) = map.at(target) else { continue };
+            let entry = self.functions[id.0 as usize].entry;
+            if entry != target && inner.insert(target) {
+                if self.inner.binary_search(&target).is_err() {
+                    again.insert(entry);
+                }
+            }
+        }
+        self.inner = inner.into_iter().collect();
+        again
+    }
+
+    /// Gives pieces to the functions that they are parts of, which are to be looked at again.
+    fn join_parts(&mut self) -> BTreeSet<u64> {
+        let parents = self.parents();
+        let mut again = BTreeSet::new();
+        let mut owners: Vec<usize> = (0..self.functions.len()).collect();
+        for &part in parents.keys() {
+            let mut at = part;
+            // Parts of parts; at most as many steps as there are, should they go in a circle.
+            for _ in 0..parents.len() {
+                match parents.get(&at) {
+                    Some(&parent) if parent != part => at = parent,
+                    _ => break,
+                }
+            }
+            owners[part] = if parents.contains_key(&at) { part } else { at };
+        }
+        for part in 0..self.functions.len() {
+            let owner = owners[part];
+            if owner == part {
+                continue;
+            }
+            let ranges = std::mem::take(&mut self.functions[part].ranges);
+            let function = &mut self.functions[owner];
+            function.ranges.extend(ranges);
+            again.insert(function.entry);
+        }
+        let keep: Vec<bool> = owners.iter().enumerate().map(|(i, owner)| i == *owner).collect();
+        retain(&mut self.functions, &keep);
+        retain(&mut self.sized, &keep);
+        retain(&mut self.parts, &keep);
+        retain(&mut self.returns, &keep);
+        retain(&mut self.digests, &keep);
+        for function in &mut self.functions {
+            // The entry's own range comes first, whatever its address.
+            function.ranges[1..].sort_by_key(|r| r.start);
+        }
+        again
+    }
+
+    /// Pieces that are parts, and of which pieces.
+    fn parents(&self) -> BTreeMap<usize, usize> {
+        let map = self.map();
+        let mut jumped: BTreeMap<usize, BTreeMap<usize, bool>> = BTreeMap::new();
+        let mut called = BTreeSet::new();
+        for (from, digest) in self.digests.iter().enumerate() {
+            called.extend(digest.calls.iter().filter_map(|c| map.at(*c)).map(|id| id.0 as usize));
+            for &(target, kind) in &digest.jumps {
+                let Some(to) = map.at(target).map(|id| id.0 as usize) else { continue };
+                if kind == EdgeKind::Fall {
+                    continue;
+                }
+                let entered = self.functions[to].entry == target;
+                let torn = kind != EdgeKind::Jump || !entered;
+                *jumped.entry(to).or_default().entry(from).or_default() |= torn;
+            }
+        }
+        let mut parents = BTreeMap::new();
+        for (&part, from) in &jumped {
+            let others: Vec<(&usize, &bool)> = from.iter().filter(|(f, _)| **f != part).collect();
+            let [(&parent, &torn)] = others[..] else { continue };
+            let entry = self.functions[part].entry;
+            let joins = match self.parts[part] {
+                Part::No => false,
+                Part::Likely => !called.contains(&part),
+                Part::Perhaps => {
+                    // A piece that jumps back into the middle of another one, or that one only enters on
+                    // a condition, is no function by itself.
+                    let back = jumped.get(&parent).and_then(|f| f.get(&part)) == Some(&true);
+                    !called.contains(&part)
+                        && self.parts[parent] != Part::Likely
+                        && (torn || back)
+                        && !self.image.points_within(entry..entry.saturating_add(1), u64::MAX)
+                }
+            };
+            let convention = |i: usize| self.functions[i].convention;
+            if joins && convention(part) == convention(parent) {
+                parents.insert(part, parent);
+            }
+        }
+        parents
+    }
+
+    fn finish(self) -> Knowledge {
+        let (map, functions) = (self.map(), self.functions);
+        let (image, returns, inner) = (self.image, self.returns, self.inner);
+        let world =
+            World { image, functions: &functions, map: &map, returns: &returns, inner: &inner };
+        let looked: Vec<(Outline, Vec<FunctionId>)> = (0..functions.len() as u32)
+            .into_par_iter()
+            .map_init(InstructionInfoFactory::new, |info, i| {
+                let id = FunctionId(i);
+                let walk = walk(&world, id);
+                let shape = build::shape(&world, id, &walk);
+                let outline = outline(info, &world, id, &walk, &shape);
+                let called = if outline.unknown {
+                    obscure::called_from_gaps(&world, world.function(id), &walk)
+                } else {
+                    Vec::new()
+                };
+                (outline, called)
+            })
+            .collect();
+        let (outlines, mut obscure): (Vec<Outline>, Vec<Vec<FunctionId>>) =
+            looked.into_iter().unzip();
+        obscure.push(obscure::called_from_nowhere(&world));
+        let summaries = summarise(&outlines, &obscure.concat());
+        Knowledge {
+            returns,
+            inner,
+            summaries: summaries.summaries,
+            exits: summaries.exits,
+            functions,
+        }
+    }
+}
+
+fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
+    let mut keep = keep.iter();
+    list.retain(|_| *keep.next().unwrap_or(&true));
+}
+
+fn digest(world: &World, id: FunctionId, walk: &Walk, shape: &Shape) -> Digest {
+    let function = world.function(id);
+    // What cannot be decoded may do anything.
+    let mut digest = Digest { returns: shape.blocks.is_empty(), ..Digest::default() };
+    for edge in &shape.edges {
+        match edge.to {
+            Target::Block(_) => {}
+            Target::Function(other) => {
+                digest.jumps.push((world.function(other).entry, edge.kind));
+            }
+            Target::Outside(address) => digest.jumps.push((address, edge.kind)),
+            Target::Caller | Target::Unknown | Target::Elsewhere => digest.returns = true,
+        }
+    }
+    for instruction in &walk.code {
+        if let Leave::Call(target) = leave(instruction)
+            && !function.contains(target)
+        {
+            digest.calls.push(target);
+        }
+        digest.returns |= instruction.is_invalid();
+    }
+    digest.calls.sort_unstable();
+    digest.calls.dedup();
+    digest.jumps.sort_unstable();
+    digest.jumps.dedup();
+    digest
+}
