@@ -7,7 +7,8 @@ use iced_x86::InstructionInfoFactory;
 use crate::flow::build;
 use crate::flow::walk::walk;
 use crate::flow::world::World;
-use crate::flow::{EdgeKind, Flow, Target};
+use crate::flow::text::text;
+use crate::flow::{EdgeKind, Flow, Instruction, Target};
 use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::{Image, OpenError};
@@ -94,6 +95,11 @@ impl Module {
         self.map.at(address)
     }
 
+    /// The function that is entered at `address`.
+    pub fn entered_at(&self, address: u64) -> Option<&Function> {
+        self.function_at(address).map(|id| self.function(id)).filter(|f| f.entry == address)
+    }
+
     /// Names of functions that are much like `name`, the nearest first, `most` at most.
     pub fn near(&self, name: &str, most: usize) -> Vec<String> {
         let names = self.functions().iter().flat_map(|f| f.names.iter());
@@ -134,6 +140,20 @@ impl Module {
     /// `length` bytes at `address`, as they are in the file; none if they are not all in it.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         self.image.bytes(address, length)
+    }
+
+    /// An instruction as text, in Intel's notation; functions of this module are called by their names.
+    pub fn text(&self, instruction: &Instruction) -> String {
+        let bytes = self.bytes(instruction.address, usize::from(instruction.length));
+        bytes.map_or_else(String::new, |bytes| text(self, bytes, instruction.address))
+    }
+
+    /// The address at which the byte at `offset` of the file is mapped, without what the kernel adds to all of them.
+    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        // The kernel maps whole pages: a mapping may begin before the segment does.
+        let segments = self.image.segments().iter().filter(|s| s.executable);
+        let near = segments.min_by_key(|s| s.offset.abs_diff(offset))?;
+        Some(near.addresses.start.wrapping_add(offset.wrapping_sub(near.offset)))
     }
 
     fn world(&self) -> World<'_> {

@@ -234,10 +234,9 @@ impl<'a> Survey<'a> {
         for &target in targets {
             let Some(id) = map.at(target) else { continue };
             let entry = self.functions[id.0 as usize].entry;
-            if entry != target && inner.insert(target) {
-                if self.inner.binary_search(&target).is_err() {
-                    again.insert(entry);
-                }
+            let new = entry != target && inner.insert(target);
+            if new && self.inner.binary_search(&target).is_err() {
+                again.insert(entry);
             }
         }
         self.inner = inner.into_iter().collect();
@@ -260,8 +259,7 @@ impl<'a> Survey<'a> {
             }
             owners[part] = if parents.contains_key(&at) { part } else { at };
         }
-        for part in 0..self.functions.len() {
-            let owner = owners[part];
+        for (part, &owner) in owners.iter().enumerate() {
             if owner == part {
                 continue;
             }

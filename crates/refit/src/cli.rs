@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use refit_instance::Clustering;
 use refit_instance::wire::SwapPart;
 
+use crate::commands::code::cfg::CfgArgs;
+use crate::commands::code::funcs::FuncsArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::record::RecordArgs;
@@ -98,6 +100,12 @@ The file is checked before any code of it runs. The same path can be loaded agai
 
     /// Show what a trace says: time by class and method, context switches, waits, losses
     Report(ReportArgs),
+
+    /// List functions of a program or library: where they are, how large, who knows of them
+    Funcs(FuncsArgs),
+
+    /// Show the control flow of a function: basic blocks, edges, instructions, what is dead where
+    Cfg(CfgArgs),
 
     /// Make a file for another tool out of a trace
     Export(ExportArgs),

@@ -49,6 +49,8 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Plugins => commands::plugins::list(only, out),
         Command::Unload { plugin } => commands::plugins::unload(plugin, only),
         Command::Changes(args) => commands::changes::run(args, only, out),
+        Command::Funcs(args) => commands::code::funcs::run(args, out),
+        Command::Cfg(args) => commands::code::cfg::run(args, out),
         Command::Report(args) => commands::report::run(args, out),
         Command::Export(args) => commands::export::run(args),
         Command::Cache { glob, mode } => commands::mounts::cache(glob, *mode, only, out),

@@ -139,7 +139,7 @@ impl Search<'_, '_> {
     fn step(&mut self, mut way: Way, how: How) -> Step {
         let instruction = self.trace.code(way.at);
         match how {
-            How::Taken => way.outcome = condition(instruction).map(|(c, says)| (c, says)),
+            How::Taken => way.outcome = condition(instruction),
             How::NotTaken => way.outcome = condition(instruction).map(|(c, says)| (c, !says)),
             How::Next | How::Jumped => {}
         }

@@ -4,6 +4,7 @@ mod bound;
 pub(crate) mod build;
 pub(crate) mod leave;
 mod table;
+pub(crate) mod text;
 mod trace;
 pub(crate) mod walk;
 pub(crate) mod world;

@@ -52,11 +52,10 @@ pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
             Some((bare, _)) if !bare.is_empty() => bare,
             _ => &name,
         };
-        // Names of linkers for ends of sections, and marks of assemblers.
-        if name.is_empty() || (label && (name.starts_with('_') && !name.starts_with("__"))) {
-            if name != "_start" {
-                continue;
-            }
+        // Labels of linkers for ends of sections (`_end`, `_etext`).
+        let linker = label && name.starts_with('_') && !name.starts_with("__") && name != "_start";
+        if name.is_empty() || linker {
+            continue;
         }
         symbols.push(Symbol {
             address: symbol.st_value(LE),

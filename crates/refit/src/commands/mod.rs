@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod classes;
+pub(crate) mod code;
 pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod export;

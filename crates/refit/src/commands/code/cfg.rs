@@ -1,0 +1,187 @@
+//! `refit cfg`: the control-flow graph of a function, as text, as a picture, for programs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::ValueHint;
+use refit_code::FunctionId;
+use refit_code::flow::{EdgeKind, Flow, Target};
+use refit_code::Module;
+use serde::Serialize;
+
+use super::listing;
+use super::picture;
+use super::subject::{Subject, SubjectArgs, no_such_function};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Arguments of `refit cfg`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit cfg -p /bin/bash execute_command_internal
+  refit cfg -p 4711 malloc --module 'libc.so*' --live
+  refit cfg -p /bin/bash 0x30210 --svg main.svg
+
+Blocks are numbered by address; below each stands where control goes from there. With --live, each instruction is followed \
+by what nobody needs before it: registers, flags, and the area below the stack pointer.")]
+pub(crate) struct CfgArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+
+    /// Name of a function, a pattern that only one matches, or an address (0x1234) within it
+    #[arg(value_name = "FUNC")]
+    function: String,
+
+    /// Draw it to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    svg: Option<PathBuf>,
+
+    /// Say what is dead before each instruction
+    #[arg(long)]
+    live: bool,
+}
+
+/// Prints or draws a graph.
+pub(crate) fn run(args: &CfgArgs, out: &mut Output) -> Result<(), Failure> {
+    let asked = format!("show the control flow of {}", args.function);
+    let subjects = args.subject.open(&asked)?;
+    let (subject, id) = the_one(&subjects, &args.function, &asked)?;
+    let flow = subject.module.flow(id);
+    if let Some(path) = &args.svg {
+        let svg = picture::svg(&subject.module, &flow, args.live);
+        std::fs::write(path, svg).map_err(|e| {
+            let why = format!("{} cannot be written: {e}", path.display());
+            Failure::new(&*asked, why, "name a file in a directory that you may write to")
+        })?;
+    }
+    if out.json() {
+        return out.object(&graph(subject, &flow, args.live));
+    }
+    if args.svg.is_some() {
+        return Ok(());
+    }
+    listing::lines(&subject.module, &flow, args.live).iter().try_for_each(|line| out.line(line))
+}
+
+/// The one function that is meant: one that has exactly this name, or the only one that matches.
+fn the_one<'a>(
+    subjects: &'a [Subject],
+    wanted: &str,
+    asked: &str,
+) -> Result<(&'a Subject, FunctionId), Failure> {
+    let mut found: Vec<(&Subject, FunctionId)> = Vec::new();
+    for subject in subjects {
+        found.extend(subject.module.find(wanted).into_iter().map(|id| (subject, id)));
+    }
+    match found[..] {
+        [] => Err(no_such_function(asked, wanted, subjects)),
+        [one] => Ok(one),
+        _ => {
+            let some = found.iter().take(5).map(|(subject, id)| {
+                let function = subject.module.function(*id);
+                format!("{} (0x{:x})", function.name(), function.entry)
+            });
+            let (some, more) = (some.collect::<Vec<_>>(), if found.len() > 5 { ", …" } else { "" });
+            let count = found.len();
+            let why = format!("{count} functions match {wanted}: {}{more}", some.join(", "));
+            Err(Failure::new(asked, why, "name one of them, or its address"))
+        }
+    }
+}
+
+/// Where an edge leads, for people.
+pub(crate) fn target(module: &Module, to: Target) -> String {
+    match to {
+        Target::Block(block) => block.to_string(),
+        Target::Function(id) => module.function(id).name(),
+        Target::Outside(address) => format!("0x{address:x}"),
+        Target::Elsewhere => "another function, through a pointer".to_owned(),
+        Target::Caller => "the caller".to_owned(),
+        Target::Unknown => "somewhere (not understood)".to_owned(),
+    }
+}
+
+/// Why control goes there.
+pub(crate) fn why(kind: EdgeKind) -> &'static str {
+    match kind {
+        EdgeKind::Fall => "next",
+        EdgeKind::Jump => "jump",
+        EdgeKind::Branch => "branch",
+        EdgeKind::Table => "table",
+        EdgeKind::Return => "returned",
+        EdgeKind::Unwind => "exception",
+        EdgeKind::Call => "call",
+    }
+}
+
+#[derive(Serialize)]
+struct Graph {
+    module: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loaded_at: Option<u64>,
+    name: String,
+    address: u64,
+    targets_known: bool,
+    blocks: Vec<BlockLine>,
+    edges: Vec<EdgeLine>,
+}
+
+#[derive(Serialize)]
+struct BlockLine {
+    address: u64,
+    end: u64,
+    instructions: Vec<InstructionLine>,
+}
+
+#[derive(Serialize)]
+struct InstructionLine {
+    address: u64,
+    length: u8,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead: Option<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct EdgeLine {
+    from: u32,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leads_to: Option<String>,
+}
+
+fn graph(subject: &Subject, flow: &Flow, live: bool) -> Graph {
+    let module = &subject.module;
+    let function = module.function(flow.function());
+    let instruction = |i: &refit_code::flow::Instruction| InstructionLine {
+        address: i.address,
+        length: i.length,
+        text: module.text(i),
+        dead: live.then(|| listing::dead(&flow.live_before(i.address))),
+    };
+    let blocks = flow.blocks().iter().map(|block| BlockLine {
+        address: block.start,
+        end: block.end,
+        instructions: flow.block_instructions(block).map(instruction).collect(),
+    });
+    let edges = flow.edges().iter().map(|edge| {
+        let block = match edge.to {
+            Target::Block(block) => Some(block),
+            _ => None,
+        };
+        let leads_to = block.is_none().then(|| target(module, edge.to));
+        EdgeLine { from: edge.from, kind: why(edge.kind), block, leads_to }
+    });
+    Graph {
+        module: subject.path.display().to_string(),
+        loaded_at: subject.loaded_at,
+        name: function.name(),
+        address: function.entry,
+        targets_known: flow.targets_known(),
+        blocks: blocks.collect(),
+        edges: edges.collect(),
+    }
+}

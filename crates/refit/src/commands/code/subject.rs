@@ -1,0 +1,105 @@
+//! Whose code is meant: a file, or what a process has mapped.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use refit_code::{Module, OpenError};
+
+use crate::failure::Failure;
+
+/// Whose code is meant.
+#[derive(Debug, Args)]
+pub(crate) struct SubjectArgs {
+    /// A process, by its number, or a program or library, by its path
+    #[arg(short, long, value_name = "PID|FILE")]
+    program: String,
+
+    /// Only modules of the process whose path matches; a name without a slash is that of the file. The program itself, unless
+    /// said otherwise
+    #[arg(long, value_name = "GLOB")]
+    module: Option<String>,
+}
+
+/// A module that is meant.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    /// Its path, as the process sees it.
+    pub(crate) path: PathBuf,
+    pub(crate) module: Module,
+    /// What the process added to the addresses of the file.
+    pub(crate) loaded_at: Option<u64>,
+}
+
+impl SubjectArgs {
+    /// The modules that are meant; there is one at least.
+    pub(crate) fn open(&self, asked: &str) -> Result<Vec<Subject>, Failure> {
+        match self.program.parse::<u32>() {
+            Ok(process) => self.of_process(process, asked),
+            Err(_) if self.module.is_some() => {
+                Err(Failure::new(asked, "a file has no modules", "leave --module out, or name a PID"))
+            }
+            Err(_) => {
+                let path = PathBuf::from(&self.program);
+                let module = Module::open(&path).map_err(|e| refused(asked, &e))?;
+                Ok(vec![Subject { path, module, loaded_at: None }])
+            }
+        }
+    }
+
+    fn of_process(&self, process: u32, asked: &str) -> Result<Vec<Subject>, Failure> {
+        let maps = refit_sys::maps::of(process).map_err(|e| {
+            let who = "name a process of yours that is running, or try it as root";
+            Failure::new(asked, format!("process {process} cannot be looked at: {e}"), who)
+        })?;
+        let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+        let mut subjects: Vec<Subject> = Vec::new();
+        let code = maps.iter().filter(|m| m.executable && m.file != (0, 0) && m.name.is_absolute());
+        for mapping in code {
+            let known = subjects.iter().any(|s| s.path == mapping.name);
+            if known || !self.means(&mapping.name, &program) {
+                continue;
+            }
+            if mapping.deleted {
+                let why = format!("{} was replaced on disk since it began", mapping.name.display());
+                return Err(Failure::new(asked, why, "start the program again"));
+            }
+            // As the process sees it: it may have another root.
+            let inside = mapping.name.strip_prefix("/").unwrap_or(&mapping.name);
+            let path = Path::new(&format!("/proc/{process}/root")).join(inside);
+            let module = Module::open(&path).map_err(|e| refused(asked, &e))?;
+            let first = module.address_of_offset(mapping.offset);
+            let loaded_at = first.map(|first| mapping.range.start.wrapping_sub(first));
+            subjects.push(Subject { path: mapping.name.clone(), module, loaded_at });
+        }
+        if subjects.is_empty() {
+            let which = self.module.as_deref().unwrap_or("the program itself");
+            let why = format!("process {process} has no module that matches {which}");
+            let remedy = format!("see them all with --module '*' or in /proc/{process}/maps");
+            return Err(Failure::new(asked, why, remedy));
+        }
+        Ok(subjects)
+    }
+
+    fn means(&self, path: &Path, program: &Path) -> bool {
+        let Some(glob) = &self.module else { return path == program };
+        let whole = path.to_string_lossy();
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        refit_code::glob::matches(glob, &whole) || refit_code::glob::matches(glob, &file)
+    }
+}
+
+fn refused(asked: &str, e: &OpenError) -> Failure {
+    Failure::new(asked, e.to_string(), "name a program or library for x86-64 that you may read")
+}
+
+/// Says that no function matches, and which names are near.
+pub(crate) fn no_such_function(asked: &str, wanted: &str, subjects: &[Subject]) -> Failure {
+    let near: Vec<String> =
+        subjects.iter().flat_map(|s| s.module.near(wanted, 5)).take(5).collect();
+    let remedy = if near.is_empty() {
+        "list what there is with `refit funcs`".to_owned()
+    } else {
+        format!("did you mean {}?", near.join(", "))
+    };
+    Failure::new(asked, format!("no function matches {wanted}"), remedy)
+}
