@@ -61,7 +61,12 @@ impl Counts {
             for edge in flow.edges().iter().filter(|e| is(e, Target::Unknown)) {
                 let block = flow.blocks()[edge.from as usize];
                 let last = flow.block_instructions(&block).last().map_or(0, |i| i.address);
-                println!("  unknown in {} {:#x} at {last:#x} {:?}", function.name(), function.entry, edge.kind);
+                println!(
+                    "  unknown in {} {:#x} at {last:#x} {:?}",
+                    function.name(),
+                    function.entry,
+                    edge.kind
+                );
             }
         }
         self.unknown += unknown;

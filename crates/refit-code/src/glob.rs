@@ -28,11 +28,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// The `most` names that are most like `wanted`; nothing that is too far off.
-pub fn nearest<'a>(
-    wanted: &str,
-    names: impl Iterator<Item = &'a str>,
-    most: usize,
-) -> Vec<String> {
+pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
     let bare: String = wanted.chars().filter(|c| !"*?".contains(*c)).take(64).collect();
     let lower = bare.to_lowercase();
     let mut found: Vec<(usize, &str)> = Vec::new();

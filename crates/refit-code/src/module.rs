@@ -5,9 +5,9 @@ use std::path::Path;
 use iced_x86::InstructionInfoFactory;
 
 use crate::flow::build;
+use crate::flow::text::text;
 use crate::flow::walk::walk;
 use crate::flow::world::World;
-use crate::flow::text::text;
 use crate::flow::{EdgeKind, Flow, Instruction, Target};
 use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};

@@ -122,7 +122,6 @@ impl<'a> Survey<'a> {
         Map::new(self.functions.iter())
     }
 
-
     /// Takes new digests of the functions that are entered at `entries`.
     fn look_at(&mut self, entries: &BTreeSet<u64>) {
         let (map, functions) = (self.map(), &self.functions);
@@ -228,9 +227,10 @@ impl<'a> Survey<'a> {
         let map = self.map();
         let mut inner = BTreeSet::new();
         let mut again = BTreeSet::new();
-        let targets = self.digests.iter().flat_map(|d| {
-            d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target))
-        });
+        let targets = self
+            .digests
+            .iter()
+            .flat_map(|d| d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target)));
         for &target in targets {
             let Some(id) = map.at(target) else { continue };
             let entry = self.functions[id.0 as usize].entry;

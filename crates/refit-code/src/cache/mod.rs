@@ -126,3 +126,97 @@ fn is_sound(knowledge: &Knowledge, image: &Image) -> bool {
         && knowledge.inner.windows(2).all(|w| w[0] < w[1])
         && Map::new(functions.iter()).is_sound()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::functions::{Convention, Function, Sources};
+    use crate::live::outline::Summary;
+    use crate::live::set::Set;
+
+    fn image() -> Image {
+        Image::open(Path::new("/bin/true")).expect("a program")
+    }
+
+    fn knowledge(image: &Image) -> Knowledge {
+        let code = image.code().last().expect("code").addresses.clone();
+        let function = |entry, end| Function {
+            entry,
+            ranges: std::iter::once(entry..end).collect(),
+            names: vec!["f".into()],
+            sources: Sources::SYMBOL,
+            convention: Convention::SystemV,
+        };
+        Knowledge {
+            functions: vec![
+                function(code.start, code.start + 1),
+                function(code.start + 2, code.start + 3),
+            ],
+            returns: vec![true, false],
+            inner: vec![code.start],
+            summaries: vec![Summary::ABI, Summary::ANY],
+            exits: vec![Set::ALL, Set::NONE],
+        }
+    }
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let directory = folder.path().join("refit/code");
+        let (image, key) = (image(), Key::of(&image()));
+        assert!(load(&directory, &key, &image).is_none());
+        let kept = knowledge(&image);
+        store(&directory, &key, &kept).expect("kept");
+        store(&directory, &key, &kept).expect("kept again");
+        let back = load(&directory, &key, &image).expect("there");
+        assert_eq!(back.functions, kept.functions);
+        assert_eq!((back.returns, back.exits), (kept.returns, kept.exits));
+        assert_eq!(fs::read_dir(&directory).expect("a folder").count(), 1, "nothing else is left");
+        let mode = fs::metadata(key.file(&directory)).expect("a file").mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn damage_is_noticed_wherever_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (image, key) = (image(), Key::of(&image()));
+        store(folder.path(), &key, &knowledge(&image)).expect("kept");
+        let path = key.file(folder.path());
+        let good = fs::read(&path).expect("a file");
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            fs::write(&path, bad).expect("written");
+            assert!(load(folder.path(), &key, &image).is_none(), "byte {at}");
+        }
+        fs::write(&path, &good[..good.len() - 1]).expect("written");
+        assert!(load(folder.path(), &key, &image).is_none());
+        fs::write(&path, &good).expect("written");
+        assert!(load(folder.path(), &key, &image).is_some());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).expect("permissions");
+        assert!(load(folder.path(), &key, &image).is_none(), "others could have written it");
+    }
+
+    #[test]
+    fn what_would_lead_astray_is_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (image, key) = (image(), Key::of(&image()));
+        let spoil: [fn(&mut Knowledge); 7] = [
+            |k| k.returns.truncate(1),
+            |k| k.summaries.truncate(1),
+            |k| k.functions[0].ranges[0].end = u64::MAX,
+            |k| k.functions[0].ranges[0].end = k.functions[1].ranges[0].end,
+            |k| k.functions[0].ranges.clear(),
+            |k| k.functions.swap(0, 1),
+            |k| k.inner = vec![2, 1],
+        ];
+        for (i, spoil) in spoil.into_iter().enumerate() {
+            let mut bad = knowledge(&image);
+            spoil(&mut bad);
+            store(folder.path(), &key, &bad).expect("kept");
+            assert!(load(folder.path(), &key, &image).is_none(), "{i}");
+        }
+    }
+}

@@ -243,17 +243,17 @@ impl Resolver<'_> {
             let place = table.address.checked_add(i * size)?;
             let entry = match table.base {
                 _ if !image.is_constant(place, size) => None,
-                Some(base) => {
-                    image.offset32(place).map(|d| base.wrapping_add_signed(i64::from(d)))
-                }
+                Some(base) => image.offset32(place).map(|d| base.wrapping_add_signed(i64::from(d))),
                 None => image.pointer(place),
             };
             match entry.filter(|target| self.is_code(*target)) {
-                Some(target) => targets.push(target),
-                // What a comparison let through has an entry. What a width let through need not occur: the table
-                // ended before.
+                Some(target) if exact || self.is_plausible(target) => targets.push(target),
+                // What a comparison let through has an entry.
                 None if exact || i == 0 => return None,
+                // What a width let through need not occur: the table ended before.
                 None => break,
+                // What follows it looks like more of it, up to here: nobody knows where it ended.
+                Some(_) => return None,
             }
         }
         Some(())
@@ -261,6 +261,17 @@ impl Resolver<'_> {
 
     fn is_code(&self, target: u64) -> bool {
         self.function.contains(target) || self.world.image.code_at(target).is_some()
+    }
+
+    /// Whether a target is in the function, and not in the middle of an instruction.
+    fn is_plausible(&self, target: u64) -> bool {
+        let walk = self.trace.walk;
+        let covered = |begin: u64| {
+            let there = walk.index_of(begin).map(|i| &walk.code[i as usize]);
+            there.is_some_and(|i| i.next_ip() > target)
+        };
+        let middle = (1..super::LONGEST).filter_map(|back| target.checked_sub(back)).any(covered);
+        self.function.contains(target) && (walk.index_of(target).is_some() || !middle)
     }
 
     fn is_tail_call(&self, jump: u32) -> bool {

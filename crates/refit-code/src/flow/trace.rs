@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use iced_x86::{
-    InstructionInfoFactory, InstructionInfoOptions, Instruction, Mnemonic, OpAccess, OpKind,
+    Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
     Register,
 };
 

@@ -45,8 +45,7 @@ impl<'data> Elf<'data> {
             elf::ET_CORE => return Err(OpenError::Kind { path: path(), what: "a core dump" }),
             _ => return Err(malformed("it is of no known type")),
         }
-        let programs =
-            header.program_headers(LE, data).map_err(|e| malformed(&e.to_string()))?;
+        let programs = header.program_headers(LE, data).map_err(|e| malformed(&e.to_string()))?;
         let sections = header.sections(LE, data).unwrap_or_default();
         Ok(Self { data, header, programs, sections })
     }
@@ -144,8 +143,7 @@ fn stored_without_relocations(image: &mut Image) {
 
 fn segments(elf: &Elf) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
-    let mut loads: Vec<_> =
-        elf.programs.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD).collect();
+    let mut loads: Vec<_> = elf.programs.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD).collect();
     loads.sort_by_key(|p| p.p_vaddr(LE));
     for program in loads {
         let (offset, start) = (program.p_offset(LE), program.p_vaddr(LE));

@@ -77,7 +77,12 @@ pub(super) fn read(elf: &Elf) -> Frames {
         let CieOrFde::Fde(partial) = entry else { continue };
         // A description that cannot be read says nothing; the next one may.
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
-        let (start, end) = (fde.initial_address(), fde.end_address());
+        let (mut start, end) = (fde.initial_address(), fde.end_address());
+        // Unwinders look a byte before the place where a call returns. Where signal handlers return, nobody called, so
+        // the description begins a byte early.
+        if fde.is_signal_trampoline() {
+            start = start.saturating_add(1);
+        }
         if start == 0 || start >= end {
             continue;
         }
@@ -85,7 +90,7 @@ pub(super) fn read(elf: &Elf) -> Frames {
             addresses: start..end,
             language_data: fde.lsda().and_then(direct),
             personality: fde.personality().is_some(),
-            whole: begins_after_call(&fde, &table, &bases),
+            whole: fde.is_signal_trampoline() || begins_after_call(&fde, &table, &bases),
             offset: fde.offset(),
         });
     }

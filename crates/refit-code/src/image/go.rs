@@ -52,3 +52,40 @@ fn read(table: &[u8], text: Option<u64>) -> Option<Vec<(u64, Box<str>)>> {
     found.dedup_by_key(|f| f.0);
     Some(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of two functions, at 0x1000 and 0x1040.
+    fn written() -> Vec<u8> {
+        let mut table = vec![0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+        // Functions, files, where code begins; offsets of names, units, files, places, functions.
+        for long in [2u64, 0, 0x1000, 72, 0, 0, 0, 96] {
+            table.extend(long.to_le_bytes());
+        }
+        table.extend(b"main.main\0main.helper\0..");
+        table.resize(96, 0);
+        for word in [0u32, 24, 0x40, 32, 0x80, 0, 0, 0, 0x40, 10] {
+            table.extend(word.to_le_bytes());
+        }
+        table
+    }
+
+    #[test]
+    fn entries_and_names_are_read() {
+        let found = functions(&written(), None);
+        let expected = [(0x1000, "main.main".into()), (0x1040, "main.helper".into())];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_table_that_ends_early_is_read_as_far_as_it_goes() {
+        let table = written();
+        for length in 0..table.len() {
+            let found = functions(&table[..length], Some(0));
+            assert!(found.len() <= 2);
+        }
+        assert!(functions(&[0xff; 128], Some(0)).is_empty());
+    }
+}

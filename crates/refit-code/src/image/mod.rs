@@ -91,8 +91,7 @@ impl Image {
         if !meta.is_file() {
             return Err(OpenError::Kind { path: path.to_owned(), what: "not a regular file" });
         }
-        let too_large =
-            |size| OpenError::TooLarge { path: path.to_owned(), size, limit: LARGEST };
+        let too_large = |size| OpenError::TooLarge { path: path.to_owned(), size, limit: LARGEST };
         if meta.len() > LARGEST {
             return Err(too_large(meta.len()));
         }

@@ -110,7 +110,16 @@ fn bits(rflags: u32) -> u8 {
 fn flags_change_surely(instruction: &Instruction) -> bool {
     use Mnemonic as M;
     match instruction.mnemonic() {
-        M::Shl | M::Sal | M::Shr | M::Sar | M::Shld | M::Shrd | M::Rol | M::Ror | M::Rcl | M::Rcr => {
+        M::Shl
+        | M::Sal
+        | M::Shr
+        | M::Sar
+        | M::Shld
+        | M::Shrd
+        | M::Rol
+        | M::Ror
+        | M::Rcl
+        | M::Rcr => {
             let count = instruction.op_count() - 1;
             let wide = instruction.op0_kind() == OpKind::Register
                 && instruction.op0_register().size() == 8
@@ -140,16 +149,40 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
             *effect = Effect { reads: Set::NONE, kills: all, writes: all };
         }
         // The whole state goes to memory, or parts of it that a mask tells.
-        M::Fxsave | M::Fxsave64 | M::Xsave | M::Xsave64 | M::Xsavec | M::Xsavec64 | M::Xsaveopt
-        | M::Xsaveopt64 | M::Xsaves | M::Xsaves64 | M::Fxrstor | M::Fxrstor64 | M::Xrstor
-        | M::Xrstor64 | M::Xrstors | M::Xrstors64 => {
+        M::Fxsave
+        | M::Fxsave64
+        | M::Xsave
+        | M::Xsave64
+        | M::Xsavec
+        | M::Xsavec64
+        | M::Xsaveopt
+        | M::Xsaveopt64
+        | M::Xsaves
+        | M::Xsaves64
+        | M::Fxrstor
+        | M::Fxrstor64
+        | M::Xrstor
+        | M::Xrstor64
+        | M::Xrstors
+        | M::Xrstors64 => {
             effect.reads |= Set::VECTORS | Set::MASKS | Set::X87;
             effect.writes |= Set::VECTORS | Set::MASKS | Set::X87;
         }
         M::Pushf | M::Pushfd | M::Pushfq => effect.reads |= Set::FLAGS,
         // Upper halves of what they convert to or copy stay.
-        M::Cvtsi2sd | M::Cvtsi2ss | M::Cvtss2sd | M::Cvtsd2ss | M::Sqrtss | M::Sqrtsd | M::Rsqrtss
-        | M::Rcpss | M::Roundss | M::Roundsd | M::Movhlps | M::Movlhps | M::Cvtpi2ps => {
+        M::Cvtsi2sd
+        | M::Cvtsi2ss
+        | M::Cvtss2sd
+        | M::Cvtsd2ss
+        | M::Sqrtss
+        | M::Sqrtsd
+        | M::Rsqrtss
+        | M::Rcpss
+        | M::Roundss
+        | M::Roundsd
+        | M::Movhlps
+        | M::Movlhps
+        | M::Cvtpi2ps => {
             effect.kills = effect.kills.without(Set::VECTORS);
         }
         M::Movss | M::Movsd

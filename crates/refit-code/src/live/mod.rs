@@ -26,10 +26,10 @@ use iced_x86::InstructionInfoFactory;
 
 use crate::flow::build::Shape;
 use crate::flow::walk::Walk;
+use crate::functions::FunctionId;
 use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
-use crate::functions::FunctionId;
 
 /// What is live at one place: whoever runs code there must leave these as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@
 //! function uses them if it says so itself, or if it calls nobody and has a copy; and if not all of it was seen.
 
 use iced_x86::{
-    InstructionInfoFactory, InstructionInfoOptions, Instruction, Mnemonic, OpKind, Register,
+    Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register,
 };
 
 use super::outline::Outline;

@@ -182,9 +182,10 @@ fn downwards(
 /// What each function leaves as it was, on all ways, as far as its code tells.
 fn left_alone(outlines: &[Outline], graph: &Graph) -> Vec<Set> {
     let own = |outline: &Outline| {
-        let abi = outline.nodes.iter().any(|node| {
-            node.callee == Callee::Abi || node.ways & way::ELSEWHERE != 0
-        });
+        let abi = outline
+            .nodes
+            .iter()
+            .any(|node| node.callee == Callee::Abi || node.ways & way::ELSEWHERE != 0);
         outline.writes | if abi { !abi::PRESERVED } else { Set::NONE }
     };
     let mut changed: Vec<Set> = outlines.iter().map(own).collect();

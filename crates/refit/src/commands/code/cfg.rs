@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::ValueHint;
 use refit_code::FunctionId;
-use refit_code::flow::{EdgeKind, Flow, Target};
 use refit_code::Module;
+use refit_code::flow::{EdgeKind, Flow, Target};
 use serde::Serialize;
 
 use super::listing;

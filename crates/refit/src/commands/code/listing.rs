@@ -47,7 +47,8 @@ pub(super) fn lines(module: &Module, flow: &Flow, live: bool) -> Vec<String> {
         if block.start == function.entry {
             from.insert(0, "entry".to_owned());
         }
-        let from = if from.is_empty() { String::new() } else { format!("  ← {}", from.join(", ")) };
+        let from =
+            if from.is_empty() { String::new() } else { format!("  ← {}", from.join(", ")) };
         lines.push(format!("block {i}{from}"));
         lines.extend(instructions(module, flow, block, live).into_iter().map(|l| format!("  {l}")));
         for edge in flow.edges_from(i as u32) {

@@ -59,7 +59,10 @@ pub(super) fn svg(module: &Module, flow: &Flow, live: bool) -> String {
         let path = curve(&layout, i, &mut lanes);
         let back = if layout.back[i] { " back" } else { "" };
         let class = why(*kind);
-        put(&mut body, &format!("<path class=\"{class}{back}\" d=\"{path}\" marker-end=\"url(#end)\"/>"));
+        put(
+            &mut body,
+            &format!("<path class=\"{class}{back}\" d=\"{path}\" marker-end=\"url(#end)\"/>"),
+        );
     }
     for (place, lines) in layout.places.iter().zip(&texts) {
         block(&mut body, place, lines);
@@ -100,7 +103,10 @@ fn text<'a>(module: &Module, flow: &Flow, i: usize, live: bool) -> Vec<(&'a str,
 
 fn block(svg: &mut String, place: &Place, lines: &[(&str, String)]) {
     let Place { x, y, width, height, .. } = place;
-    put(svg, &format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"));
+    put(
+        svg,
+        &format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"),
+    );
     for (i, (class, line)) in lines.iter().enumerate() {
         let (x, y) = (x + PAD, y + PAD + LINE * (i as f64 + 0.8));
         let line = escape(line);

@@ -35,9 +35,11 @@ impl SubjectArgs {
     pub(crate) fn open(&self, asked: &str) -> Result<Vec<Subject>, Failure> {
         match self.program.parse::<u32>() {
             Ok(process) => self.of_process(process, asked),
-            Err(_) if self.module.is_some() => {
-                Err(Failure::new(asked, "a file has no modules", "leave --module out, or name a PID"))
-            }
+            Err(_) if self.module.is_some() => Err(Failure::new(
+                asked,
+                "a file has no modules",
+                "leave --module out, or name a PID",
+            )),
             Err(_) => {
                 let path = PathBuf::from(&self.program);
                 let module = Module::open(&path).map_err(|e| refused(asked, &e))?;
