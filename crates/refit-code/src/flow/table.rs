@@ -238,7 +238,7 @@ impl Resolver<'_> {
     fn read(&self, table: &Table, targets: &mut Vec<u64>) -> Option<()> {
         let Bound { entries, exact } = bound(&self.trace, table.index, table.at)?;
         let size = if table.base.is_some() { 4 } else { 8 };
-        let image = self.world.image;
+        let (image, before) = (self.world.image, targets.len());
         for i in 0..entries {
             let place = table.address.checked_add(i * size)?;
             let entry = match table.base {
@@ -252,8 +252,12 @@ impl Resolver<'_> {
                 None if exact || i == 0 => return None,
                 // What a width let through need not occur: the table ended before.
                 None => break,
-                // What follows it looks like more of it, up to here: nobody knows where it ended.
-                Some(_) => return None,
+                // What follows it looks like more of it, up to here: nobody knows where it ended, and which of these are
+                // its own.
+                Some(_) => {
+                    targets.truncate(before);
+                    return None;
+                }
             }
         }
         Some(())
