@@ -1,7 +1,7 @@
 //! Live registers: what is needed later, before each instruction.
 //!
 //! Within a function this is the usual backward data flow, solved to the least fixed point over its blocks. Between
-//! functions there are two questions, each answered for the whole module ([`summary`]):
+//! functions there are two questions, each answered for the whole module (`summary`):
 //!
 //! - What does a *callee* read, and what of its caller's registers may it leave as it was? From the callees upwards. A
 //!   function of this module may follow no convention: what it does is seen in its code. Functions of other files and those

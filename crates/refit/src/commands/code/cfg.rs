@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::ValueHint;
 use refit_code::FunctionId;
 use refit_code::Module;
-use refit_code::flow::{EdgeKind, Flow, Target};
+use refit_code::flow::{Edge, EdgeKind, Flow, Target};
 use serde::Serialize;
 
 use super::listing;
@@ -99,6 +99,14 @@ pub(crate) fn target(module: &Module, to: Target) -> String {
         Target::Elsewhere => "another function, through a pointer".to_owned(),
         Target::Caller => "the caller".to_owned(),
         Target::Unknown => "somewhere (not understood)".to_owned(),
+    }
+}
+
+/// Where an edge leads and why.
+pub(crate) fn leads(module: &Module, edge: &Edge) -> String {
+    match edge.to {
+        Target::Caller => target(module, edge.to),
+        to => format!("{} ({})", target(module, to), why(edge.kind)),
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)], first: usiz
         paths.push(path);
     }
     let rows = order(&places, &links);
-    let height = set_heights(&mut places, &rows);
+    let height = set_heights(&mut places, &rows, sizes.len());
     let width = set_places(&mut places, &rows, &links);
     Layout { places, paths, back, width, height }
 }
@@ -173,12 +173,16 @@ fn mean(nodes: &[usize], position: &[f64], otherwise: f64) -> f64 {
     nodes.iter().map(|n| position[*n]).sum::<f64>() / nodes.len() as f64
 }
 
-fn set_heights(places: &mut [Place], rows: &[Vec<usize>]) -> f64 {
+/// Gives each place its distance from the top, and returns the height of all. An edge passes a layer in its whole height.
+fn set_heights(places: &mut [Place], rows: &[Vec<usize>], nodes: usize) -> f64 {
     let mut y = 0.0;
     for row in rows {
         let tallest = row.iter().map(|n| places[*n].height).fold(0.0, f64::max);
         for &node in row {
             places[node].y = y;
+            if node >= nodes {
+                places[node].height = tallest;
+            }
         }
         y += tallest + GAP.1;
     }

@@ -4,7 +4,7 @@ use refit_code::flow::{Block, Flow, Instruction, Target};
 use refit_code::live::flag;
 use refit_code::{Live, Module};
 
-use super::cfg::{target, why};
+use super::cfg::leads;
 
 /// Names of general registers by number.
 const GENERAL: [&str; 16] = [
@@ -52,7 +52,7 @@ pub(super) fn lines(module: &Module, flow: &Flow, live: bool) -> Vec<String> {
         lines.push(format!("block {i}{from}"));
         lines.extend(instructions(module, flow, block, live).into_iter().map(|l| format!("  {l}")));
         for edge in flow.edges_from(i as u32) {
-            lines.push(format!("  → {} ({})", target(module, edge.to), why(edge.kind)));
+            lines.push(format!("  → {}", leads(module, edge)));
         }
     }
     lines

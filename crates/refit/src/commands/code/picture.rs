@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use refit_code::Module;
-use refit_code::flow::{EdgeKind, Flow, Target};
+use refit_code::flow::{Flow, Target};
 
-use super::cfg::{target, why};
+use super::cfg::{leads, why};
 use super::layout::{Layout, Place, layout};
 use super::listing;
 
@@ -94,8 +94,7 @@ fn text<'a>(module: &Module, flow: &Flow, i: usize, live: bool) -> Vec<(&'a str,
     lines.extend(instructions.into_iter().map(|line| ("", line)));
     for edge in flow.edges_from(i as u32) {
         if !matches!(edge.to, Target::Block(_)) {
-            let leaves = if edge.kind == EdgeKind::Return { "returned" } else { why(edge.kind) };
-            lines.push(("leaves", format!("→ {} ({leaves})", target(module, edge.to))));
+            lines.push(("leaves", format!("→ {}", leads(module, edge))));
         }
     }
     lines
@@ -133,14 +132,18 @@ fn curve(layout: &Layout, i: usize, lanes: &mut u32) -> String {
             bottom.0, bottom.0, top.0, top.0
         );
     }
-    let mut points = vec![bottom];
-    points.extend((1..last).map(|n| (place(n).x + place(n).width / 2.0, place(n).y)));
-    points.push(top);
     let mut text = format!("M{:.1} {:.1}", bottom.0, bottom.1);
-    for pair in points.windows(2) {
-        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
-        let half = f64::midpoint(y0, y1);
-        let _ = write!(text, " C{x0:.1} {half:.1} {x1:.1} {half:.1} {x1:.1} {y1:.1}");
+    let mut at = bottom;
+    for n in 1..=last {
+        let passed = place(n);
+        let (x, y) = (passed.x + passed.width / 2.0, passed.y);
+        let half = f64::midpoint(at.1, y);
+        let _ = write!(text, " C{:.1} {half:.1} {x:.1} {half:.1} {x:.1} {y:.1}", at.0);
+        at = (x, y);
+        if n < last {
+            at.1 += passed.height;
+            let _ = write!(text, " V{:.1}", at.1);
+        }
     }
     text
 }
