@@ -125,24 +125,52 @@ fn a_function_of_a_running_program_is_counted_timed_and_left_as_it_was() {
     assert_eq!(shell.ask("select 'well';"), "well");
 }
 
+/// Runs a program with probes; what it said itself, and what the probes told.
+fn watched(probe: &str, command: &[&str]) -> (String, Vec<Value>) {
+    let output = run(&[&["--json", "probe", "-e", probe, "--"], command].concat());
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    let (told, own): (Vec<_>, Vec<_>) =
+        lines.split_inclusive('\n').partition(|line| line.starts_with("{\"module\""));
+    let told = told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    (own.concat(), told)
+}
+
+/// A database at work.
+const SUM: &str = "with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000) \
+                   select sum(x) from c";
+
 #[test]
 fn a_program_is_watched_from_its_beginning_with_all_its_functions() {
-    let sum = "with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000) select sum(x) from c";
-    let plain = Command::new("sqlite3").args([":memory:", sum]).output().expect("sqlite3");
-    let output =
-        run(&["--json", "probe", "-e", "uprobe:*:* { count }", "--", "sqlite3", ":memory:", sum]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let lines = text(&output.stdout);
-    let (own, told): (Vec<_>, Vec<_>) = lines.lines().partition(|line| !line.starts_with('{'));
-    assert_eq!(own, text(&plain.stdout).lines().collect::<Vec<_>>());
-    let counts: Vec<Value> =
-        told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let (own, told) = watched("uprobe:*:* { count }", &["sqlite3", ":memory:", SUM]);
+    assert_eq!(own, "200010000\n");
     let of = |name: &str| {
-        let found = counts.iter().find(|one| one["name"] == name);
+        let found = told.iter().find(|one| one["name"] == name);
         found.unwrap_or_else(|| panic!("no {name}"))["count"].as_u64().expect("a number")
     };
-    assert_eq!(of("main"), 1);
-    assert!(counts.len() > 3000, "{}", counts.len());
+    // Stepped once for the row and once for the end.
+    assert_eq!(of("sqlite3_step"), 2);
+    assert!(told.len() > 3000, "{}", told.len());
+}
+
+#[test]
+fn programs_say_the_same_with_every_entry_and_exit_watched() {
+    let script = "import json, hashlib; print(len(json.dumps(list(range(9999)))), \
+                  hashlib.sha256(b'x').hexdigest())";
+    let loops = "for i in 1 2 3 4 5 6 7 8 9; do x=$x$((i * i)); done; echo ${x//1/one} | rev";
+    for command in [
+        &["sqlite3", ":memory:", SUM][..],
+        &["/usr/bin/python3", "-c", script],
+        &["bash", "-c", loops],
+        &["git", "help", "-a"],
+        &["c++", "--help"],
+    ] {
+        let plain = Command::new(command[0]).args(&command[1..]).output().expect("it runs");
+        let (own, told) = watched("uprobe:*:* { latency, count }", command);
+        assert_eq!(own, text(&plain.stdout), "{command:?}");
+        let entered = told.iter().filter(|one| one["count"].as_u64() > Some(0)).count();
+        assert!(entered > 100, "{command:?}: {entered}");
+    }
 }
 
 #[test]
