@@ -203,6 +203,20 @@ fn calls_that_wait_do_not_see_that_they_were_stopped() {
 }
 
 #[test]
+fn who_cannot_stop_is_named_and_goes_on() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let before = victim.traces();
+    victim.lend();
+    let held = program.stand_still(Duration::from_millis(200), |_| Ok::<_, Refusal>(()));
+    let error = held.expect_err("it waits for its child");
+    assert!(matches!(error, Refusal::Restless { thread, .. } if thread == program.id()), "{error}");
+    assert_eq!(victim.end(), "back");
+    assert_eq!(victim.traces(), before);
+    victim.work(10);
+}
+
+#[test]
 fn programs_that_cannot_be_changed_are_refused() {
     let error = |id| Program::open(id).expect_err("refused");
     assert!(matches!(error(0x3f_ffff), Refusal::NoSuch { .. }));

@@ -26,6 +26,9 @@ pub struct Still<'p> {
 impl Program {
     /// Holds all threads still, does `work`, and lets them go on. Returns what `work` says, and for how long nobody ran.
     ///
+    /// A thread that does not stop holds the others up, so it is waited for in turns, each twice as long as the one before, with as long a
+    /// pause between them in which all run; `within` is the time for all turns together.
+    ///
     /// A call that waits (`epoll_wait`, a read with a time limit) is made again where the kernel would have
     /// ended it with `EINTR`, so that the program sees nothing of the stop; its time limit begins anew.
     ///
@@ -36,16 +39,58 @@ impl Program {
         within: Duration,
         work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
     ) -> Result<(R, Duration), E> {
+        let mut work = Some(work);
+        let mut turn = within / (1 << TURNS);
+        for _ in 1..TURNS {
+            match self.hold_and(turn, &mut work) {
+                Err(Ended::Restless(_)) => std::thread::sleep(turn),
+                Err(Ended::Otherwise(error)) => return Err(error),
+                Ok(done) => return Ok(done),
+            }
+            turn *= 2;
+        }
+        self.hold_and(turn, &mut work).map_err(|ended| match ended {
+            Ended::Restless(refusal) => refusal.into(),
+            Ended::Otherwise(error) => error,
+        })
+    }
+
+    /// One turn, on a thread of its own. The work is done at most once: only when all stand still.
+    fn hold_and<R: Send, E: From<Refusal> + Send>(
+        &self,
+        within: Duration,
+        work: &mut Option<impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send>,
+    ) -> Result<(R, Duration), Ended<E>> {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let mut still = Still::hold(self, within)?;
+                let mut still = Still::hold(self, within).map_err(Ended::holding)?;
+                let Some(work) = work.take() else { unreachable!("it is done once") };
                 let result = work(&mut still);
                 let took = still.began.elapsed();
-                still.let_go().map_err(E::from)?;
-                Ok((result?, took))
+                still.let_go().map_err(|refusal| Ended::Otherwise(refusal.into()))?;
+                Ok((result.map_err(Ended::Otherwise)?, took))
             });
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+}
+
+/// How many turns there are.
+const TURNS: u32 = 6;
+
+/// Why a turn did not end well.
+enum Ended<E> {
+    /// A thread did not stop in time; nothing has been done.
+    Restless(Refusal),
+    Otherwise(E),
+}
+
+impl<E: From<Refusal>> Ended<E> {
+    fn holding(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Restless { .. } => Self::Restless(refusal),
+            _ => Self::Otherwise(refusal.into()),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ const HOP: usize = 2;
 /// Modules further apart than this get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
 /// How long threads have to stop.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// More lanes than processors are of no use, and more than this many hold too much memory.
 const MOST_LANES: u32 = 64;
 

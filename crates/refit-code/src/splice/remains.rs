@@ -14,7 +14,7 @@ use super::area::{Head, NAME, PAGE, Record};
 use super::{Why, frames, install};
 use crate::process::{Call, Program, Refusal, Still};
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Instructions until a thread has left a snippet: more than any has.
 const STEPS: usize = 4096;
 

@@ -82,6 +82,12 @@ impl Victim {
         assert_eq!(self.line(), "begun");
     }
 
+    /// Has it lend its memory to a child, until [`end`](Self::end): it cannot be stopped meanwhile.
+    pub(crate) fn lend(&mut self) {
+        self.say("vfork");
+        assert_eq!(self.line(), "borrowed");
+    }
+
     pub(crate) fn end(&mut self) -> String {
         self.say("end");
         self.line()

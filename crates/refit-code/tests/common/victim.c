@@ -97,6 +97,15 @@ int main(void) {
 			stop = 1;
 			for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
 			puts(wrong ? "wrong" : waiting ? "waited" : ticks ? "right" : "no ticks");
+		} else if (!strcmp(line, "vfork\n")) {
+			// The parent cannot be stopped while its child borrows its memory.
+			if (!vfork()) {
+				char byte = 0;
+				write(1, "borrowed\n", 9);
+				while (read(0, &byte, 1) == 1 && byte != '\n');
+				_exit(0);
+			}
+			puts("back");
 		} else if (!strcmp(line, "fork\n")) {
 			pid_t child = fork();
 			if (!child) for (;;) pause();
