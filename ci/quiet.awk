@@ -6,4 +6,4 @@
 /^failures:$/ { hidden = 0 }
 said && NF { print >>failures }
 /^(failed: |error)/ && !said && !hidden { print >>failures }
-!hidden || /^skipped: /
+!hidden || /^skipped: / { print; fflush() }

@@ -13,6 +13,7 @@ mod memory;
 mod phases;
 mod plot;
 mod plugins;
+mod probes;
 mod recording;
 mod report;
 mod stats;
@@ -22,7 +23,7 @@ mod water;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "calls",
     "instructions",
     "interposer",
@@ -36,11 +37,16 @@ const PARTS: [&str; 13] = [
     "recording",
     "water",
     "top",
+    "probes",
 ];
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(instructions::ARGUMENT) {
         instructions::steps();
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args().nth(1).as_deref() == Some(probes::ARGUMENT) {
+        probes::serve();
         return ExitCode::SUCCESS;
     }
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -66,6 +72,7 @@ fn main() -> ExitCode {
             "load" => report.load(&load::measure(10)),
             "recording" => report.recording(&recording::measure(20)),
             "top" => report.top(top::measure()),
+            "probes" => report.probes(probes::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

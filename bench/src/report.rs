@@ -16,6 +16,7 @@ use crate::load::{Load, caches, serve};
 use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
 use crate::plugins::Plugins;
+use crate::probes::Probes;
 use crate::recording::Recording;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
@@ -204,6 +205,45 @@ impl Report {
             self.row(&[what, sample.show(2), bar.into()]);
         }
         self.row(&["frames per second".into(), top.frames.show(1), "10".into()]);
+    }
+
+    pub(crate) fn probes(&mut self, measured: Result<Probes, String>) {
+        let title = "A probe at the entry of a function of a running program";
+        let heads = ["what", "1 thread, ns", "2 threads, ns", "must reach"];
+        self.section(title, "probes", &heads);
+        let none = String::new;
+        let probes = match measured {
+            Ok(probes) => probes,
+            Err(trouble) => return self.row(&["not measured".into(), trouble, none(), none()]),
+        };
+        let over = |samples: &[Sample; 2], n: usize| {
+            format!("{:.2}", samples[n].median() - probes.plain[n].median())
+        };
+        let clocks = 2.0 * probes.clock.median() + 8.0;
+        for (what, samples, bar) in [
+            ("`count`, over the call", &probes.count, "≤ 3 / ≤ 5".to_owned()),
+            ("`latency`, over the call", &probes.latency, format!("≤ {clocks:.1} (2 × rdtsc + 8)")),
+            ("`histogram`, over the call", &probes.histogram, none()),
+        ] {
+            self.row(&[what.into(), over(samples, 0), over(samples, 1), bar]);
+        }
+        for (what, samples) in
+            [("the call", &probes.plain), ("the call with `count`", &probes.count)]
+        {
+            self.row(&[what.into(), samples[0].show(2), samples[1].show(2), none()]);
+        }
+        let count = probes.count[0].median() - probes.plain[0].median();
+        let times = (probes.uprobe.median() - probes.plain[0].median()) / count;
+        let (peer, bar) = (format!("bpftrace, {times:.0} times refit's"), "≥ 100 times".to_owned());
+        self.row(&[peer, probes.uprobe.show(1), none(), bar]);
+        let attach = format!("{} ms", probes.attach.show(1));
+        self.row(&["from nothing to counting".into(), attach, none(), "≤ 100 ms".into()]);
+        let (what, stood) = (
+            format!("stands still for {} sites", probes.many),
+            format!("{} ms", probes.stood.show(2)),
+        );
+        let bar = format!("≤ {:.1} ms (2 ms for 1,000)", 2e-3 * probes.many as f64);
+        self.row(&[what, stood, none(), bar]);
     }
 
     pub(crate) fn water(&mut self, measured: &[Water]) {

@@ -1,0 +1,207 @@
+//! What a probe costs a program: refit's spliced code, and bpftrace's uprobe, at the same function of the same process.
+//!
+//! The program is this one, started once more: on demand it calls a function some times and tells how long that took. Probes come and go
+//! between rounds.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use refit_code::probe::spec::Spec;
+use refit_code::probe::watch;
+use refit_code::process::Program;
+
+use crate::stats::Sample;
+
+/// With this argument the program is the one that is watched.
+pub(crate) const ARGUMENT: &str = "--watched";
+
+const CALLS: u64 = 4_000_000;
+/// Calls under bpftrace, which takes a hundred times as long.
+const FEW: u64 = 100_000;
+const ROUNDS: usize = 11;
+/// Starting and ending bpftrace takes seconds.
+const PEER_ROUNDS: usize = 5;
+
+/// Nanoseconds per call with one thread and with two, but where it says otherwise.
+#[derive(Default)]
+pub(crate) struct Probes {
+    pub(crate) plain: [Sample; 2],
+    pub(crate) count: [Sample; 2],
+    pub(crate) latency: [Sample; 2],
+    pub(crate) histogram: [Sample; 2],
+    pub(crate) clock: Sample,
+    /// Empty where bpftrace is not there.
+    pub(crate) uprobe: Sample,
+    /// From the beginning to probes that count, in ms.
+    pub(crate) attach: Sample,
+    /// Functions of a library that are counted at once, and for how long the program stands still for it, in ms.
+    pub(crate) many: usize,
+    pub(crate) stood: Sample,
+}
+
+/// The function that is watched.
+#[inline(never)]
+fn watched_by_bench(value: u64) -> u64 {
+    black_box(value) + 1
+}
+
+/// Calls the function whenever it is told to: `CALLS THREADS`; answers with ns per call.
+pub(crate) fn serve() {
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let mut words = line.split_whitespace().filter_map(|word| word.parse().ok());
+        let (Some(calls), Some(threads)) = (words.next(), words.next()) else { return };
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| (0..calls).for_each(|n| _ = black_box(watched_by_bench(n))));
+            }
+        });
+        println!("{}", began.elapsed().as_nanos() as f64 / calls as f64);
+    }
+}
+
+struct Served {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Served {
+    fn start() -> Result<Self, String> {
+        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new(own);
+        command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stdout = BufReader::new(stdout.ok_or("no output")?);
+        Ok(Self { child, stdin: stdin.ok_or("no input")?, stdout })
+    }
+
+    /// Nanoseconds per call.
+    fn run(&mut self, calls: u64, threads: u64) -> Result<f64, String> {
+        writeln!(self.stdin, "{calls} {threads}").map_err(|e| e.to_string())?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).map_err(|e| e.to_string())?;
+        line.trim().parse().map_err(|e| format!("{line:?}: {e}"))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Ends with its input as well, but perhaps not soon.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn measure() -> Result<Probes, String> {
+    let mut served = Served::start()?;
+    let program = Program::open(served.child.id()).map_err(|e| e.to_string())?;
+    let mut measured = Probes::default();
+    for round in 0..=ROUNDS {
+        // The first round is for caches, and for the analysis of the program.
+        let mut scratch = Probes::default();
+        let into = if round == 0 { &mut scratch } else { &mut measured };
+        for threads in [1, 2] {
+            into.plain[threads - 1].push(served.run(CALLS, threads as u64)?);
+        }
+        for (action, taken) in [
+            ("count", &mut into.count),
+            ("latency", &mut into.latency),
+            ("histogram arg0", &mut into.histogram),
+        ] {
+            let began = Instant::now();
+            let watch = put_in(&program, &format!("func:*:*watched_by_bench* {{ {action} }}"))?;
+            if action == "count" {
+                into.attach.push(began.elapsed().as_secs_f64() * 1e3);
+            }
+            for threads in [1, 2] {
+                taken[threads - 1].push(served.run(CALLS, threads as u64)?);
+            }
+            watch.remove(&program).map_err(|e| e.to_string())?;
+        }
+        into.clock.push(clock());
+    }
+    measured.uprobe = peer(&mut served, &program)?;
+    (measured.many, measured.stood) = many()?;
+    Ok(measured)
+}
+
+fn put_in(program: &Program, probe: &str) -> Result<watch::Watch, String> {
+    let spec: Spec = probe.parse().map_err(|e| format!("{e}"))?;
+    let prepared = watch::prepare(program, &[spec]).map_err(|e| e.to_string())?;
+    prepared.install(program).map_err(|e| e.to_string())
+}
+
+/// Nanoseconds to read the time-stamp counter, in a loop.
+fn clock() -> f64 {
+    let began = Instant::now();
+    (0..FEW).for_each(|_| _ = black_box(refit_sys::clock::counter()));
+    began.elapsed().as_nanos() as f64 / FEW as f64
+}
+
+/// The same function counted by bpftrace; nothing where there is none.
+fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
+    let mut sample = Sample::default();
+    let spec: Spec = "func:*:*watched_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
+    let found = watch::list(program, &[spec]).map_err(|e| e.to_string())?;
+    let (file, found) = found.first().ok_or("the function is not there")?;
+    let probe = format!("uprobe:{}:{} {{ @ = count(); }}", file.path.display(), found.name);
+    for _ in 0..PEER_ROUNDS {
+        let mut command = Command::new("bpftrace");
+        command.args(["-B", "line", "-p", &served.child.id().to_string(), "-e", &probe]);
+        let Ok(mut child) = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else {
+            return Ok(sample);
+        };
+        let mut told = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut line = String::new();
+        // It says that it attaches, and then does.
+        let attaching = told.read_line(&mut line).is_ok_and(|bytes| bytes > 0);
+        let plain = served.run(FEW, 1)?;
+        let began = Instant::now();
+        let mut cost = 0.0;
+        while attaching && began.elapsed() < Duration::from_secs(20) && cost < 20.0 * plain.max(1.0)
+        {
+            cost = served.run(FEW, 1)?;
+        }
+        if attaching {
+            sample.push(served.run(FEW, 1)?);
+        }
+        interrupt(&child);
+        child.wait().map_err(|e| e.to_string())?;
+    }
+    Ok(sample)
+}
+
+fn interrupt(child: &Child) {
+    if let Some(process) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::INT);
+    }
+}
+
+/// All functions of sqlite's library counted at once.
+fn many() -> Result<(usize, Sample), String> {
+    let mut command = Command::new("sqlite3");
+    command.args(["-batch", ":memory:"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| format!("sqlite3: {e}"))?;
+    let mut stdin = child.stdin.take().ok_or("no input")?;
+    let mut answers = BufReader::new(child.stdout.take().ok_or("no output")?);
+    writeln!(stdin, "select 1;").map_err(|e| e.to_string())?;
+    // Once it has answered, everything is mapped.
+    answers.read_line(&mut String::new()).map_err(|e| e.to_string())?;
+    let program = Program::open(child.id()).map_err(|e| e.to_string())?;
+    let (mut sites, mut stood) = (0, Sample::default());
+    for _ in 0..ROUNDS {
+        let watch = put_in(&program, "func:libsqlite3:sqlite3* { count }")?;
+        sites = watch.watched.len();
+        let time = watch.stood();
+        stood.push((time.preparing + time.changing).as_secs_f64() * 1e3);
+        watch.remove(&program).map_err(|e| e.to_string())?;
+    }
+    drop(stdin);
+    child.wait().map_err(|e| e.to_string())?;
+    Ok((sites, stood))
+}
