@@ -13,6 +13,7 @@ use std::time::Duration;
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock};
 
 use super::area::{Area, PAGE, Record};
+use super::patches::{self, Now};
 use super::snippet::{Cells, Lane};
 use super::{Displaced, Site, Springboard, Why, frames, snippet};
 use crate::process::{Program, Refusal, Still};
@@ -393,26 +394,10 @@ fn encode(
 
 /// Changes the program's bytes; nobody runs. Nothing has changed if it fails.
 fn change(still: &mut Still<'_>, records: &[Record]) -> Result<(), Why> {
-    let program = still.program();
-    for record in records {
-        let mut now = vec![0; record.new.len()];
-        let changed = || Why::Changed { address: record.address };
-        program.read(record.address, &mut now).map_err(|_| changed())?;
-        if now != record.old {
-            return Err(changed());
-        }
-    }
-    let mut done: Vec<&Record> = Vec::new();
-    for record in records {
-        if let Err(source) = program.write(record.address, &record.new) {
-            for record in done {
-                let _ = program.write(record.address, &record.old);
-            }
-            let id = program.id();
-            return Err(Refusal::System { id, what: "change its code", source }.into());
-        }
-        done.push(record);
-    }
+    patches::change(still.program(), records, |record, now| match now {
+        Now::Old => Ok(Some(&*record.new)),
+        Now::New | Now::Foreign => Err(Why::Changed { address: record.address }),
+    })?;
     // Original to copy; the first instruction of a site stays where it is, at the jump.
     let inner = records.iter().flat_map(|record| record.copies.iter().skip(1).copied());
     move_counters(still, &inner.collect())?;

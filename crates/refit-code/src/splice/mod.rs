@@ -40,6 +40,7 @@
 mod area;
 mod frames;
 mod install;
+mod patches;
 mod relocate;
 pub mod remains;
 mod snippet;

@@ -11,10 +11,13 @@ use std::time::Duration;
 use refit_sys::maps::Mapping;
 
 use super::area::{Head, NAME, PAGE, Record};
+use super::patches::{self, Now};
 use super::{Why, frames, install};
 use crate::process::{Call, Program, Refusal, Still};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Where addresses of programs end.
+const USER: u64 = 1 << 47;
 /// Instructions until a thread has left a snippet: more than any has.
 const STEPS: usize = 4096;
 
@@ -136,7 +139,10 @@ impl Remains {
         let records = records.iter().map(Record::from_bytes).collect::<Option<Vec<_>>>()?;
         // Copies elsewhere than in its code are none of ours.
         let code = head.code_range();
-        let sound = |record: &Record| record.copies.iter().all(|&(_, copy)| code.contains(&copy));
+        let sound = |record: &Record| {
+            let copies = record.copies.iter().all(|&(_, copy)| code.contains(&copy));
+            copies && record.address < USER && record.old.len() == record.new.len()
+        };
         records.iter().all(sound).then_some(Self { head, records, file: mapping.file })
     }
 
@@ -148,21 +154,17 @@ impl Remains {
     fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
         let program = still.program();
         let mut removed = Removed::default();
-        // A site before its springboard: nothing jumps to that any more then.
-        for record in self.records.iter().rev() {
-            let mut now = vec![0; record.new.len()];
-            let read = program.read(record.address, &mut now);
-            if read.is_ok() && now == record.new {
-                program.write(record.address, &record.old).map_err(|source| Refusal::System {
-                    id: program.id(),
-                    what: "change its code back",
-                    source,
-                })?;
-                removed.sites += usize::from(!record.copies.is_empty());
-            } else if read.is_ok() && now != record.old {
-                removed.foreign += usize::from(!record.copies.is_empty());
+        patches::change(program, &self.records, |record, now| {
+            // Of a site that is reached by way of a springboard there are two records; one has the copies.
+            let site = usize::from(!record.copies.is_empty());
+            match now {
+                Now::New => removed.sites += site,
+                Now::Foreign => removed.foreign += site,
+                // It was killed before it could change it.
+                Now::Old => {}
             }
-        }
+            Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+        })?;
         self.clear_threads(still)?;
         let code = self.head.code_range();
         let held = frames::saved(still)?.iter().any(|frame| code.contains(&frame.counter));
