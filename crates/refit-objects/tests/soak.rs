@@ -1,6 +1,6 @@
 //! Many swaps under load, every call accounted for: answered exactly once, and in the order of its thread.
 //!
-//! Short in the normal run; `ci/soak.sh` does a million swaps.
+//! Short in the normal run; `ci/soak.sh` does a million swaps and more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,9 @@ use refit_objects::{
     request, settle, swap_named,
 };
 
-const THREADS: usize = 3;
+/// Threads that can call at once; how many do is said by `REFIT_SOAK_THREADS`. With one more than there are processors each
+/// swap waits for a thread that is not running, for a turn of the scheduler.
+const THREADS: usize = 8;
 
 /// What a thread is to have its calls noted by.
 #[interface(name = "ledger", state = Vec<u64>)]
@@ -95,14 +97,15 @@ impl Implementations<LedgerInterface> for Both {
 
 #[test]
 fn every_call_is_answered_once_and_in_order() {
-    let swaps: u64 =
-        std::env::var("REFIT_SOAK_SWAPS").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000);
+    let told = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let swaps = told("REFIT_SOAK_SWAPS").unwrap_or(5_000);
+    let threads = told("REFIT_SOAK_THREADS").map_or(3, |n| n.clamp(1, THREADS as u64) as usize);
     let root = Both.root("one lock").expect("it is in the list");
     let ledger: LedgerRef = create("soak", root, Arc::new(Both));
     let stop = AtomicBool::new(false);
     let noted: [AtomicU64; THREADS] = Default::default();
     std::thread::scope(|scope| {
-        for (thread, noted) in noted.iter().enumerate() {
+        for (thread, noted) in noted.iter().enumerate().take(threads) {
             let stop = &stop;
             scope.spawn(move || {
                 let mut n = 0;
@@ -129,7 +132,7 @@ fn every_call_is_answered_once_and_in_order() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    for (thread, noted) in noted.iter().enumerate() {
+    for (thread, noted) in noted.iter().enumerate().take(threads) {
         let calls = noted.load(Ordering::Relaxed);
         assert!(calls > 0);
         assert_eq!(ledger.note(thread, calls), calls, "what was answered is what was noted");
