@@ -33,6 +33,7 @@ bad='failures:\n\n---- b stdout ----\npanicked\n\nfailures:\n    b\n\n'
 shows "$two" "" "$good$two"
 shows "skipped: no fuse\n$two" "" "successes:\n---- c stdout ----\nskipped: no fuse\n$two"
 shows "$bad$two" "failures:\n---- b stdout ----\npanicked\nfailures:\n    b" "$good$bad$two"
-shows "error: no\nfailed: x\n" "error: no\nfailed: x" 'error: no\nfailed: x\n'
+shows "error: said\nerror: could not compile\nfailed: x\n" "error: could not compile\nfailed: x" \
+	'error: said\nerror: could not compile\nfailed: x\n'
 echo "test result: $([ "$failed" = 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; 0 ignored"
 [ "$failed" = 0 ]

@@ -5,5 +5,5 @@
 /^successes:$/ { hidden = 1 }
 /^failures:$/ { hidden = 0 }
 said && NF { print >>failures }
-/^(failed: |error)/ && !said && !hidden { print >>failures }
+/^failed: |^error(\[E|: (could not compile|test failed|doctest failed|[0-9]+ target))/ && !said && !hidden { print >>failures }
 !hidden || /^skipped: / { print; fflush() }
