@@ -130,6 +130,27 @@ fn nothing_known_means_all_is_saved() {
 }
 
 #[test]
+fn poison_shows_what_is_wrongly_called_dead() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let plain = victim.work(100);
+    let mut at = site(&victim, "work", 11, 0);
+    at.actions = vec![Action::Poison];
+    // The argument, and what functions keep for their callers.
+    let kept = 1 << 7 | 1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12;
+    at.live = general(kept);
+    let installed = install(&program, vec![at.clone()], 1);
+    assert_eq!(victim.work(100), plain);
+    remains::repair(&program).expect("taken out");
+    drop(installed);
+    at.live = general(kept & !(1 << 7));
+    let installed = install(&program, vec![at], 1);
+    assert_ne!(victim.work(100), plain);
+    remains::repair(&program).expect("taken out");
+    drop(installed);
+}
+
+#[test]
 fn short_places_are_reached_through_padding_or_refused() {
     let victim = Victim::start();
     let at = site(&victim, "short_one", 3, 0);

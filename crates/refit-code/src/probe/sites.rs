@@ -100,6 +100,7 @@ pub fn sites(
         here.push(match action {
             Do::Count => Action::Count { cell },
             Do::Histogram(value) => Action::Histogram { cell, register: value.register },
+            Do::Poison => Action::Poison,
             Do::Latency => {
                 leaving.push(Action::Time { cell, enters: false });
                 Action::Time { cell, enters: true }
@@ -109,6 +110,9 @@ pub fn sites(
     }
     let mut sites = vec![place.site(address, here)?];
     if !leaving.is_empty() {
+        if actions.contains(&Do::Poison) {
+            leaving.push(Action::Poison);
+        }
         for exit in place.exits(address)? {
             sites.push(place.site(exit, leaving.clone())?);
         }
@@ -121,6 +125,7 @@ pub fn cells(action: Do) -> u32 {
     let action = match action {
         Do::Count => Action::Count { cell: 0 },
         Do::Histogram(value) => Action::Histogram { cell: 0, register: value.register },
+        Do::Poison => Action::Poison,
         Do::Latency => Action::Time { cell: 0, enters: true },
     };
     action.cells()
@@ -209,7 +214,7 @@ fn decode(module: &Module, address: u64) -> Option<Instruction> {
 fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usize {
     // Who knows where an unknown jump goes: one instruction is safe, two are not.
     let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
-    if !flow.targets_known() {
+    if !flow.targets_known() || is_returned_into(module, function, address) {
         return alone;
     }
     let entered = flow.edges().iter().filter(|edge| edge.kind != EdgeKind::Fall);
@@ -228,6 +233,14 @@ fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usi
         Some(next) => (next - address) as usize,
         None => (range.end - address) as usize + padding(module, range.end),
     }
+}
+
+/// Whether Go returns to behind the first instruction, although it was never called from there: a goroutine begins as if
+/// `runtime.goexit` had called it, whose first instruction is there for that.
+fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {
+    let function = module.function(function);
+    let marked = || decode(module, address).is_some_and(|first| first.mnemonic() == Mnemonic::Nop);
+    function.convention == Convention::Go && address == function.entry && marked()
 }
 
 /// Bytes from `address` on that are there to fill a gap.

@@ -4,7 +4,7 @@
 //! specification := place (',' place)* '{' action (',' action)* '}'
 //! place         := ('uprobe' | 'func' | 'insn') ':' [module ':'] what
 //! what          := name of a function, with * and ? for any characters, or 0xADDRESS, or NAME+0xOFFSET
-//! action        := 'count' | 'latency' | 'histogram' VALUE
+//! action        := 'count' | 'latency' | 'histogram' VALUE | 'poison'
 //! VALUE         := 'arg0' … 'arg5' | a general register (rax, rdi, r8, …)
 //! ```
 //!
@@ -48,6 +48,8 @@ pub enum Do {
     Count,
     /// Count calls, and add up the time from entry to exit.
     Latency,
+    /// Write garbage into registers and flags that are said to be dead: a test of that.
+    Poison,
     /// Count the sizes of a general register's values, by powers of two.
     Histogram(Value),
 }
@@ -141,11 +143,12 @@ fn action(text: &str) -> Result<Do, String> {
     match text.split_whitespace().collect::<Vec<_>>()[..] {
         ["count"] => Ok(Do::Count),
         ["latency"] => Ok(Do::Latency),
+        ["poison"] => Ok(Do::Poison),
         ["histogram", value] => Ok(Do::Histogram(parse_value(value)?)),
         ["histogram"] => Err("a histogram without a value (arg0 … arg5, or a register)".to_owned()),
         [] => Err("an empty action".to_owned()),
         [word, ..] => {
-            Err(format!("no action is called `{word}` (count, latency and histogram are),"))
+            Err(format!("no action is called `{word}` (count, latency, histogram and poison are),"))
         }
     }
 }
@@ -165,6 +168,7 @@ impl fmt::Display for Do {
         match self {
             Self::Count => to.write_str("count"),
             Self::Latency => to.write_str("latency"),
+            Self::Poison => to.write_str("poison"),
             Self::Histogram(value) => write!(to, "histogram {value}"),
         }
     }

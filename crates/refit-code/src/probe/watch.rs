@@ -112,6 +112,8 @@ pub enum Reading {
         /// Time in all of them, in nanoseconds.
         nanos: u64,
     },
+    /// Nothing: the action tells none.
+    Nothing,
     /// How often each size.
     Histogram(Box<[u64; 65]>),
 }
@@ -302,6 +304,7 @@ impl Watch {
         let cell = |number: u32| self.installed.cell(first + number);
         Ok(match action {
             Do::Count => Reading::Count(cell(0)?),
+            Do::Poison => Reading::Nothing,
             Do::Latency => {
                 // Exits before the time before entries: who comes or goes meanwhile is inside, for no time.
                 let (ended, sum, entered) = (cell(2)?, cell(0)?, cell(1)?);

@@ -317,7 +317,7 @@ fn reach(group: &[Ready]) -> Range<u64> {
 
 /// More than the code of a group takes.
 fn code_bytes(group: &[Ready]) -> u64 {
-    group.iter().map(|ready| 192 + 96 * ready.site.actions.len() as u64).sum()
+    group.iter().map(|ready| 512 + 96 * ready.site.actions.len() as u64).sum()
 }
 
 fn lanes() -> u32 {

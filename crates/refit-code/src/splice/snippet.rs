@@ -25,6 +25,8 @@ pub enum Action {
         /// The general register that holds the value, by its number.
         register: u8,
     },
+    /// Writes garbage into all that is said to be dead, after everything else: a program that then says the same has been understood.
+    Poison,
     /// Adds the time (of the time-stamp counter, in cycles) to a cell where control leaves, takes it away where it enters, and counts either.
     /// So the cell holds the time that was spent inside, once as many have left as have entered: by any thread, at any depth,
     /// with nothing kept per thread. Three cells: time, entries, exits.
@@ -42,6 +44,7 @@ impl Action {
         match self {
             Self::Count { .. } => 1,
             Self::Histogram { .. } => 65,
+            Self::Poison => 0,
             Self::Time { .. } => 3,
         }
     }
@@ -119,14 +122,15 @@ pub(super) fn write(
     for action in actions {
         writer.action(*action, &scratch, live, cells)?;
     }
-    writer.restore(&saved, live)
+    writer.restore(&saved, live)?;
+    if actions.contains(&Action::Poison) { writer.poison(live) } else { Ok(()) }
 }
 
 impl Action {
     /// Registers that are no scratch: what it reads, and what an instruction of it writes.
     fn takes(self) -> u16 {
         match self {
-            Self::Count { .. } => 0,
+            Self::Count { .. } | Self::Poison => 0,
             Self::Histogram { register, .. } => 1 << register,
             Self::Time { .. } => TOLD,
         }
@@ -135,6 +139,7 @@ impl Action {
     /// Registers that it needs for itself.
     fn scratch(self, lane: Lane, live: Live) -> usize {
         match self {
+            Self::Poison => 0,
             Self::Count { .. } if lane == Lane::One => 0,
             Self::Count { .. } => 1,
             Self::Histogram { .. } => 2,
@@ -213,6 +218,8 @@ impl Writer<'_> {
                 self.lane(wide(0), cells)?;
                 self.increment(MemoryOperand::with_base_displ(wide(0), i64::from(cell) * 8))
             }
+            // When the registers are the program's again.
+            Action::Poison => Ok(()),
             Action::Time { cell, enters } => self.time(cell, enters, scratch, live, cells),
             Action::Histogram { cell, register } => {
                 let (size, lane) = (wide(1), wide(0));
@@ -227,6 +234,27 @@ impl Writer<'_> {
                 ))
             }
         }
+    }
+
+    fn poison(&mut self, live: Live) -> Result<(), Why> {
+        for (number, register) in WIDE.into_iter().enumerate() {
+            if live.general >> number & 1 == 0 && register != Register::RSP {
+                let garbage = 0x0bad_beef_dead_0000 + number as u64;
+                self.put(Instruction::with2(Code::Mov_r64_imm64, register, garbage))?;
+            }
+        }
+        for number in 0..16 {
+            if live.vectors >> number & 1 == 0 {
+                // All bits set: no number.
+                let register = Register::XMM0 + number;
+                self.put(Instruction::with2(Code::Pcmpeqd_xmm_xmmm128, register, register))?;
+            }
+        }
+        if !needs_flags(live) {
+            // Carry and sign; neither zero nor overflow.
+            self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RSP, -1))?;
+        }
+        Ok(())
     }
 
     /// Adds the time to a cell, or takes it away, and counts it in one of the next two.

@@ -240,6 +240,7 @@ fn print(watch: &Watch, out: &mut Output) -> Result<(), Failure> {
 fn told<'w>(place: &'w Watched, action: Do, reading: &Reading) -> Told<'w> {
     let (count, inside, nanos, bits) = match reading {
         Reading::Count(count) => (Some(*count), None, None, None),
+        Reading::Nothing => (None, None, None, None),
         Reading::Latency { ended, inside, nanos } => {
             (Some(*ended), Some(*inside), Some(*nanos), None)
         }
