@@ -69,7 +69,13 @@ fn no_case_fails(name: &str, cache: CacheMode, pace: Option<Pace>) {
     storm.map(refit_acceptance::Storm::stop);
     let summary = ran.output.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
     eprintln!("{name}: {summary}");
-    let failed: Vec<_> = ran.output.lines().filter(|line| line.contains("FAILED")).collect();
+    // Each with what it says of itself: the lines behind it that are indented.
+    let mut failing = false;
+    let failed = ran.output.lines().filter(|line| {
+        failing = line.contains("FAILED") || (failing && line.starts_with(char::is_whitespace));
+        failing
+    });
+    let failed: Vec<_> = failed.collect();
     assert!(
         ran.status.success() && summary.contains("0 failed"),
         "{summary}\n{failed:#?}\n{}",

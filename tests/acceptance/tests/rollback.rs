@@ -153,6 +153,14 @@ struct Stalled<'a> {
 impl Stalled<'_> {
     /// Runs `swap` while a read of `[at, at + len)` waits for the host; the bytes that were read.
     fn during_a_read(&self, at: u64, len: usize, swap: impl FnOnce()) -> Vec<u8> {
+        // An answer is counted after it is given: whoever has it may be ahead of the count.
+        let waits = || {
+            let stats = self.served.mount().stats();
+            stats.requests > stats.replies
+        };
+        while waits() {
+            thread::yield_now();
+        }
         self.host.hold();
         let _again = GoOn(self.host);
         thread::scope(|scope| {
@@ -161,10 +169,6 @@ impl Stalled<'_> {
                 self.file.read_exact_at(&mut bytes, at).map(|()| bytes)
             });
             // The request has begun, and does not end without the host.
-            let waits = || {
-                let stats = self.served.mount().stats();
-                stats.requests > stats.replies
-            };
             while !waits() {
                 thread::yield_now();
             }
