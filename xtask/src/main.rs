@@ -11,7 +11,7 @@ use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Generated from the definition of the command line, and checked in so that packagers find it.
 const MAN: &str = "docs/man";
@@ -86,7 +86,8 @@ fn generate(directory: &Path) -> bool {
     let refit = |args: &[&str]| {
         let run = ["run", "-q", "--locked", "-p", "refit", "--"];
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Command::new(cargo).args(run).args(args).output().ok().filter(|o| o.status.success())
+        let output = Command::new(cargo).args(run).args(args).stderr(Stdio::inherit()).output();
+        output.ok().filter(|output| output.status.success())
     };
     let Some(path) = directory.to_str() else { return false };
     if fs::create_dir_all(directory).is_err() || refit(&["man", path]).is_none() {

@@ -155,12 +155,18 @@ impl Module {
         bytes.map_or_else(String::new, |bytes| text(self, bytes, instruction.address))
     }
 
-    /// The address at which the byte at `offset` of the file is mapped, without what the kernel adds to all of them.
+    /// The address of what a mapping of code that begins at `offset` of the file begins with, without what the kernel adds to
+    /// all of them; `None` if no code is there: the file is not the one that is mapped.
     pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
-        // The kernel maps whole pages: a mapping may begin before the segment does.
-        let segments = self.image.segments().iter().filter(|s| s.executable);
-        let near = segments.min_by_key(|s| s.offset.abs_diff(offset))?;
-        Some(near.addresses.start.wrapping_add(offset.wrapping_sub(near.offset)))
+        /// The kernel maps whole pages: a mapping may begin some bytes before its segment.
+        const PAGE: u64 = 4096;
+        let mut segments = self.image.segments().iter().filter(|s| s.executable);
+        let found = segments.find(|segment| {
+            let length = segment.addresses.end - segment.addresses.start;
+            offset <= segment.offset.saturating_add(length)
+                && segment.offset < offset.saturating_add(PAGE)
+        })?;
+        Some(found.addresses.start.wrapping_add(offset.wrapping_sub(found.offset)))
     }
 
     fn world(&self) -> World<'_> {

@@ -1,6 +1,6 @@
 //! The files whose code a program runs, and where in its memory they are.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,10 @@ use crate::{Module, OpenError};
 pub struct Mapped {
     /// Its path, as the program sees it.
     pub path: PathBuf,
-    /// Where it can be read by us.
+    /// Where it can be read by us, although it may be deleted, replaced, or in another mount namespace.
     pub file: PathBuf,
+    /// Where it can be read by us under its name: another file, if it has been replaced.
+    pub by_name: PathBuf,
     mapping: Mapping,
 }
 
@@ -25,20 +27,40 @@ pub struct Mapped {
 /// # Errors
 /// [`Refusal`]: it has ended.
 pub fn of(program: &Program) -> Result<Vec<Mapped>, Refusal> {
+    Ok(among(program.id(), program.mappings()?))
+}
+
+/// The files whose code a process can run, among all that it has mapped.
+pub fn among(process: u32, mappings: Vec<Mapping>) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
-    for mapping in program.mappings()? {
+    for mapping in mappings {
         let code = mapping.executable && mapping.file.1 != 0 && mapping.name.is_absolute();
         // Memory that is a file by name only: what refit, or a compiler at run time, has put there.
         let made = mapping.name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:");
         if code && !made && found.iter().all(|known| known.mapping.file != mapping.file) {
-            let file = program.file_of(&mapping);
-            found.push(Mapped { path: mapping.name.clone(), file, mapping });
+            found.push(Mapped::new(process, mapping));
         }
     }
-    Ok(found)
+    found
 }
 
 impl Mapped {
+    fn new(process: u32, mapping: Mapping) -> Self {
+        let range = &mapping.range;
+        let exact = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
+        let mut by_name = PathBuf::from(format!("/proc/{process}/root"));
+        by_name.extend(mapping.name.components().skip(1));
+        // The link resolves for those who may use it only; else the name has to do.
+        let resolves = fs::metadata(&exact).is_ok();
+        let file = if resolves { exact.into() } else { by_name.clone() };
+        Self { path: mapping.name.clone(), file, by_name, mapping }
+    }
+
+    /// Whether the file has been deleted, or replaced, since it was mapped.
+    pub fn is_deleted(&self) -> bool {
+        self.mapping.deleted
+    }
+
     /// Its file name.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
@@ -95,17 +117,10 @@ impl Mapped {
 
     /// What to add to an address of the file for the address in the program; `None` if the file is not the one that is mapped.
     pub fn bias(&self, module: &Module) -> Option<u64> {
-        let at = self.mapping.offset;
-        let segment = module.image().segments().iter().find(|segment| {
-            let length = segment.addresses.end - segment.addresses.start;
-            // The kernel maps whole pages: a mapping may begin some bytes before its segment.
-            segment.executable && at <= segment.offset + length && segment.offset < at + PAGE
-        })?;
-        let begins = segment.addresses.start.wrapping_sub(segment.offset).wrapping_add(at);
+        let begins = module.address_of_offset(self.mapping.offset)?;
         Some(self.mapping.range.start.wrapping_sub(begins))
     }
 }
 
-const PAGE: u64 = 4096;
 /// How much is compared at once.
 const PIECE: usize = 4096;

@@ -9,8 +9,6 @@ mod still;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 use refit_sys::maps::{self, Mapping};
 
@@ -80,40 +78,12 @@ impl Program {
         maps::of(self.id).map_err(|source| Refusal::of_opening(self.id, source))
     }
 
-    /// The file behind a mapping, to be read although it may be deleted, replaced, or in another mount namespace.
-    pub fn file_of(&self, mapping: &Mapping) -> PathBuf {
-        let range = &mapping.range;
-        let exact = format!("/proc/{}/map_files/{:x}-{:x}", self.id, range.start, range.end);
-        // The link resolves for those who may use it only; else the name in the program's own tree has to do.
-        if fs::metadata(&exact).is_ok() {
-            return exact.into();
-        }
-        let mut path = PathBuf::from(format!("/proc/{}/root", self.id));
-        path.extend(mapping.name.components().skip(1));
-        path
-    }
-
-    /// Whether the file at `path` is still the one that is mapped.
-    pub fn is_file_of(&self, mapping: &Mapping, path: &std::path::Path) -> bool {
-        fs::metadata(path).is_ok_and(|found| found.ino() == mapping.file.1)
-    }
-
     /// Copies its memory from `address` on. A place that is not mapped is an error (`EIO`).
     ///
     /// # Errors
     /// What reading says; `EIO` also when the process has ended.
     pub fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
         self.memory.read_exact_at(into, address)
-    }
-
-    /// The 64-bit word at `address`.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn word(&self, address: u64) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.read(address, &mut bytes)?;
-        Ok(u64::from_le_bytes(bytes))
     }
 
     /// Changes its memory, read-only code included; the other processes that have mapped the file see nothing of it.

@@ -152,11 +152,6 @@ impl<'p> Still<'p> {
         self.program
     }
 
-    /// Since when nobody runs.
-    pub fn began(&self) -> Instant {
-        self.began
-    }
-
     /// The threads that are held.
     pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
         self.threads.keys().copied()

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use refit_code::probe::modules;
 use refit_code::{Module, OpenError};
 
 use crate::failure::Failure;
@@ -55,23 +56,17 @@ impl SubjectArgs {
         })?;
         let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
         let mut subjects: Vec<Subject> = Vec::new();
-        let code = maps.iter().filter(|m| m.executable && m.file != (0, 0) && m.name.is_absolute());
-        for mapping in code {
-            let known = subjects.iter().any(|s| s.path == mapping.name);
-            if known || !self.means(&mapping.name, &program) {
+        for mapped in modules::among(process, maps) {
+            if !self.means(&mapped.path, &program) {
                 continue;
             }
-            if mapping.deleted {
-                let why = format!("{} was replaced on disk since it began", mapping.name.display());
+            if mapped.is_deleted() {
+                let why = format!("{} was replaced on disk since it began", mapped.path.display());
                 return Err(Failure::new(asked, why, "start the program again"));
             }
-            // As the process sees it: it may have another root.
-            let inside = mapping.name.strip_prefix("/").unwrap_or(&mapping.name);
-            let path = Path::new(&format!("/proc/{process}/root")).join(inside);
-            let module = Module::open(&path).map_err(|e| refused(asked, &e))?;
-            let first = module.address_of_offset(mapping.offset);
-            let loaded_at = first.map(|first| mapping.range.start.wrapping_sub(first));
-            subjects.push(Subject { path: mapping.name.clone(), module, loaded_at });
+            let module = Module::open(&mapped.by_name).map_err(|e| refused(asked, &e))?;
+            let loaded_at = mapped.bias(&module);
+            subjects.push(Subject { path: mapped.path, module, loaded_at });
         }
         if subjects.is_empty() {
             let which = self.module.as_deref().unwrap_or("the program itself");
