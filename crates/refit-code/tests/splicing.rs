@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::Victim;
 use refit_code::Live;
 use refit_code::process::{Program, Refusal};
-use refit_code::splice::{Action, Installed, Plan, Site, Why, remains};
+use refit_code::splice::{Action, Installed, Plan, Site, Springboard, Why, remains};
 
 /// All but some general registers is dead.
 fn general(mask: u16) -> Live {
@@ -28,6 +28,15 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
         springboards: Vec::new(),
         actions: vec![Action::Count { cell }],
     }
+}
+
+/// A site that takes a short jump, to a long one in the gap.
+fn short_site(victim: &Victim, cell: u32) -> Site {
+    let place = victim.address("gap");
+    let mut code = [0; 5];
+    victim.program().read(place, &mut code).expect("padding");
+    let springboards = vec![Springboard { address: place, code }];
+    Site { springboards, ..site(victim, "short_one", 3, cell) }
 }
 
 fn install(program: &Program, sites: Vec<Site>, cells: u32) -> Installed {
@@ -61,11 +70,12 @@ fn code_comes_and_goes_under_running_threads_and_handlers() {
     victim.begin();
     for _ in 0..60 {
         let sites = vec![
+            short_site(&victim, 3),
             site(&victim, "work", 11, 0),
             site(&victim, "leaf", 9, 1),
             site(&victim, "calls", 6, 2),
         ];
-        let installed = install(&program, sites, 3);
+        let installed = install(&program, sites, 4);
         let removed = remains::repair(&program).expect("taken out");
         assert_eq!(removed.foreign, 0);
         drop(installed);
@@ -154,18 +164,15 @@ fn poison_shows_what_is_wrongly_called_dead() {
 fn short_places_are_reached_through_padding_or_refused() {
     let victim = Victim::start();
     let at = site(&victim, "short_one", 3, 0);
-    let (plan, refused) = Plan::new(vec![at.clone()]);
+    let (plan, refused) = Plan::new(vec![at]);
     assert!(plan.is_empty());
     assert!(matches!(refused[..], [(0, Why::Short { room: 3, .. })]), "{refused:?}");
 
     let mut victim = victim;
     let program = victim.program();
     let plain = victim.work(1000);
-    let place = victim.address("gap");
-    let mut code = [0; 5];
-    program.read(place, &mut code).expect("padding");
-    let with =
-        Site { springboards: vec![refit_code::splice::Springboard { address: place, code }], ..at };
+    let with = short_site(&victim, 0);
+    let [Springboard { address: place, code }] = with.springboards[..] else { panic!("one") };
     let installed = install(&program, vec![with], 1);
     assert_eq!(victim.work(1000), plain);
     assert_eq!(installed.cell(0).expect("read"), 2000);
@@ -254,4 +261,44 @@ fn programs_that_cannot_be_changed_are_refused() {
             error(2)
         );
     }
+}
+
+#[test]
+fn sites_go_one_by_one_under_running_threads_and_handlers() {
+    let mut victim = Victim::start();
+    let program = victim.program();
+    let before = victim.traces();
+    let flag = |mut site: Site, cell: u32| {
+        site.actions = vec![Action::Flag { cell }];
+        // A flag leaves everything alone.
+        site.live = Live::ALL;
+        site
+    };
+    victim.begin();
+    for _ in 0..60 {
+        let sites = vec![
+            flag(short_site(&victim, 0), 0),
+            flag(site(&victim, "work", 11, 1), 1),
+            flag(site(&victim, "leaf", 9, 2), 2),
+            flag(site(&victim, "asks", 2, 3), 3),
+        ];
+        let (plan, refused) = Plan::new(sites.clone());
+        assert_eq!(refused.len(), 1, "a system call stays where it is");
+        let installed = Installed::new(&program, &plan, 4).expect("installed");
+        common::until(|| installed.flags().expect("read") == [true, true, true, false]);
+        let addresses: Vec<u64> = sites.iter().map(|site| site.address).collect();
+        assert!(installed.is_removable(addresses[0]) && !installed.is_removable(addresses[3]));
+        let patience = Duration::from_secs(10);
+        let gone = installed.remove_sites(&program, &addresses[..2], patience).expect("taken out");
+        assert_eq!((gone.sites, gone.foreign), (2, 0));
+        let again = installed.remove_sites(&program, &addresses[..2], patience).expect("nothing");
+        assert_eq!((again.sites, again.foreign), (0, 0));
+        let removed = remains::repair(&program).expect("taken out");
+        assert_eq!((removed.sites, removed.foreign), (1, 0));
+    }
+    while remains::find(&program).expect("its mappings").iter().any(|left| left.sites() > 0) {
+        remains::repair(&program).expect("taken out");
+    }
+    assert_eq!(victim.end(), "right");
+    assert_eq!(victim.traces(), before);
 }

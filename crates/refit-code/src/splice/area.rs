@@ -181,6 +181,14 @@ impl Area {
         })
     }
 
+    /// The first `count` words of the data.
+    pub(super) fn words(&self, count: u32) -> io::Result<Vec<u64>> {
+        let mut bytes = vec![0; count as usize * 8];
+        self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
     /// A word of the data, at this many bytes from the first lane on.
     pub(super) fn word(&self, at: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];

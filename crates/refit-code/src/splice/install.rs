@@ -43,7 +43,10 @@ pub struct Installed {
     areas: Vec<Area>,
     lanes: u32,
     stride: u64,
+    cells: u32,
     sites: usize,
+    /// What has changed at each site, by address: the site itself, without the place that it jumps by.
+    pub(super) changes: Vec<Record>,
     /// How long the program stood still for it.
     pub stood: Stood,
 }
@@ -217,15 +220,19 @@ impl Installed {
             }
             Ok::<_, Why>((areas, lane(still)))
         })?;
-        let changed =
-            Self::generate(program, &groups, &mut areas, lane, lanes, stride).and_then(|records| {
+        let changed = Self::generate(program, &groups, &mut areas, lane, lanes, stride).and_then(
+            |mut records| {
                 let work = |still: &mut Still<'_>| change(still, &records);
-                program.stand_still(PATIENCE, work)
-            });
+                let ((), changing) = program.stand_still(PATIENCE, work)?;
+                records.retain(|record| !record.copies.is_empty());
+                records.sort_by_key(|record| record.address);
+                Ok((records, changing))
+            },
+        );
         match changed {
-            Ok(((), changing)) => {
+            Ok((changes, changing)) => {
                 let stood = Stood { preparing, changing };
-                Ok(Self { areas, lanes, stride, sites: plan.len(), stood })
+                Ok(Self { areas, lanes, stride, cells, sites: plan.len(), changes, stood })
             }
             Err(why) => {
                 let heads: Vec<_> = areas.iter().map(|area| area.head).collect();
@@ -278,6 +285,20 @@ impl Installed {
     /// How many sites there are.
     pub fn sites(&self) -> usize {
         self.sites
+    }
+
+    /// Which cells hold anything in the first lane, which is where [`Action::Flag`](super::Action::Flag) stores.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn flags(&self) -> io::Result<Vec<bool>> {
+        let mut set = vec![false; self.cells as usize];
+        for area in &self.areas {
+            for (flag, word) in set.iter_mut().zip(area.words(self.cells)?) {
+                *flag |= word != 0;
+            }
+        }
+        Ok(set)
     }
 
     /// What a cell has counted up to now. Never less than what was read before.

@@ -45,11 +45,13 @@ mod relocate;
 pub mod remains;
 mod snippet;
 mod why;
+mod withdraw;
 
 pub use install::{Installed, Plan, Stood};
 pub use relocate::Displaced;
 pub use snippet::Action;
 pub use why::Why;
+pub use withdraw::Withdrawn;
 
 use crate::live::Live;
 

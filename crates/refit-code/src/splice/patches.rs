@@ -36,7 +36,7 @@ pub(super) enum Now {
 /// What `wanted` says, before anything is changed; [`Refusal`]: the program's memory cannot be written.
 pub(super) fn change<'r, E: From<Refusal>>(
     program: &Program,
-    records: &'r [Record],
+    records: impl IntoIterator<Item = &'r Record>,
     mut wanted: impl FnMut(&'r Record, Now) -> Result<Option<&'r [u8]>, E>,
 ) -> Result<(), E> {
     let mut stretches = stretches(records);
@@ -71,8 +71,8 @@ pub(super) fn change<'r, E: From<Refusal>>(
     Ok(())
 }
 
-fn stretches(records: &[Record]) -> Vec<Stretch<'_>> {
-    let mut sorted: Vec<_> = records.iter().collect();
+fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'r>> {
+    let mut sorted: Vec<_> = records.into_iter().collect();
     sorted.sort_by_key(|record| record.address);
     let mut stretches: Vec<Stretch<'_>> = Vec::new();
     for record in sorted {

@@ -177,6 +177,14 @@ impl Remains {
         Ok(removed)
     }
 
+    /// Where a thread may stand that has taken the short jump at a site and not yet the long one that it leads to, and the site: the
+    /// record of the former place stands before that of the site.
+    fn hops(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let pairs = self.records.windows(2).filter_map(|pair| pair.as_array::<2>());
+        let hops = pairs.filter(|[place, site]| place.copies.is_empty() && !site.copies.is_empty());
+        hops.map(|[place, site]| (place.address, site.address))
+    }
+
     /// Brings every thread out of the code: back to the original of the instruction that it stands at, after some steps if it
     /// stands in a snippet.
     fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
@@ -186,6 +194,7 @@ impl Remains {
             .iter()
             .flat_map(|record| &record.copies)
             .map(|&(from, copy)| (copy, from))
+            .chain(self.hops())
             .collect();
         let threads: Vec<_> = still.threads().collect();
         for thread in threads {

@@ -25,6 +25,11 @@ pub enum Action {
         /// The general register that holds the value, by its number.
         register: u8,
     },
+    /// Stores one in a cell: a single instruction, which needs no register and no flag, and may be done again.
+    Flag {
+        /// Its number.
+        cell: u32,
+    },
     /// Writes garbage into all that is said to be dead, after everything else: a program that then says the same has been understood.
     Poison,
     /// Adds the time (of the time-stamp counter, in cycles) to a cell where control leaves, takes it away where it enters, and counts either.
@@ -42,7 +47,7 @@ impl Action {
     /// How many cells it counts into.
     pub fn cells(self) -> u32 {
         match self {
-            Self::Count { .. } => 1,
+            Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Histogram { .. } => 65,
             Self::Poison => 0,
             Self::Time { .. } => 3,
@@ -108,6 +113,16 @@ pub(super) fn write(
     cells: Cells,
     to: &mut Vec<Instruction>,
 ) -> Result<(), Why> {
+    let mut writer = Writer { address, to };
+    let (flags, actions): (Vec<_>, Vec<_>) =
+        actions.iter().copied().partition(|action| matches!(action, Action::Flag { .. }));
+    for flag in flags {
+        writer.flag(flag, cells)?;
+    }
+    // What follows may have to save something; a flag alone has not.
+    if actions.is_empty() {
+        return Ok(());
+    }
     let fixed = actions.iter().map(|action| action.takes()).fold(0, |all, one| all | one);
     let wanted = actions.iter().map(|action| action.scratch(cells.lane, live)).max().unwrap_or(0);
     let free = |&&register: &&u8| (live.general | fixed) >> register & 1 == 0;
@@ -117,10 +132,9 @@ pub(super) fn write(
         CHOICE.iter().filter(spare).take(wanted - scratch.len()).copied().collect();
     scratch.extend(&saved);
 
-    let mut writer = Writer { address, to };
     writer.save(&saved, live)?;
-    for action in actions {
-        writer.action(*action, &scratch, live, cells)?;
+    for &action in &actions {
+        writer.action(action, &scratch, live, cells)?;
     }
     writer.restore(&saved, live)?;
     if actions.contains(&Action::Poison) { writer.poison(live) } else { Ok(()) }
@@ -130,7 +144,7 @@ impl Action {
     /// Registers that are no scratch: what it reads, and what an instruction of it writes.
     fn takes(self) -> u16 {
         match self {
-            Self::Count { .. } | Self::Poison => 0,
+            Self::Count { .. } | Self::Flag { .. } | Self::Poison => 0,
             Self::Histogram { register, .. } => 1 << register,
             Self::Time { .. } => TOLD,
         }
@@ -139,7 +153,7 @@ impl Action {
     /// Registers that it needs for itself.
     fn scratch(self, lane: Lane, live: Live) -> usize {
         match self {
-            Self::Poison => 0,
+            Self::Poison | Self::Flag { .. } => 0,
             Self::Count { .. } if lane == Lane::One => 0,
             Self::Count { .. } => 1,
             Self::Histogram { .. } => 2,
@@ -218,8 +232,8 @@ impl Writer<'_> {
                 self.lane(wide(0), cells)?;
                 self.increment(MemoryOperand::with_base_displ(wide(0), i64::from(cell) * 8))
             }
-            // When the registers are the program's again.
-            Action::Poison => Ok(()),
+            // When the registers are the program's again; when they still are.
+            Action::Poison | Action::Flag { .. } => Ok(()),
             Action::Time { cell, enters } => self.time(cell, enters, scratch, live, cells),
             Action::Histogram { cell, register } => {
                 let (size, lane) = (wide(1), wide(0));
@@ -234,6 +248,14 @@ impl Writer<'_> {
                 ))
             }
         }
+    }
+
+    /// Flags are in the first lane, whichever processor runs: storing the same from many harms nobody.
+    fn flag(&mut self, action: Action, cells: Cells) -> Result<(), Why> {
+        let Action::Flag { cell } = action else { return Ok(()) };
+        let place = (cells.first + u64::from(cell) * 8).cast_signed();
+        let place = MemoryOperand::with_base_displ(Register::RIP, place);
+        self.put(Instruction::with2(Code::Mov_rm8_imm8, place, 1_u32))
     }
 
     fn poison(&mut self, live: Live) -> Result<(), Why> {
