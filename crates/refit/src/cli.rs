@@ -10,6 +10,7 @@ use refit_instance::wire::SwapPart;
 
 use crate::commands::code::cfg::CfgArgs;
 use crate::commands::code::funcs::FuncsArgs;
+use crate::commands::cover::CoverArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
@@ -134,6 +135,9 @@ The file is checked before any code of it runs. The same path can be loaded agai
 
     /// Watch functions and instructions of a program that runs: how often, how long, with what
     Probe(ProbeArgs),
+
+    /// Watch which basic blocks of a program are reached, at a cost that vanishes as they are
+    Cover(CoverArgs),
 
     /// Take out of a program what a killed `refit probe` has left
     Repair(RepairArgs),

@@ -57,6 +57,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Mounts => commands::mounts::list(only, out),
         Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
         Command::Probe(args) => commands::probe::run(args, out),
+        Command::Cover(args) => commands::cover::run(args, out),
         Command::Repair(args) => commands::probe::repair(args, out),
         Command::Record(args) => commands::record::run(args, only, out),
         Command::Instruments(args) => commands::instruments::run(args, only, out),

@@ -1,8 +1,11 @@
 //! Probes: what people ask to see of a program, turned into sites, and what they count into tables.
 //!
 //! `spec` understands what is asked for, `modules` says which files the program runs code of, `sites` finds the places in
-//! them and what may be changed there, `watch` puts all of it in and reads it.
+//! them and what may be changed there, `watch` puts all of it in and reads it. `cover` asks for every basic block which of them are
+//! reached, and `drcov` writes that for other tools.
 
+pub mod cover;
+pub mod drcov;
 pub mod modules;
 pub mod sites;
 pub mod spec;

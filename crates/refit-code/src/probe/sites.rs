@@ -83,7 +83,8 @@ pub fn sites(
     actions: &[Do],
     first: u32,
 ) -> Result<Vec<Site>, NoSite> {
-    let flow = module.flow(found.function);
+    let place = Place::new(module, found.function, bias);
+    let flow = &place.flow;
     let instruction = flow.instruction_at(found.address).ok_or_else(|| {
         let before = flow.instructions().iter().rev().find(|one| one.address < found.address);
         let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
@@ -94,7 +95,6 @@ pub fn sites(
         Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
         _ => instruction.address,
     };
-    let place = Place { module, flow: &flow, function: found.function, bias };
     let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
     for &action in actions {
         here.push(match action {
@@ -132,17 +132,32 @@ pub fn cells(action: Do) -> u32 {
 }
 
 /// A function in a program.
-struct Place<'m> {
+pub(super) struct Place<'m> {
     module: &'m Module,
-    flow: &'m Flow,
+    flow: Flow,
     function: FunctionId,
     bias: u64,
+    /// Where something enters it other than from the instruction before, ascending.
+    entered: Vec<u64>,
 }
 
-impl Place<'_> {
-    fn site(&self, address: u64, actions: Vec<Action>) -> Result<Site, NoSite> {
+impl<'m> Place<'m> {
+    /// A function that stands `bias` bytes behind where its file says.
+    pub(super) fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+        let flow = module.flow(function);
+        let entered = entered(&flow);
+        Self { module, flow, function, bias, entered }
+    }
+
+    /// Its control flow.
+    pub(super) fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// A site before one of its instructions, by its address in the file.
+    pub(super) fn site(&self, address: u64, actions: Vec<Action>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
-        let room = room(self.module, self.flow, self.function, address);
+        let room = self.room(address);
         // A gap is looked for only where one may be needed.
         let springboards = match room {
             0..ROOMY => springboards(self.module, address, self.bias),
@@ -152,7 +167,7 @@ impl Place<'_> {
             address: address.wrapping_add(self.bias),
             code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
             room,
-            live: live(self.module, self.flow, self.function, address),
+            live: live(self.module, &self.flow, self.function, address),
             actions,
             springboards,
         })
@@ -177,10 +192,7 @@ impl Place<'_> {
             let sometimes = edges.iter().any(|edge| edge.kind == EdgeKind::Fall);
             let last = self.flow.block_instructions(block).map(|one| one.address);
             let last: Vec<_> = last.filter(|&address| address != entry).collect();
-            let fits = |&&address: &&u64| {
-                room(self.module, self.flow, self.function, address) >= LONG
-                    && self.fits_a_jump(address)
-            };
+            let fits = |&&address: &&u64| self.room(address) >= LONG && self.fits_a_jump(address);
             let found = last.iter().rev().find(fits).or(last.last());
             exits.push(*found.filter(|_| !sometimes).ok_or(NoSite::Exit { address: block.start })?);
         }
@@ -189,11 +201,47 @@ impl Place<'_> {
 
     /// Whether the instructions from `address` on that a jump takes the place of end where something else begins.
     fn fits_a_jump(&self, address: u64) -> bool {
-        let room = room(self.module, self.flow, self.function, address);
+        let room = self.room(address);
         let code = self.module.bytes(address, room.min(32));
         let displaced = code.and_then(|code| Displaced::new(address, code, LONG).ok());
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
+
+    /// Bytes from `address` on that nothing enters but at their beginning, padding behind the function's end included.
+    fn room(&self, address: u64) -> usize {
+        let Self { module, ref flow, function, .. } = *self;
+        // Who knows where an unknown jump goes: one instruction is safe, two are not.
+        let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
+        if !flow.targets_known() || is_returned_into(module, function, address) {
+            return alone;
+        }
+        let ranges = &module.function(function).ranges;
+        let Some(range) = ranges.iter().find(|range| range.contains(&address)) else {
+            return alone;
+        };
+        let next = self.entered.partition_point(|&start| start <= address);
+        let next = self.entered.get(next).copied();
+        let next = next.into_iter().chain(module.entered_inside(address + 1..range.end)).min();
+        match next.filter(|&next| next < range.end) {
+            Some(next) => (next - address) as usize,
+            None => (range.end - address) as usize + padding(module, range.end),
+        }
+    }
+}
+
+/// Where blocks begin that more than the instruction before leads to, and those that begin within an instruction; ascending.
+fn entered(flow: &Flow) -> Vec<u64> {
+    let edges = flow.edges().iter().filter(|edge| edge.kind != EdgeKind::Fall);
+    let entered = edges.filter_map(|edge| match edge.to {
+        Target::Block(block) => flow.blocks().get(block as usize).map(|block| block.start),
+        _ => None,
+    });
+    let overlapping = flow.blocks().iter().map(|block| block.start);
+    let inside = |&start: &u64| flow.instruction_at(start).is_none();
+    let mut all: Vec<u64> = entered.chain(overlapping.filter(inside)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Live {
@@ -208,31 +256,6 @@ fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)
-}
-
-/// Bytes from `address` on that nothing enters but at their beginning, padding behind the function's end included.
-fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usize {
-    // Who knows where an unknown jump goes: one instruction is safe, two are not.
-    let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
-    if !flow.targets_known() || is_returned_into(module, function, address) {
-        return alone;
-    }
-    let entered = flow.edges().iter().filter(|edge| edge.kind != EdgeKind::Fall);
-    let entered = entered.filter_map(|edge| match edge.to {
-        Target::Block(block) => flow.blocks().get(block as usize).map(|block| block.start),
-        _ => None,
-    });
-    let ranges = &module.function(function).ranges;
-    let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return alone };
-    let overlapping = flow.blocks().iter().map(|block| block.start);
-    let inside = |&start: &u64| flow.instruction_at(start).is_none();
-    let elsewhere = module.entered_inside(address + 1..range.end);
-    let entered = entered.chain(overlapping.filter(inside)).chain(elsewhere);
-    let next = entered.filter(|&start| start > address).min();
-    match next.filter(|&next| next < range.end) {
-        Some(next) => (next - address) as usize,
-        None => (range.end - address) as usize + padding(module, range.end),
-    }
 }
 
 /// Whether Go returns to behind the first instruction, although it was never called from there: a goroutine begins as if
@@ -273,8 +296,12 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
     let mut at = address.saturating_sub(NEAR);
     while at < address + NEAR {
         // A gap begins where a function has ended; before that, nobody knows where instructions begin.
-        let begins =
-            module.function_at(at).is_none() && at > 0 && module.function_at(at - 1).is_some();
+        if let Some(function) = module.function_at(at) {
+            let ranges = &module.function(function).ranges;
+            at = ranges.iter().find(|range| range.contains(&at)).map_or(at + 1, |range| range.end);
+            continue;
+        }
+        let begins = at > 0 && module.function_at(at - 1).is_some();
         let length = if begins { padding(module, at) } else { 0 };
         if length < LONG {
             at += 1;

@@ -329,11 +329,16 @@ impl Watch {
     /// # Errors
     /// [`Why`]: the program cannot be changed any more.
     pub fn remove(&self, program: &Program) -> Result<Duration, Why> {
-        match remains::repair(program) {
-            Ok(removed) => Ok(removed.stood),
-            // With the program its code is gone.
-            Err(_) if program.ended() => Ok(Duration::ZERO),
-            Err(why) => Err(why),
-        }
+        take_out(program)
+    }
+}
+
+/// Takes out of the program whatever refit has put there. Returns for how long it stood still.
+pub(super) fn take_out(program: &Program) -> Result<Duration, Why> {
+    match remains::repair(program) {
+        Ok(removed) => Ok(removed.stood),
+        // With the program its code is gone.
+        Err(_) if program.ended() => Ok(Duration::ZERO),
+        Err(why) => Err(why),
     }
 }

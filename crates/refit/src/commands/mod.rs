@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod classes;
 pub(crate) mod code;
+pub(crate) mod cover;
 pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod export;
@@ -20,6 +21,7 @@ pub(crate) mod swap;
 pub(crate) mod top;
 pub(crate) mod tour;
 pub(crate) mod trace;
+pub(crate) mod watching;
 pub(crate) mod wrap;
 pub(crate) mod wrappers;
 

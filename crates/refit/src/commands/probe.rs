@@ -1,8 +1,7 @@
 //! `refit probe` and `refit repair`: watching the functions of programs that run, and cleaning up after it.
 
-use std::process::{Child, Command};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use refit_code::probe::modules;
@@ -10,18 +9,16 @@ use refit_code::probe::spec::{Do, Spec};
 use refit_code::probe::watch::{self, Error, Prepared, Reading, Watch, Watched};
 use refit_code::process::Program;
 use refit_code::splice::remains;
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::commands::{interruption, sleep};
+use crate::commands::interruption;
+use crate::commands::watching::{self, Course, Turn};
 use crate::failure::Failure;
 use crate::format;
 use crate::histogram::bars;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// How soon the end of a program, of a time or Ctrl-C is noticed.
-const LOOK: Duration = Duration::from_millis(20);
 /// How many refused places are told one by one.
 const TOLD: usize = 5;
 
@@ -72,46 +69,13 @@ pub(crate) struct ProbeArgs {
 /// Watches.
 pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
     let interrupted = interruption()?;
-    let mut child = match args.pid {
-        Some(_) => None,
-        None => Some(start(&args.command)?),
-    };
-    let id = args.pid.or(child.as_ref().map(Child::id)).unwrap_or_default();
-    let watched = watch(args, id, child.as_mut(), &interrupted, out);
-    let Some(mut child) = child else { return watched };
-    if watched.is_err() || args.list || args.dry_run {
-        // It was started to be watched only.
-        let _ = child.kill();
-        let _ = child.wait();
-        return watched;
-    }
-    match child.try_wait()? {
-        Some(status) if !status.success() => Err(Failure::new(
-            format!("watch {}", args.command[0]),
-            format!("the command failed: {status}"),
-            "see what it said; what was counted stands above",
-        )),
-        Some(_) => Ok(()),
-        None => {
-            eprintln!("refit: the command goes on as process {id}");
-            Ok(())
-        }
-    }
-}
-
-/// Starts a program that waits for us before its first instruction.
-fn start(command: &[String]) -> Result<Child, Failure> {
-    let mut started = Command::new(&command[0]);
-    started.args(&command[1..]);
-    refit_sys::launch::at_entry(&mut started).map_err(|e| {
-        Failure::new(format!("run {}", command[0]), e.to_string(), "name a program that is there")
-    })
+    let end = args.list || args.dry_run;
+    watching::with(args.pid, &args.command, end, |id| watch(args, id, &interrupted, out))
 }
 
 fn watch(
     args: &ProbeArgs,
     id: u32,
-    child: Option<&mut Child>,
     interrupted: &AtomicBool,
     out: &mut Output,
 ) -> Result<(), Failure> {
@@ -133,7 +97,11 @@ fn watch(
         format::counted(watch.watched.len() as u64, "place"),
         format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
     );
-    let followed = follow(args, &program, child, &watch, interrupted, out);
+    let course = Course { launched: args.pid.is_none(), time: args.time, interval: args.interval };
+    let followed = course.follow(&program, interrupted, |turn| match turn {
+        Turn::Tell => print(&watch, out).and_then(|()| out.flush()),
+        Turn::Look => Ok(()),
+    });
     // Whatever happened to the output: the program gets its code back.
     let removed = watch.remove(&program);
     followed?;
@@ -159,35 +127,6 @@ fn list(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Fail
         }
     }
     out.flush()
-}
-
-/// Lets the program go on, and waits for the end: its own, that of the time, or Ctrl-C.
-fn follow(
-    args: &ProbeArgs,
-    program: &Program,
-    child: Option<&mut Child>,
-    watch: &Watch,
-    interrupted: &AtomicBool,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let launched = child.is_some();
-    if launched && let Some(process) = Pid::from_raw(program.id().cast_signed()) {
-        // It stands at its entry; if it was killed meanwhile, that is seen below.
-        let _ = kill_process(process, Signal::CONT);
-    }
-    let end = args.time.and_then(|time| Instant::now().checked_add(time));
-    let mut next = args.interval.and_then(|interval| Instant::now().checked_add(interval));
-    while end.is_none_or(|end| Instant::now() < end) && !program.ended() {
-        if next.is_some_and(|next| Instant::now() >= next) {
-            print(watch, out)?;
-            out.flush()?;
-            next = args.interval.and_then(|interval| Instant::now().checked_add(interval));
-        }
-        if !sleep(LOOK, interrupted) {
-            break;
-        }
-    }
-    Ok(())
 }
 
 fn tell_refused(prepared: &Prepared) {
@@ -317,7 +256,7 @@ fn print_histograms(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     Ok(())
 }
 
-fn failure(id: u32, error: &Error) -> Failure {
+pub(super) fn failure(id: u32, error: &Error) -> Failure {
     let remedy = match error {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::NoFunction { .. } => "see `refit funcs` for what there is",
