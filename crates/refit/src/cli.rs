@@ -11,6 +11,7 @@ use refit_instance::wire::SwapPart;
 use crate::commands::code::cfg::CfgArgs;
 use crate::commands::code::funcs::FuncsArgs;
 use crate::commands::cover::CoverArgs;
+use crate::commands::drill::DrillArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
@@ -138,6 +139,9 @@ The file is checked before any code of it runs. The same path can be loaded agai
 
     /// Watch which basic blocks of a program are reached, at a cost that vanishes as they are
     Cover(CoverArgs),
+
+    /// Measure where the time in a function goes: its callees, and on into the one that takes most
+    Drill(DrillArgs),
 
     /// Take out of a program what a killed `refit probe` has left
     Repair(RepairArgs),

@@ -58,6 +58,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
         Command::Probe(args) => commands::probe::run(args, out),
         Command::Cover(args) => commands::cover::run(args, out),
+        Command::Drill(args) => commands::drill::run(args, out),
         Command::Repair(args) => commands::probe::repair(args, out),
         Command::Record(args) => commands::record::run(args, only, out),
         Command::Instruments(args) => commands::instruments::run(args, only, out),

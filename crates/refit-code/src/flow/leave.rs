@@ -70,6 +70,11 @@ pub(crate) fn import<'a>(image: &'a Image, instruction: &Instruction) -> Option<
 
 /// The function of another file that the stub at `address` jumps to.
 pub(crate) fn stub_target(image: &Image, address: u64) -> Option<&str> {
+    image.import_at(stub_slot(image, address)?)
+}
+
+/// The place in memory that holds the address to which the stub at `address` jumps.
+pub(crate) fn stub_slot(image: &Image, address: u64) -> Option<u64> {
     let bytes = image.bytes_from(address)?;
     let bytes = &bytes[..bytes.len().min(32)];
     let decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
@@ -77,7 +82,7 @@ pub(crate) fn stub_target(image: &Image, address: u64) -> Option<&str> {
     if leave(&jump) != Leave::JumpIndirect {
         return None;
     }
-    import(image, &jump)
+    slot(&jump)
 }
 
 /// Whether a function of this name, from a library, never returns to its caller.

@@ -9,7 +9,7 @@ mod trace;
 pub(crate) mod walk;
 pub(crate) mod world;
 
-pub(crate) use leave::stub_target;
+pub(crate) use leave::{slot, stub_slot, stub_target};
 
 use crate::functions::FunctionId;
 use crate::live::Live;

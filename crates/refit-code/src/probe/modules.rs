@@ -61,6 +61,11 @@ impl Mapped {
         self.mapping.deleted
     }
 
+    /// Whether its code is at this address of the program.
+    pub fn contains(&self, address: u64) -> bool {
+        self.mapping.range.contains(&address)
+    }
+
     /// Its file name.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());

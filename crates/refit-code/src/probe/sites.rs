@@ -192,16 +192,19 @@ impl<'m> Place<'m> {
             let sometimes = edges.iter().any(|edge| edge.kind == EdgeKind::Fall);
             let last = self.flow.block_instructions(block).map(|one| one.address);
             let last: Vec<_> = last.filter(|&address| address != entry).collect();
-            let fits = |&&address: &&u64| self.room(address) >= LONG && self.fits_a_jump(address);
+            let fits = |&&address: &&u64| self.fits_a_jump(address);
             let found = last.iter().rev().find(fits).or(last.last());
             exits.push(*found.filter(|_| !sometimes).ok_or(NoSite::Exit { address: block.start })?);
         }
         Ok(exits)
     }
 
-    /// Whether the instructions from `address` on that a jump takes the place of end where something else begins.
-    fn fits_a_jump(&self, address: u64) -> bool {
+    /// Whether there is room for a jump at `address`, and the instructions that it takes the place of end where something else begins.
+    pub(super) fn fits_a_jump(&self, address: u64) -> bool {
         let room = self.room(address);
+        if room < LONG {
+            return false;
+        }
         let code = self.module.bytes(address, room.min(32));
         let displaced = code.and_then(|code| Displaced::new(address, code, LONG).ok());
         displaced.is_some_and(|displaced| displaced.length() <= room)
@@ -252,7 +255,7 @@ fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Liv
     flow.live_before(address)
 }
 
-fn decode(module: &Module, address: u64) -> Option<Instruction> {
+pub(super) fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)

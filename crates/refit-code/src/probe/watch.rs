@@ -40,6 +40,14 @@ pub enum Error {
         /// What is called much like it.
         near: Vec<String>,
     },
+    /// Several functions are called so, where one is meant.
+    #[error("several functions are called {wanted}: {}", .there.join(", "))]
+    Several {
+        /// What was asked for.
+        wanted: String,
+        /// Some of them, as they can be named.
+        there: Vec<String>,
+    },
     /// The file has been replaced since the program was started.
     #[error(
         "{path} is not the file any more that the program runs: restart the program, or put the old file back"
@@ -164,7 +172,8 @@ pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, Found)>, E
     Ok(all)
 }
 
-fn found(
+/// Places that one place of a specification names, by the number of their file; files are opened as they are needed.
+pub(super) fn found(
     mapped: &[Mapped],
     opened: &mut BTreeMap<usize, (Module, u64)>,
     place: &Place,

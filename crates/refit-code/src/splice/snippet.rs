@@ -41,6 +41,14 @@ pub enum Action {
         /// Whether control enters here; else it leaves.
         enters: bool,
     },
+    /// As [`Time`](Self::Time) where control leaves, but only if it comes from a call that has just returned to this place, to which there may be
+    /// other ways too. What a call has pushed stands below the stack pointer still; it is taken away, so that it counts once.
+    Returned {
+        /// The number of the first cell.
+        cell: u32,
+        /// The address of this place.
+        address: u64,
+    },
 }
 
 impl Action {
@@ -50,7 +58,7 @@ impl Action {
             Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Histogram { .. } => 65,
             Self::Poison => 0,
-            Self::Time { .. } => 3,
+            Self::Time { .. } | Self::Returned { .. } => 3,
         }
     }
 }
@@ -123,6 +131,9 @@ pub(super) fn write(
     if actions.is_empty() {
         return Ok(());
     }
+    // What a call has pushed must not be overwritten, as the red zone must not.
+    let looks = actions.iter().any(|action| matches!(action, Action::Returned { .. }));
+    let live = Live { red_zone: live.red_zone || looks, ..live };
     let fixed = actions.iter().map(|action| action.takes()).fold(0, |all, one| all | one);
     let wanted = actions.iter().map(|action| action.scratch(cells.lane, live)).max().unwrap_or(0);
     let free = |&&register: &&u8| (live.general | fixed) >> register & 1 == 0;
@@ -133,7 +144,17 @@ pub(super) fn write(
     scratch.extend(&saved);
 
     writer.save(&saved, live)?;
+    let below = if needs_flags(live) || !saved.is_empty() {
+        RED_ZONE + 8 * (saved.len() as i64 + i64::from(needs_flags(live)))
+    } else {
+        0
+    };
     for &action in &actions {
+        if let Action::Returned { cell, address } = action {
+            let hit = Hit { word: below - 8, address };
+            writer.time(cell, false, Some(hit), &scratch, live, cells)?;
+            continue;
+        }
         writer.action(action, &scratch, live, cells)?;
     }
     writer.restore(&saved, live)?;
@@ -146,7 +167,7 @@ impl Action {
         match self {
             Self::Count { .. } | Self::Flag { .. } | Self::Poison => 0,
             Self::Histogram { register, .. } => 1 << register,
-            Self::Time { .. } => TOLD,
+            Self::Time { .. } | Self::Returned { .. } => TOLD,
         }
     }
 
@@ -158,6 +179,7 @@ impl Action {
             Self::Count { .. } => 1,
             Self::Histogram { .. } => 2,
             Self::Time { .. } => 1 + (live.general & TOLD).count_ones() as usize,
+            Self::Returned { .. } => 2 + (live.general & TOLD).count_ones() as usize,
         }
     }
 }
@@ -167,6 +189,13 @@ const TOLD: u16 = 1 << 0 | 1 << 2;
 
 fn needs_flags(live: Live) -> bool {
     live.flags & STATUS != 0
+}
+
+/// Where a call's return address was pushed, from the stack pointer on, and which one.
+#[derive(Clone, Copy)]
+struct Hit {
+    word: i64,
+    address: u64,
 }
 
 struct Writer<'t> {
@@ -234,7 +263,9 @@ impl Writer<'_> {
             }
             // When the registers are the program's again; when they still are.
             Action::Poison | Action::Flag { .. } => Ok(()),
-            Action::Time { cell, enters } => self.time(cell, enters, scratch, live, cells),
+            Action::Time { cell, enters } => self.time(cell, enters, None, scratch, live, cells),
+            // By `write`, which knows where the stack pointer was.
+            Action::Returned { .. } => Ok(()),
             Action::Histogram { cell, register } => {
                 let (size, lane) = (wide(1), wide(0));
                 let value = WIDE[usize::from(register)];
@@ -279,11 +310,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Adds the time to a cell, or takes it away, and counts it in one of the next two.
+    /// Adds the time to a cell, or takes it away, and counts it in one of the next two; if `only` holds.
     fn time(
         &mut self,
         cell: u32,
         enters: bool,
+        only: Option<Hit>,
         scratch: &[u8],
         live: Live,
         cells: Cells,
@@ -297,9 +329,17 @@ impl Writer<'_> {
         for &(told, at) in &kept {
             self.put(Instruction::with2(Code::Mov_r64_rm64, at, told))?;
         }
+        // The last one, behind those that keep something.
+        let hit = WIDE[usize::from(scratch[1 + kept.len()..].first().copied().unwrap_or(0))];
+        if let Some(only) = only {
+            self.hit(only, hit)?;
+        }
         self.to.push(Instruction::with(Code::Rdtsc));
         self.put(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32))?;
         self.put(Instruction::with2(Code::Or_r64_rm64, Register::RDX, Register::RAX))?;
+        if only.is_some() {
+            self.put(Instruction::with2(Code::Imul_r64_rm64, Register::RDX, hit))?;
+        }
         self.lane(lane, cells)?;
         let place =
             |number: u32| MemoryOperand::with_base_displ(lane, i64::from(cell + number) * 8);
@@ -307,11 +347,34 @@ impl Writer<'_> {
         let mut add = made(self.address, Instruction::with2(code, place(0), Register::RDX))?;
         add.set_has_lock_prefix(true);
         self.to.push(add);
-        self.increment(place(if enters { 1 } else { 2 }))?;
+        let count = place(if enters { 1 } else { 2 });
+        match only {
+            Some(_) => {
+                let add = Instruction::with2(Code::Add_rm64_r64, count, hit);
+                let mut add = made(self.address, add)?;
+                add.set_has_lock_prefix(true);
+                self.to.push(add);
+            }
+            None => self.increment(count)?,
+        }
         for &(told, at) in &kept {
             self.put(Instruction::with2(Code::Mov_r64_rm64, told, at))?;
         }
         Ok(())
+    }
+
+    /// Makes `hit` one if the word on the stack is the address, and the word zero; else `hit` zero. Changes `rdx`.
+    fn hit(&mut self, only: Hit, hit: Register) -> Result<(), Why> {
+        let word = MemoryOperand::with_base_displ(Register::RSP, only.word);
+        self.put(Instruction::with2(Code::Mov_r64_rm64, hit, word))?;
+        self.put(Instruction::with2(Code::Mov_r64_imm64, Register::RDX, only.address))?;
+        self.put(Instruction::with2(Code::Cmp_rm64_r64, hit, Register::RDX))?;
+        // These moves leave the flags alone.
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, 0_u32))?;
+        self.put(Instruction::with2(Code::Cmove_r64_rm64, hit, Register::RDX))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, word, hit))?;
+        self.put(Instruction::with1(Code::Sete_rm8, Register::DL))?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, hit, Register::RDX))
     }
 
     fn increment(&mut self, place: MemoryOperand) -> Result<(), Why> {

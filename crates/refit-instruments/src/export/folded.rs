@@ -32,11 +32,19 @@ pub fn flame_graph(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result
     if lines.is_empty() {
         return Err(Error::Nothing);
     }
+    draw_stacks(&trace.head().command.join(" "), &lines, to)
+        .map_err(|e| if e.kind() == io::ErrorKind::InvalidData { Error::Nothing } else { e.into() })
+}
+
+/// Draws folded stacks whose times are in nanoseconds as a flame graph, as SVG.
+///
+/// # Errors
+/// The output cannot be written; `InvalidData`: there is no stack to draw.
+pub fn draw_stacks(title: &str, lines: &[String], to: &mut dyn Write) -> io::Result<()> {
     let mut options = Options::default();
-    options.title = trace.head().command.join(" ");
+    options.title = title.to_owned();
     options.count_name = "ns".to_owned();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), to)
-        .map_err(|e| if e.kind() == io::ErrorKind::InvalidData { Error::Nothing } else { e.into() })
 }
 
 fn lines(trace: &Trace, filter: &Filter) -> Result<Vec<String>, Error> {
@@ -78,6 +86,6 @@ fn lines(trace: &Trace, filter: &Filter) -> Result<Vec<String>, Error> {
 }
 
 /// A name without what separates frames and lines.
-fn frame(name: &str) -> String {
+pub fn frame(name: &str) -> String {
     name.replace(';', ":").replace(char::is_control, " ")
 }

@@ -12,7 +12,7 @@ mod protobuf;
 use std::io;
 
 pub use self::firefox::{MOST, firefox};
-pub use self::folded::{flame_graph, folded};
+pub use self::folded::{draw_stacks, flame_graph, folded, frame};
 pub use self::ndjson::ndjson;
 pub use self::perfetto::perfetto;
 

@@ -6,6 +6,7 @@ pub(crate) mod code;
 pub(crate) mod cover;
 pub(crate) mod doctor;
 pub(crate) mod documents;
+pub(crate) mod drill;
 pub(crate) mod export;
 pub(crate) mod instruments;
 pub(crate) mod metrics;

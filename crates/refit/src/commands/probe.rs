@@ -259,6 +259,7 @@ fn print_histograms(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
 pub(super) fn failure(id: u32, error: &Error) -> Failure {
     let remedy = match error {
         Error::NoModule { .. } => "name one of these, or * for all",
+        Error::Several { .. } => "name one of these",
         Error::NoFunction { .. } => "see `refit funcs` for what there is",
         Error::Splice(_) => "see docs/splice.md for what can be watched",
         _ => "see `refit funcs` for what there is",

@@ -1,0 +1,371 @@
+//! Where the time in a function goes: how long each of its callees takes when it calls them.
+//!
+//! For each call there are two sites, one before it and one at the place that it returns to; and those of the function's own latency, at its
+//! entry and exits. All add up times, with nothing kept per thread ([`Action::Time`]). They are read when they have been taken out, so that
+//! all cells are of one moment.
+//!
+//! A call that one of these cannot be put to is not measured, and counts as the function's own time; so do jumps to other functions
+//! (tail calls), whose exits are the function's own.
+
+use std::collections::BTreeMap;
+
+use crate::flow::{self, Block, Edge, EdgeKind, Flow, Marks, Target};
+use crate::functions::Sources;
+use crate::process::Program;
+use crate::splice::{Action, Installed, Plan, Site, Why};
+use crate::{FunctionId, Module};
+
+use super::gauge::{Cells, Gauge};
+use super::sites::{self, Found, Place};
+use super::spec::Do;
+use super::watch::{Error, take_out};
+
+pub use super::files::{Files, Spot};
+
+/// A call of the function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Call {
+    /// The instruction, in the file.
+    at: u64,
+    to: Callee,
+    /// Where it enters and where it leaves, in the file.
+    sites: (u64, u64),
+}
+
+/// Who is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Callee {
+    /// The function at this address of the program.
+    Direct(u64),
+    /// The function whose address is stored there in the program; what to call it if it is none.
+    Stored(u64, String),
+    /// Somebody, through a register or memory that changes.
+    Pointer(String),
+}
+
+/// A function with what is needed to measure it and its calls.
+#[derive(Debug)]
+pub struct Prepared {
+    plan: Plan,
+    calls: Vec<Call>,
+    /// Calls that cannot be measured, and why.
+    refused: Vec<(Call, String)>,
+    spot: Spot,
+}
+
+/// A function that is measured.
+#[derive(Debug)]
+pub struct Level {
+    installed: Installed,
+    calls: Vec<Call>,
+    refused: Vec<(Call, String)>,
+    spot: Spot,
+    /// Of the function, then of each call.
+    gauges: Vec<Gauge>,
+    /// When counting began, in cycles.
+    began: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Calls of the function that ended.
+    pub calls: u64,
+    /// Time in it, in nanoseconds: of all threads together.
+    pub nanos: u64,
+    /// Whether it called itself: then the time in inner calls is in that of the outer ones too.
+    pub recursive: bool,
+    /// Whom it called, those that took longest first.
+    pub callees: Vec<Share>,
+    /// Calls that were not measured: whom, how many instructions, and why the first of them was not.
+    pub unmeasured: Vec<(String, usize, String)>,
+}
+
+/// What one callee took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// What to call it.
+    pub name: String,
+    /// The function, where it is one that can be measured in turn.
+    pub function: Option<Spot>,
+    /// Calls of it that ended.
+    pub calls: u64,
+    /// How many instructions call it.
+    pub sites: usize,
+    /// Time in it when it was called from there, in nanoseconds.
+    pub nanos: u64,
+}
+
+impl Measured {
+    /// Time that was spent in no callee that was measured.
+    pub fn own(&self) -> u64 {
+        let others: u64 = self.callees.iter().map(|callee| callee.nanos).sum();
+        self.nanos.saturating_sub(others)
+    }
+}
+
+/// Decides how a function and its calls are measured. Nothing is changed.
+///
+/// # Errors
+/// [`Error`]: its file cannot be read, or its entry or one of its exits cannot be had.
+pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
+    let name = files.name(spot);
+    let (module, bias) = files.of(spot)?;
+    let place = Place::new(module, spot.function, bias);
+    let nothing = |why: String| Error::Nothing { first: format!("{name}: {why}") };
+    let function = module.function(spot.function);
+    let found = Found { name: function.name(), function: spot.function, address: function.entry };
+    let own = sites::sites(module, &found, bias, &[Do::Latency], 0)
+        .map_err(|why| nothing(why.to_string()))?;
+    let own: Vec<u64> = own.iter().map(|site| site.address.wrapping_sub(bias)).collect();
+    let begins = |edge: &Edge| match edge.to {
+        Target::Block(block) if edge.kind != EdgeKind::Fall => {
+            place.flow().blocks().get(block as usize).is_some_and(|block| block.start == own[0])
+        }
+        _ => false,
+    };
+    if place.flow().edges().iter().any(begins) {
+        return Err(nothing("a loop begins with its entry, which would count each turn".into()));
+    }
+    let mut calls = calls(module, place.flow(), &place, bias);
+    let mut refused = Vec::new();
+    // As long as a site cannot be had, the calls that need it are given up.
+    loop {
+        let sites = wanted(&place, &own, &calls, bias).map_err(|why| nothing(why.to_string()))?;
+        let addresses: Vec<u64> =
+            sites.iter().map(|site| site.address.wrapping_sub(bias)).collect();
+        let (plan, lost) = Plan::new(sites);
+        if lost.is_empty() {
+            return Ok(Prepared { plan, calls, refused, spot });
+        }
+        let lost: BTreeMap<u64, Why> =
+            lost.into_iter().map(|(index, why)| (addresses[index], why)).collect();
+        let before = calls.len();
+        let why = |call: &Call| lost.get(&call.sites.0).or_else(|| lost.get(&call.sites.1));
+        refused
+            .extend(calls.iter().filter_map(|call| Some((call.clone(), why(call)?.to_string()))));
+        calls.retain(|call| why(call).is_none());
+        if calls.len() == before {
+            let first = lost.into_values().next().map_or(String::new(), |why| why.to_string());
+            return Err(nothing(first));
+        }
+    }
+}
+
+/// All sites for a function whose entry is the first of `own` and whose exits are the others.
+fn wanted(
+    place: &Place<'_>,
+    own: &[u64],
+    calls: &[Call],
+    bias: u64,
+) -> Result<Vec<Site>, sites::NoSite> {
+    let mut actions: Vec<(u64, u8, Action)> = Vec::new();
+    for (number, &address) in own.iter().enumerate() {
+        let enters = number == 0;
+        // A block that begins where a call returns needs one site for both.
+        let begins = place.flow().block_at(address).map_or(address, |(_, block)| block.start);
+        let shared = !enters && calls.iter().any(|call| call.sites.1 == begins);
+        let at = if shared { begins } else { address };
+        actions.push((at, if enters { 0 } else { 3 }, Action::Time { cell: 0, enters }));
+    }
+    for (cell, call) in (3..).step_by(3).zip(calls) {
+        actions.push((call.sites.0, 2, Action::Time { cell, enters: true }));
+        let address = call.sites.1.wrapping_add(bias);
+        actions.push((call.sites.1, 1, Action::Returned { cell, address }));
+    }
+    // Where one call returns and the next one begins, the one comes before the other.
+    actions.sort_by_key(|&(address, rank, _)| (address, rank));
+    let mut sites: BTreeMap<u64, Vec<Action>> = BTreeMap::new();
+    for (address, _, action) in actions {
+        sites.entry(address).or_default().push(action);
+    }
+    sites.into_iter().map(|(address, actions)| place.site(address, actions)).collect()
+}
+
+/// The calls of a function that come back.
+fn calls(module: &Module, flow: &Flow, place: &Place<'_>, bias: u64) -> Vec<Call> {
+    let mut found = Vec::new();
+    for (index, block) in (0..).zip(flow.blocks()) {
+        let Some(last) = flow.block_instructions(block).last() else { continue };
+        let edges = flow.edges_from(index);
+        let returns = edges.iter().any(|edge| edge.kind == EdgeKind::Return);
+        let within = edges.iter().any(|edge| edge.kind == EdgeKind::Call);
+        if !last.marks.contains(Marks::CALL) || !returns || within {
+            continue;
+        }
+        if let Some(to) = callee(module, flow.function(), last.address, bias) {
+            let enters = enters(place, flow, block).unwrap_or(last.address);
+            found.push(Call { at: last.address, to, sites: (enters, last.end()) });
+        }
+    }
+    found
+}
+
+/// The last instruction of a block that a jump can take the place of: some calls are shorter than a jump.
+fn enters(place: &Place<'_>, flow: &Flow, block: &Block) -> Option<u64> {
+    let own: Vec<u64> = flow.block_instructions(block).map(|one| one.address).collect();
+    own.into_iter().rev().find(|&address| place.fits_a_jump(address))
+}
+
+fn callee(module: &Module, function: FunctionId, address: u64, bias: u64) -> Option<Callee> {
+    let call = sites::decode(module, address)?;
+    let stored = |slot: u64, name: String| Callee::Stored(slot.wrapping_add(bias), name);
+    if call.is_call_near() {
+        let target = call.near_branch_target();
+        let stub = module.entered_at(target).filter(|f| f.sources.contains(Sources::STUB));
+        let slot = stub.and_then(|_| flow::stub_slot(module.image(), target));
+        return Some(match (stub, slot) {
+            (Some(stub), Some(slot)) => stored(slot, stub.name()),
+            _ => Callee::Direct(target.wrapping_add(bias)),
+        });
+    }
+    let entry = module.function(function).entry;
+    let text = match address.checked_sub(entry) {
+        Some(behind) => format!("{call} at +{behind:#x}"),
+        // In a part of the function that stands elsewhere.
+        None => format!("{call} at {address:#x}"),
+    };
+    Some(match flow::slot(&call) {
+        Some(slot) => stored(slot, text),
+        None => Callee::Pointer(text),
+    })
+}
+
+impl Prepared {
+    /// How many calls are measured.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Puts the sites into the program.
+    ///
+    /// # Errors
+    /// [`Error`]; the program is as before then.
+    pub fn install(self, program: &Program) -> Result<Level, Error> {
+        let Self { plan, calls, refused, spot } = self;
+        let gauges = vec![Gauge::default(); calls.len() + 1];
+        let installed = Installed::new(program, &plan, 3 * gauges.len() as u32)?;
+        Ok(Level { installed, calls, refused, spot, gauges, began: refit_sys::clock::counter() })
+    }
+}
+
+impl Level {
+    /// Looks at the counts; the more often, the better is known who had been inside before.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn look(&mut self) -> std::io::Result<()> {
+        for number in 0..self.gauges.len() {
+            let cells = self.cells(number)?;
+            self.gauges[number].see(cells);
+        }
+        Ok(())
+    }
+
+    /// Exits before entries: who comes or goes meanwhile is inside.
+    fn cells(&self, number: usize) -> std::io::Result<Cells> {
+        let cell = |one: u32| self.installed.cell(3 * number as u32 + one);
+        let (left, sum, entered) = (cell(2)?, cell(0)?, cell(1)?);
+        Ok(Cells { sum, entered, left })
+    }
+
+    /// Takes everything out, and tells what was measured; `None`: the function was not called, nor anybody by it.
+    ///
+    /// # Errors
+    /// [`Error`]: the program cannot be changed any more.
+    pub fn finish(self, program: &Program, files: &mut Files) -> Result<Option<Measured>, Error> {
+        let now = refit_sys::clock::counter();
+        take_out(program)?;
+        let slack = refit_sys::clock::counter() - now;
+        let cells: Result<Vec<Cells>, _> =
+            (0..self.gauges.len()).map(|number| self.cells(number)).collect();
+        let cells = cells.map_err(|source| {
+            let (id, what) = (program.id(), "read what was measured");
+            crate::process::Refusal::System { id, what, source }
+        })?;
+        if cells.iter().all(|one| one.entered == 0 && one.left == 0) {
+            return Ok(None);
+        }
+        let cycles: Vec<u64> = self
+            .gauges
+            .iter()
+            .zip(&cells)
+            .map(|(gauge, cells)| gauge.cycles(*cells, self.began, now, slack))
+            .collect();
+        let mut callees: BTreeMap<(Option<Spot>, String), Share> = BTreeMap::new();
+        for (number, call) in self.calls.iter().enumerate() {
+            let (function, name) = resolve(program, files, &call.to);
+            let key = (function, if function.is_some() { String::new() } else { name.clone() });
+            let none = Share { name, function, calls: 0, sites: 0, nanos: 0 };
+            let share = callees.entry(key).or_insert(none);
+            share.calls += cells[number + 1].left;
+            share.sites += 1;
+            share.nanos += refit_sys::clock::nanos(cycles[number + 1]);
+        }
+        let mut callees: Vec<Share> = callees.into_values().collect();
+        callees.sort_by_key(|share| std::cmp::Reverse(share.nanos));
+        let recursive = callees.iter().any(|share| share.function == Some(self.spot));
+        let inside: u64 = cycles[1..].iter().sum();
+        let since = now.wrapping_sub(self.began).max(1);
+        let total = whole(cycles[0], inside, since, cells[0] == Cells::default(), recursive);
+        let unmeasured = unmeasured(program, files, &self.refused);
+        let nanos = refit_sys::clock::nanos(total);
+        Ok(Some(Measured { calls: cells[0].left, nanos, recursive, callees, unmeasured }))
+    }
+}
+
+/// Time in a function, when its callees took `inside`: threads that were in it from the beginning to the end were not counted.
+fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool) -> u64 {
+    /// The share of the time since counting began that may be missing by chance, as a divisor.
+    const CHANCE: u64 = 20;
+    let missing = inside.saturating_sub(counted);
+    if recursive || (missing <= since / CHANCE && !uncounted) {
+        return counted.max(if recursive { 0 } else { inside });
+    }
+    counted + missing.div_ceil(since).max(1) * since
+}
+
+/// The function that a callee is now, and what to call it.
+fn resolve(program: &Program, files: &mut Files, callee: &Callee) -> (Option<Spot>, String) {
+    let (address, otherwise) = match callee {
+        Callee::Direct(address) => (Some(*address), format!("{address:#x}")),
+        Callee::Stored(slot, name) => {
+            let mut bytes = [0; 8];
+            let read = program.read(*slot, &mut bytes).ok();
+            (read.map(|()| u64::from_le_bytes(bytes)), name.clone())
+        }
+        Callee::Pointer(text) => (None, text.clone()),
+    };
+    // A file that cannot be read, or that is another one now, has no names to tell.
+    let spot = address.and_then(|address| files.entered_at(address).ok().flatten());
+    let spot = spot.filter(|&spot| !files.is_stub(spot));
+    (spot, spot.map_or(otherwise, |spot| files.name(spot)))
+}
+
+fn unmeasured(
+    program: &Program,
+    files: &mut Files,
+    refused: &[(Call, String)],
+) -> Vec<(String, usize, String)> {
+    let mut found: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for (call, why) in refused {
+        let (_, name) = resolve(program, files, &call.to);
+        found.entry(name).or_insert_with(|| (0, why.clone())).0 += 1;
+    }
+    found.into_iter().map(|(name, (sites, why))| (name, sites, why)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_inside_all_the_time_is_counted_by_what_it_called() {
+        assert_eq!(whole(500, 400, 1000, false, false), 500);
+        assert_eq!(whole(500, 510, 1000, false, false), 510, "by chance");
+        assert_eq!(whole(0, 700, 1000, true, false), 1000, "it goes on");
+        assert_eq!(whole(0, 1, 1000, true, false), 1000);
+        assert_eq!(whole(0, 1700, 1000, true, false), 2000, "in two threads");
+        assert_eq!(whole(500, 900, 1000, false, true), 500, "nested time counts twice");
+    }
+}
