@@ -1,0 +1,83 @@
+//! The program that is watched, built with the C compiler.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use refit_code::probe::modules;
+use refit_code::process::Program;
+
+/// A running one; killed when it is dropped.
+pub(crate) struct Routes {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// Builds it once for all tests.
+fn binary() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("routes");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probing/routes.c");
+        let built = Command::new("cc")
+            .args(["-O1", "-g0", "-Wall", "-Werror", "-o"])
+            .args([&path, &source])
+            .status()
+            .expect("a C compiler");
+        assert!(built.success());
+        (folder, path)
+    });
+    path
+}
+
+impl Routes {
+    pub(crate) fn start() -> Self {
+        let mut child = Command::new(binary())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let stdin = child.stdin.take().expect("a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut routes = Self { child, stdin, stdout };
+        assert_eq!(routes.line(), "ready");
+        routes
+    }
+
+    pub(crate) fn program(&self) -> Program {
+        Program::open(self.child.id()).expect("a child of ours")
+    }
+
+    pub(crate) fn ask(&mut self, what: &str) -> String {
+        self.say(what);
+        self.line()
+    }
+
+    pub(crate) fn say(&mut self, what: &str) {
+        writeln!(self.stdin, "{what}").expect("it listens");
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("an answer");
+        line.trim_end().to_owned()
+    }
+
+    /// That all its code is as on disk.
+    pub(crate) fn is_untouched(&self) {
+        let program = self.program();
+        for file in modules::of(&program).expect("its files") {
+            assert_eq!(file.differences(&program).expect("its code"), [], "{}", file.name());
+        }
+    }
+}
+
+impl Drop for Routes {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

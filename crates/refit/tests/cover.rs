@@ -1,0 +1,217 @@
+//! `refit cover` and `refit drill`, on a database program that knows nothing of it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const SUM: &str = "with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000) \
+                   select sum(x) from c";
+/// Goes on for ever.
+const ENDLESS: &str = "with recursive c(x) as (select 1 union all select x + 1 from c) \
+                       select sum(x) from c;";
+
+/// A database program that answers line by line; killed when it is dropped.
+struct Shell {
+    child: Child,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Shell {
+    fn start() -> Self {
+        let mut child = Command::new("sqlite3")
+            .args(["-batch", ":memory:"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sqlite3");
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut shell = Self { child, answers };
+        assert_eq!(shell.ask("select 40 + 2;"), "42");
+        shell
+    }
+
+    fn say(&mut self, question: &str) {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{question}").expect("it listens");
+    }
+
+    fn ask(&mut self, question: &str) -> String {
+        self.say(question);
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("an answer");
+        line.trim_end().to_owned()
+    }
+
+    fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn refit(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    refit(arguments).output().expect("refit")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn verified(id: &str) {
+    let output = run(&["repair", "-p", id, "--verify"]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+/// Waits until refit says on standard error that it watches.
+fn watching(child: &mut Child) -> BufReader<std::process::ChildStderr> {
+    let mut told = BufReader::new(child.stderr.take().expect("a pipe"));
+    loop {
+        let mut line = String::new();
+        assert_ne!(told.read_line(&mut line).expect("a line"), 0, "refit ended");
+        if line.contains("watching") {
+            return told;
+        }
+    }
+}
+
+fn interrupt(child: &Child) {
+    let process = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a number");
+    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it runs");
+}
+
+fn number(object: &Value, key: &str) -> u64 {
+    object[key].as_u64().unwrap_or_else(|| panic!("no number {key} in {object}"))
+}
+
+#[test]
+fn a_program_says_the_same_with_all_blocks_of_all_its_files_watched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.drcov");
+    let file = file.to_str().expect("a path");
+    let command = ["cover", "--json", "--module", "*", "--functions", "--drcov", file, "--"];
+    let output = run(&[&command[..], &["sqlite3", ":memory:", SUM]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    let (told, own): (Vec<&str>, Vec<&str>) =
+        lines.lines().partition(|line| line.starts_with("{\"module\""));
+    assert_eq!(own, ["200010000"]);
+    let told: Vec<Value> =
+        told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let (functions, files): (Vec<_>, Vec<_>) =
+        told.iter().partition(|object| object.get("function").is_some());
+    assert!(files.len() > 3, "{files:?}");
+    for object in &told {
+        let counts = ["reached", "watched", "blocks"].map(|key| number(object, key));
+        assert!(counts.is_sorted(), "{object}");
+    }
+    let reached = |name: &str| {
+        let of = functions.iter().find(|object| object["function"] == name);
+        number(of.unwrap_or_else(|| panic!("no {name}")), "reached")
+    };
+    assert!(reached("sqlite3_step") > 0 && reached("sqlite3_backup_init") == 0);
+    let library = files.iter().find(|object| {
+        object["module"].as_str().is_some_and(|name| name.starts_with("libsqlite3"))
+    });
+    let library = library.expect("its library");
+    let all = functions.iter().filter(|object| object["module"] == library["module"]);
+    let sum: u64 = all.map(|object| number(object, "reached")).sum();
+    assert_eq!(number(library, "reached"), sum);
+    assert!(text(&std::fs::read(file).expect("written")).starts_with("DRCOV VERSION: 2\n"));
+}
+
+#[test]
+fn a_program_that_runs_is_watched_until_ctrl_c_and_left_as_it_was() {
+    let mut shell = Shell::start();
+    let mut child = refit(&["cover", "-p", &shell.id(), "--module", "libsqlite3*"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("refit");
+    let _told = watching(&mut child);
+    assert_eq!(shell.ask(&format!("{SUM};")), "200010000");
+    interrupt(&child);
+    let output = child.wait_with_output().expect("refit");
+    assert!(output.status.success());
+    let lines = text(&output.stdout);
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(lines[0].starts_with("SHARE") && lines[1].contains("libsqlite3"), "{lines:?}");
+    assert!(!lines[1].starts_with("0.0 %"), "{lines:?}");
+    verified(&shell.id());
+    assert_eq!(shell.ask("select 'well';"), "well");
+}
+
+#[test]
+fn what_a_killed_refit_left_is_taken_out() {
+    let mut shell = Shell::start();
+    let mut child = refit(&["cover", "-p", &shell.id(), "--module", "libsqlite3*"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("refit");
+    let _told = watching(&mut child);
+    assert_eq!(shell.ask(&format!("{SUM};")), "200010000");
+    child.kill().expect("killed");
+    child.wait().expect("its end");
+    assert_eq!(shell.ask("select 1;"), "1");
+    assert!(!run(&["repair", "-p", &shell.id(), "--verify"]).status.success());
+    let output = run(&["repair", "-p", &shell.id()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    verified(&shell.id());
+    assert_eq!(shell.ask("select 2;"), "2");
+}
+
+#[test]
+fn the_callees_of_a_function_that_goes_on_are_measured() {
+    let mut shell = Shell::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("exec.svg");
+    let svg = file.to_str().expect("a path");
+    shell.say(ENDLESS);
+    let asked = ["drill", "-p", &shell.id(), "sqlite3VdbeExec", "--for", "200ms"];
+    let output =
+        run(&[&asked[..], &["--share", "0%", "--depth", "2", "--svg", svg, "--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert!(told["name"].as_str().expect("a name").ends_with(":sqlite3VdbeExec"));
+    assert_eq!(told["share"], 1.0);
+    let callees = told["callees"].as_array().expect("callees");
+    assert!(callees.iter().any(|callee| number(callee, "calls") > 0), "{told}");
+    let times: u64 = callees.iter().map(|callee| number(callee, "nanos")).sum();
+    assert_eq!(number(&told, "nanos"), times + number(&told, "own_nanos"));
+    assert!(text(&std::fs::read(&file).expect("drawn")).contains("sqlite3VdbeExec"));
+    let table = run(&asked);
+    assert!(text(&table.stdout).starts_with("  SHARE"), "{}", text(&table.stdout));
+    verified(&shell.id());
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_a_line() {
+    let shell = Shell::start();
+    let id = shell.id();
+    for (arguments, code, said) in [
+        (&["cover", "-p", &id, "--module", "nothing"][..], 1, "no code of a file called nothing"),
+        (&["cover", "-p", "4194303"], 1, "there is no process 4194303"),
+        (&["cover"], 2, "--pid"),
+        (&["drill", "-p", &id, "sqlite3_stepp"], 1, "sqlite3_step"),
+        (&["drill", "-p", &id, "sqlite3_*"], 1, "several functions are called sqlite3_*"),
+        (&["drill", "-p", &id, "sqlite3_step", "--for", "100ms"], 1, "was not called"),
+        (&["drill", "-p", &id, "sqlite3_step", "--share", "101%"], 2, "101%"),
+    ] {
+        let output = run(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+    verified(&id);
+}
