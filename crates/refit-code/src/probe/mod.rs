@@ -4,6 +4,9 @@
 //! them and what may be changed there, `watch` puts all of it in and reads it.
 
 pub mod modules;
+pub mod operand;
+pub mod reading;
 pub mod sites;
 pub mod spec;
+pub mod steps;
 pub mod watch;
