@@ -225,6 +225,11 @@ impl Do {
         matches!(self, Self::Latency | Self::Cpu | Self::Concurrency | Self::Span)
     }
 
+    /// Whether one number says what it tells.
+    pub fn is_sampled(&self) -> bool {
+        matches!(self, Self::Count | Self::Latency | Self::Cpu | Self::Concurrency)
+    }
+
     /// Whether it writes records.
     pub fn records(&self) -> bool {
         matches!(self, Self::Event(_) | Self::Span)

@@ -221,7 +221,7 @@ fn tell_refused(prepared: &Prepared<'_>) {
     }
 }
 
-pub(super) fn failure(id: u32, error: &Error) -> Failure {
+pub(crate) fn failure(id: u32, error: &Error) -> Failure {
     let remedy = match error {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::NoFunction { .. } => "see `refit funcs` for what there is",
