@@ -141,7 +141,7 @@ pub fn prepare(program: &Program, modules: &[String]) -> Result<Prepared, Error>
                     Ok(mut site) => {
                         let cell = sites.len() as u32;
                         block.flag = Some(cell);
-                        site.actions = vec![Action::Flag { cell }];
+                        site.actions = vec![Action::Flag { cell }.into()];
                         sites.push(site);
                     }
                     Err(_) => *refused.entry("its code cannot be read").or_default() += 1,
@@ -276,7 +276,7 @@ impl Prepared {
     /// [`Error`]; the program is as before then.
     pub fn install(self, program: &Program) -> Result<Cover, Error> {
         let Self { files, plan, addresses, watched, .. } = self;
-        let installed = Installed::new(program, &plan, addresses.len() as u32)?;
+        let installed = Installed::new(program, &plan, addresses.len() as u32, None)?;
         Ok(Cover {
             files,
             relieved: Withdrawn::default(),

@@ -1,8 +1,9 @@
 //! Where the time in a function goes: how long each of its callees takes when it calls them.
 //!
 //! For each call there are two sites, one before it and one at the place that it returns to; and those of the function's own latency, at its
-//! entry and exits. All add up times, with nothing kept per thread ([`Action::Time`]). They are read when they have been taken out, so that
-//! all cells are of one moment.
+//! entry and exits. All are timers ([`Action::Time`]). They are read when they have been taken out, so that all cells are of one moment.
+//! There may be other ways to where a call returns: a thread that comes by one of them has not entered, and so does not leave. In a
+//! function that calls itself it may have, further out; so times of such functions are rough, and [`Measured::recursive`] says so.
 //!
 //! A call that one of these cannot be put to is not measured, and counts as the function's own time; so do jumps to other functions
 //! (tail calls), whose exits are the function's own.
@@ -10,14 +11,16 @@
 use std::collections::BTreeMap;
 
 use crate::flow::{self, Block, Edge, EdgeKind, Flow, Marks, Target};
-use crate::functions::Sources;
-use crate::process::Program;
-use crate::splice::{Action, Installed, Plan, Site, Why};
+use crate::functions::{Convention, Sources};
+use crate::process::{Program, Refusal};
+use crate::splice::{
+    Action, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIME, TIMER, Value, Why,
+    Width,
+};
 use crate::{FunctionId, Module};
 
-use super::gauge::{Cells, Gauge};
 use super::sites::{self, Found, Place};
-use super::spec::Do;
+use super::steps::Steps;
 use super::watch::{Error, take_out};
 
 pub use super::files::{Files, Spot};
@@ -51,6 +54,7 @@ pub struct Prepared {
     /// Calls that cannot be measured, and why.
     refused: Vec<(Call, String)>,
     spot: Spot,
+    timers: Timers,
 }
 
 /// A function that is measured.
@@ -60,8 +64,7 @@ pub struct Level {
     calls: Vec<Call>,
     refused: Vec<(Call, String)>,
     spot: Spot,
-    /// Of the function, then of each call.
-    gauges: Vec<Gauge>,
+    timers: Timers,
     /// When counting began, in cycles.
     began: u64,
 }
@@ -75,6 +78,8 @@ pub struct Measured {
     pub nanos: u64,
     /// Whether it called itself: then the time in inner calls is in that of the outer ones too.
     pub recursive: bool,
+    /// Calls that were not timed: there was no room for more threads.
+    pub lost: u64,
     /// Whom it called, those that took longest first.
     pub callees: Vec<Share>,
     /// Calls that were not measured: whom, how many instructions, and why the first of them was not.
@@ -115,8 +120,13 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let nothing = |why: String| Error::Nothing { first: format!("{name}: {why}") };
     let function = module.function(spot.function);
     let found = Found { name: function.name(), function: spot.function, address: function.entry };
-    let own = sites::sites(module, &found, bias, &[Do::Latency], 0)
-        .map_err(|why| nothing(why.to_string()))?;
+    let timers = Timers::new(function.convention);
+    let steps = Steps {
+        here: vec![timers.step(0, true)],
+        leaving: vec![timers.step(0, false)],
+        returning: false,
+    };
+    let own = sites::sites(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
     let own: Vec<u64> = own.iter().map(|site| site.address.wrapping_sub(bias)).collect();
     let begins = |edge: &Edge| match edge.to {
         Target::Block(block) if edge.kind != EdgeKind::Fall => {
@@ -131,12 +141,12 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let mut refused = Vec::new();
     // As long as a site cannot be had, the calls that need it are given up.
     loop {
-        let sites = wanted(&place, &own, &calls, bias).map_err(|why| nothing(why.to_string()))?;
+        let sites = wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
         let addresses: Vec<u64> =
             sites.iter().map(|site| site.address.wrapping_sub(bias)).collect();
         let (plan, lost) = Plan::new(sites);
         if lost.is_empty() {
-            return Ok(Prepared { plan, calls, refused, spot });
+            return Ok(Prepared { plan, calls, refused, spot, timers });
         }
         let lost: BTreeMap<u64, Why> =
             lost.into_iter().map(|(index, why)| (addresses[index], why)).collect();
@@ -157,29 +167,28 @@ fn wanted(
     place: &Place<'_>,
     own: &[u64],
     calls: &[Call],
-    bias: u64,
+    timers: Timers,
 ) -> Result<Vec<Site>, sites::NoSite> {
-    let mut actions: Vec<(u64, u8, Action)> = Vec::new();
+    let mut steps: Vec<(u64, u8, Step)> = Vec::new();
     for (number, &address) in own.iter().enumerate() {
         let enters = number == 0;
         // A block that begins where a call returns needs one site for both.
         let begins = place.flow().block_at(address).map_or(address, |(_, block)| block.start);
         let shared = !enters && calls.iter().any(|call| call.sites.1 == begins);
         let at = if shared { begins } else { address };
-        actions.push((at, if enters { 0 } else { 3 }, Action::Time { cell: 0, enters }));
+        steps.push((at, if enters { 0 } else { 3 }, timers.step(0, enters)));
     }
-    for (cell, call) in (3..).step_by(3).zip(calls) {
-        actions.push((call.sites.0, 2, Action::Time { cell, enters: true }));
-        let address = call.sites.1.wrapping_add(bias);
-        actions.push((call.sites.1, 1, Action::Returned { cell, address }));
+    for (number, call) in (1..).zip(calls) {
+        steps.push((call.sites.0, 2, timers.step(number, true)));
+        steps.push((call.sites.1, 1, timers.step(number, false)));
     }
     // Where one call returns and the next one begins, the one comes before the other.
-    actions.sort_by_key(|&(address, rank, _)| (address, rank));
-    let mut sites: BTreeMap<u64, Vec<Action>> = BTreeMap::new();
-    for (address, _, action) in actions {
-        sites.entry(address).or_default().push(action);
+    steps.sort_by_key(|&(address, rank, _)| (address, rank));
+    let mut sites: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
+    for (address, _, step) in steps {
+        sites.entry(address).or_default().push(step);
     }
-    sites.into_iter().map(|(address, actions)| place.site(address, actions)).collect()
+    sites.into_iter().map(|(address, steps)| place.site(address, steps)).collect()
 }
 
 /// The calls of a function that come back.
@@ -242,33 +251,14 @@ impl Prepared {
     /// # Errors
     /// [`Error`]; the program is as before then.
     pub fn install(self, program: &Program) -> Result<Level, Error> {
-        let Self { plan, calls, refused, spot } = self;
-        let gauges = vec![Gauge::default(); calls.len() + 1];
-        let installed = Installed::new(program, &plan, 3 * gauges.len() as u32)?;
-        Ok(Level { installed, calls, refused, spot, gauges, began: refit_sys::clock::counter() })
+        let Self { plan, calls, refused, spot, timers } = self;
+        let cells = timers.first(calls.len() as u32 + 1);
+        let installed = Installed::new(program, &plan, cells, None)?;
+        Ok(Level { installed, calls, refused, spot, timers, began: refit_sys::clock::counter() })
     }
 }
 
 impl Level {
-    /// Looks at the counts; the more often, the better is known who had been inside before.
-    ///
-    /// # Errors
-    /// What reading the memory says.
-    pub fn look(&mut self) -> std::io::Result<()> {
-        for number in 0..self.gauges.len() {
-            let cells = self.cells(number)?;
-            self.gauges[number].see(cells);
-        }
-        Ok(())
-    }
-
-    /// Exits before entries: who comes or goes meanwhile is inside.
-    fn cells(&self, number: usize) -> std::io::Result<Cells> {
-        let cell = |one: u32| self.installed.cell(3 * number as u32 + one);
-        let (left, sum, entered) = (cell(2)?, cell(0)?, cell(1)?);
-        Ok(Cells { sum, entered, left })
-    }
-
     /// Takes everything out, and tells what was measured; `None`: the function was not called, nor anybody by it.
     ///
     /// # Errors
@@ -276,41 +266,98 @@ impl Level {
     pub fn finish(self, program: &Program, files: &mut Files) -> Result<Option<Measured>, Error> {
         let now = refit_sys::clock::counter();
         take_out(program)?;
-        let slack = refit_sys::clock::counter() - now;
-        let cells: Result<Vec<Cells>, _> =
-            (0..self.gauges.len()).map(|number| self.cells(number)).collect();
-        let cells = cells.map_err(|source| {
-            let (id, what) = (program.id(), "read what was measured");
-            crate::process::Refusal::System { id, what, source }
+        let spent: std::io::Result<Vec<Spent>> =
+            (0..=self.calls.len() as u32).map(|number| self.spent(number, now)).collect();
+        let spent = spent.map_err(|source| Refusal::System {
+            id: program.id(),
+            what: "read what was measured",
+            source,
         })?;
-        if cells.iter().all(|one| one.entered == 0 && one.left == 0) {
+        if spent.iter().all(|one| one.entered == 0) {
             return Ok(None);
         }
-        let cycles: Vec<u64> = self
-            .gauges
-            .iter()
-            .zip(&cells)
-            .map(|(gauge, cells)| gauge.cycles(*cells, self.began, now, slack))
-            .collect();
         let mut callees: BTreeMap<(Option<Spot>, String), Share> = BTreeMap::new();
         for (number, call) in self.calls.iter().enumerate() {
             let (function, name) = resolve(program, files, &call.to);
             let key = (function, if function.is_some() { String::new() } else { name.clone() });
             let none = Share { name, function, calls: 0, sites: 0, nanos: 0 };
             let share = callees.entry(key).or_insert(none);
-            share.calls += cells[number + 1].left;
+            share.calls += spent[number + 1].ended;
             share.sites += 1;
-            share.nanos += refit_sys::clock::nanos(cycles[number + 1]);
+            share.nanos += refit_sys::clock::nanos(spent[number + 1].cycles);
         }
         let mut callees: Vec<Share> = callees.into_values().collect();
         callees.sort_by_key(|share| std::cmp::Reverse(share.nanos));
         let recursive = callees.iter().any(|share| share.function == Some(self.spot));
-        let inside: u64 = cycles[1..].iter().sum();
+        let inside: u64 = spent[1..].iter().map(|one| one.cycles).sum();
         let since = now.wrapping_sub(self.began).max(1);
-        let total = whole(cycles[0], inside, since, cells[0] == Cells::default(), recursive);
-        let unmeasured = unmeasured(program, files, &self.refused);
-        let nanos = refit_sys::clock::nanos(total);
-        Ok(Some(Measured { calls: cells[0].left, nanos, recursive, callees, unmeasured }))
+        let total = whole(spent[0].cycles, inside, since, spent[0].entered == 0, recursive);
+        Ok(Some(Measured {
+            calls: spent[0].ended,
+            nanos: refit_sys::clock::nanos(total),
+            recursive,
+            lost: spent.iter().map(|one| one.lost).sum(),
+            callees,
+            unmeasured: unmeasured(program, files, &self.refused),
+        }))
+    }
+
+    /// What the timer with this number tells at the time `now`: 0 is the function's, others are those of its calls.
+    fn spent(&self, number: u32, now: u64) -> std::io::Result<Spent> {
+        let step = self.timers.step(number, true);
+        let (threads, lost) = self.installed.timers(&step, self.timers.first(number))?;
+        let mut spent = Spent { lost, ..Spent::default() };
+        for timer in threads.into_values() {
+            let inside = timer[ENTRIES].saturating_sub(timer[EXITS]);
+            let cycles = timer[TIME].wrapping_add(inside.wrapping_mul(now));
+            // Who entered when everything was about to be taken out was inside for no time.
+            spent.cycles += u64::try_from(cycles.cast_signed()).unwrap_or(0);
+            spent.entered += timer[ENTRIES];
+            spent.ended += timer[EXITS];
+        }
+        Ok(spent)
+    }
+}
+
+/// What a timer has told, of all threads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    cycles: u64,
+    entered: u64,
+    ended: u64,
+    lost: u64,
+}
+
+/// The timers of a function and its calls.
+#[derive(Clone, Copy, Debug)]
+struct Timers {
+    /// By what threads are told apart.
+    base: Base,
+}
+
+impl Timers {
+    /// How many threads each has room for.
+    const THREADS: u32 = 128;
+
+    fn new(convention: Convention) -> Self {
+        // Goroutines go from thread to thread.
+        let go = convention == Convention::Go;
+        Self { base: if go { Base::Goroutine } else { Base::Context } }
+    }
+
+    /// The first cell of a timer.
+    fn first(self, number: u32) -> u32 {
+        number * self.step_at(0, true).cells().next_multiple_of(TIMER)
+    }
+
+    fn step(self, number: u32, enters: bool) -> Step {
+        self.step_at(self.first(number), enters)
+    }
+
+    fn step_at(self, cell: u32, enters: bool) -> Step {
+        let action = Action::Time { cell, threads: Self::THREADS, enters, clock: Clock::Wall };
+        let key = Some(Value { base: self.base, width: Width::Whole });
+        Step { when: Vec::new(), key, action }
     }
 }
 
@@ -322,7 +369,7 @@ fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool
     if recursive || (missing <= since / CHANCE && !uncounted) {
         return counted.max(if recursive { 0 } else { inside });
     }
-    counted + missing.div_ceil(since).max(1) * since
+    inside.div_ceil(since).max(1) * since
 }
 
 /// The function that a callee is now, and what to call it.

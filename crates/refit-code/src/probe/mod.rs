@@ -2,15 +2,17 @@
 //!
 //! `spec` understands what is asked for, `modules` says which files the program runs code of, `sites` finds the places in
 //! them and what may be changed there, `watch` puts all of it in and reads it. `cover` asks for every basic block which of them are
-//! reached, and `drcov` writes that for other tools. `drill` asks where the time in a function goes: `gauge` reads the clock of each
-//! callee, `files` says who it is.
+//! reached, and `drcov` writes that for other tools. `drill` asks where the time in a function goes, with `files` to
+//! say whom it called.
 
 pub mod cover;
 pub mod drcov;
 pub mod drill;
 mod files;
-mod gauge;
 pub mod modules;
+pub mod operand;
+pub mod reading;
 pub mod sites;
 pub mod spec;
+pub mod steps;
 pub mod watch;

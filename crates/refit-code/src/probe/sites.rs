@@ -1,12 +1,16 @@
 //! From what people ask for to sites: which functions, which bytes may change there, what must be kept.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
+};
 
-use super::spec::{Do, What};
+use super::spec::What;
+use super::steps::Steps;
 use crate::flow::{Edge, EdgeKind, Flow, Target};
 use crate::functions::{Convention, Sources};
 use crate::live::Live;
-use crate::splice::{Action, Displaced, Site, Springboard};
+use crate::splice::{Displaced, Site, Springboard, Step};
 use crate::{FunctionId, Module};
 
 /// A place that a specification names, in a file.
@@ -34,6 +38,14 @@ pub enum NoSite {
     /// Control leaves by a conditional jump, or by a block in which nothing can be spliced.
     #[error("the function is left at {address:#x} by an instruction that sometimes goes on")]
     Exit {
+        /// The block.
+        address: u64,
+    },
+    /// Another function returns instead of this one.
+    #[error(
+        "the function is left at {address:#x} by a jump to another one, whose value it returns"
+    )]
+    Result {
         /// The block.
         address: u64,
     },
@@ -71,7 +83,7 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
     }
 }
 
-/// The sites for a place: `bias` is added to the file's addresses, `first` is its first cell. The first site is the place itself, others
+/// The sites for a place: `bias` is added to the file's addresses. The first site is the place itself if something is done there, others
 /// are where its function is left.
 ///
 /// # Errors
@@ -80,8 +92,7 @@ pub fn sites(
     module: &Module,
     found: &Found,
     bias: u64,
-    actions: &[Do],
-    first: u32,
+    steps: &Steps,
 ) -> Result<Vec<Site>, NoSite> {
     let place = Place::new(module, found.function, bias);
     let flow = &place.flow;
@@ -95,40 +106,16 @@ pub fn sites(
         Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
         _ => instruction.address,
     };
-    let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
-    for &action in actions {
-        here.push(match action {
-            Do::Count => Action::Count { cell },
-            Do::Histogram(value) => Action::Histogram { cell, register: value.register },
-            Do::Poison => Action::Poison,
-            Do::Latency => {
-                leaving.push(Action::Time { cell, enters: false });
-                Action::Time { cell, enters: true }
-            }
-        });
-        cell += cells(action);
+    let mut sites = Vec::new();
+    if !steps.here.is_empty() {
+        sites.push(place.site(address, steps.here.clone())?);
     }
-    let mut sites = vec![place.site(address, here)?];
-    if !leaving.is_empty() {
-        if actions.contains(&Do::Poison) {
-            leaving.push(Action::Poison);
-        }
-        for exit in place.exits(address)? {
-            sites.push(place.site(exit, leaving.clone())?);
+    if !steps.leaving.is_empty() {
+        for exit in place.exits(address, steps.returning)? {
+            sites.push(place.site(exit, steps.leaving.clone())?);
         }
     }
     Ok(sites)
-}
-
-/// How many cells an action counts into.
-pub fn cells(action: Do) -> u32 {
-    let action = match action {
-        Do::Count => Action::Count { cell: 0 },
-        Do::Histogram(value) => Action::Histogram { cell: 0, register: value.register },
-        Do::Poison => Action::Poison,
-        Do::Latency => Action::Time { cell: 0, enters: true },
-    };
-    action.cells()
 }
 
 /// A function in a program.
@@ -155,7 +142,7 @@ impl<'m> Place<'m> {
     }
 
     /// A site before one of its instructions, by its address in the file.
-    pub(super) fn site(&self, address: u64, actions: Vec<Action>) -> Result<Site, NoSite> {
+    pub(super) fn site(&self, address: u64, actions: Vec<Step>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
         let room = self.room(address);
         // A gap is looked for only where one may be needed.
@@ -173,8 +160,9 @@ impl<'m> Place<'m> {
         })
     }
 
-    /// An instruction in each block by which the function is left, the last one that a jump can take the place of.
-    fn exits(&self, entry: u64) -> Result<Vec<u64>, NoSite> {
+    /// An instruction in each block by which the function is left, the last one that a jump can take the place of. `returning`: what it returns
+    /// has to be there already.
+    fn exits(&self, entry: u64, returning: bool) -> Result<Vec<u64>, NoSite> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {
             let edges = self.flow.edges_from(index as u32);
@@ -189,9 +177,17 @@ impl<'m> Place<'m> {
             if !edges.iter().any(leaves) {
                 continue;
             }
+            if returning && edges.iter().any(|edge| leaves(edge) && edge.to != Target::Caller) {
+                return Err(NoSite::Result { address: block.start });
+            }
             let sometimes = edges.iter().any(|edge| edge.kind == EdgeKind::Fall);
             let last = self.flow.block_instructions(block).map(|one| one.address);
-            let last: Vec<_> = last.filter(|&address| address != entry).collect();
+            let mut last: Vec<_> = last.filter(|&address| address != entry).collect();
+            if returning {
+                let sets = |&address: &u64| sets_result(self.module, address);
+                let from = last.iter().rposition(sets).map_or(0, |at| at + 1);
+                last.drain(..from);
+            }
             let fits = |&&address: &&u64| self.fits_a_jump(address);
             let found = last.iter().rev().find(fits).or(last.last());
             exits.push(*found.filter(|_| !sometimes).ok_or(NoSite::Exit { address: block.start })?);
@@ -259,6 +255,20 @@ pub(super) fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)
+}
+
+/// Whether the instruction may change what a function returns: all that writes to `rax` or a part of it.
+fn sets_result(module: &Module, address: u64) -> bool {
+    let Some(instruction) = decode(module, address) else { return true };
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(&instruction).used_registers();
+    used.iter().any(|one| {
+        let writes = !matches!(
+            one.access(),
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+        );
+        writes && one.register().full_register() == Register::RAX
+    })
 }
 
 /// Whether Go returns to behind the first instruction, although it was never called from there: a goroutine begins as if

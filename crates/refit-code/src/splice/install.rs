@@ -6,16 +6,18 @@
 //! 4. Second stop: the bytes are checked and changed, program counters inside them moved.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock};
+use refit_instruments::session::Session;
 
 use super::area::{Area, PAGE, Record};
 use super::patches::{self, Now};
-use super::snippet::{Cells, Lane};
-use super::{Displaced, Site, Springboard, Why, frames, snippet};
+use super::snippet::{Cells, Lane, Rings, Setting, TIMER};
+use super::{Displaced, Site, Springboard, Step, Why, frames, snippet};
 use crate::process::{Program, Refusal, Still};
 
 /// Bytes of a jump that reaches everything within 2 GiB, and of one that reaches 127 bytes.
@@ -27,6 +29,16 @@ const SPREAD: u64 = 1 << 30;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More lanes than processors are of no use, and more than this many hold too much memory.
 const MOST_LANES: u32 = 64;
+
+/// The numbers of a timer.
+pub const TIME: usize = 0;
+/// See [`TIME`].
+pub const ENTRIES: usize = 1;
+/// See [`TIME`].
+pub const EXITS: usize = 2;
+
+/// What a lane holds at most: its cells are reached by 32 bits.
+const MOST_DATA: u64 = 1 << 28;
 
 /// How long the program stood still, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,39 +208,54 @@ struct Made {
 }
 
 impl Installed {
-    /// Puts the plan's sites into the program, all in one stop. `cells`: how many cells their actions count into.
+    /// Puts the plan's sites into the program, all in one stop. `cells`: how many cells their actions count into; `session`: where their
+    /// records go, without which none are written.
     ///
     /// # Errors
     /// [`Why`]. The program is as before then.
-    pub fn new(program: &Program, plan: &Plan, cells: u32) -> Result<Self, Why> {
+    pub fn new(
+        program: &Program,
+        plan: &Plan,
+        cells: u32,
+        session: Option<&Session>,
+    ) -> Result<Self, Why> {
         let groups = groups(&plan.ready);
         let lanes = lanes();
         let stride = (u64::from(cells) * 8).next_power_of_two().max(64);
-        let ((mut areas, lane), preparing) = program.stand_still(PATIENCE, |still| {
+        if stride > MOST_DATA {
+            return Err(Why::Cells { cells });
+        }
+        let session_file = session.map(|session| open(program, session)).transpose()?;
+        let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
             let mut areas = Vec::new();
-            for group in &groups {
-                let data = PAGE + (stride << lanes);
-                let made =
-                    Area::make(still, &reach(group), 2 * group.len(), code_bytes(group), data);
-                match made {
-                    Ok(area) => areas.push(area),
-                    Err(why) => {
-                        super::remains::unmap(still, areas.iter().map(|area| area.head))?;
-                        return Err(why);
-                    }
+            let made = groups.iter().try_for_each(|group| {
+                let (records, data) = (2 * group.len(), PAGE + (stride << lanes));
+                areas.push(Area::make(still, &reach(group), records, code_bytes(group), data)?);
+                Ok::<_, Why>(())
+            });
+            let setting = made.and_then(|()| {
+                let mut setting = setting(still, lanes, stride);
+                if let (Some(session), Some(file), Some(area)) =
+                    (session, &session_file, areas.first_mut())
+                {
+                    let address = area.map_session(still, file)?;
+                    setting.rings = Some(Rings { address, geometry: session.geometry() });
                 }
+                Ok(setting)
+            });
+            if setting.is_err() {
+                super::remains::unmap(still, areas.iter().map(|area| area.head))?;
             }
-            Ok::<_, Why>((areas, lane(still)))
+            Ok::<_, Why>((areas, setting?))
         })?;
-        let changed = Self::generate(program, &groups, &mut areas, lane, lanes, stride).and_then(
-            |mut records| {
+        let changed =
+            Self::generate(program, &groups, &mut areas, &mut setting).and_then(|mut records| {
                 let work = |still: &mut Still<'_>| change(still, &records);
                 let ((), changing) = program.stand_still(PATIENCE, work)?;
                 records.retain(|record| !record.copies.is_empty());
                 records.sort_by_key(|record| record.address);
                 Ok((records, changing))
-            },
-        );
+            });
         match changed {
             Ok((changes, changing)) => {
                 let stood = Stood { preparing, changing };
@@ -249,22 +276,14 @@ impl Installed {
         program: &Program,
         groups: &[&[Ready]],
         areas: &mut [Area],
-        lane: Lane,
-        lanes: u32,
-        stride: u64,
+        setting: &mut Setting,
     ) -> Result<Vec<Record>, Why> {
         let mut all = Vec::new();
         for (group, area) in groups.iter().zip(areas) {
-            let cells = Cells {
-                lane,
-                base: area.base_word(),
-                first: area.first_lane(),
-                lanes,
-                stride: stride.trailing_zeros(),
-            };
+            (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             let (mut code, mut records) = (Vec::new(), Vec::new());
             for ready in *group {
-                let made = make(ready, area.head.code_range().start + code.len() as u64, cells)?;
+                let made = make(ready, area.head.code_range().start + code.len() as u64, *setting)?;
                 let begin = made.at - area.head.code_range().start;
                 // What is between two snippets stops whoever gets there by mistake.
                 code.resize(begin as usize, 0xcc);
@@ -294,11 +313,62 @@ impl Installed {
     pub fn flags(&self) -> io::Result<Vec<bool>> {
         let mut set = vec![false; self.cells as usize];
         for area in &self.areas {
-            for (flag, word) in set.iter_mut().zip(area.words(self.cells)?) {
+            for (flag, word) in set.iter_mut().zip(area.words(0, self.cells as usize)?) {
                 *flag |= word != 0;
             }
         }
         Ok(set)
+    }
+
+    /// The timers of all threads: time, entries and exits by thread; and how many calls were not timed.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
+        let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
+        for area in &self.areas {
+            // Exits before the time before entries: who comes or goes meanwhile is inside, for no time.
+            for number in [EXITS, TIME, ENTRIES] {
+                let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+                let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
+                let Some((rest, lines)) = lines.split_first() else { continue };
+                lost += if number == EXITS { rest[0] } else { 0 };
+                for line in lines.iter().filter(|line| line[0] != 0) {
+                    let timer = threads.entry(line[0]).or_default();
+                    timer[number] = timer[number].wrapping_add(line[1 + number]);
+                }
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// What the cells of each key of a step have counted up to now: cells by key, and those of all other keys together.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn keyed(
+        &self,
+        step: &Step,
+        first: u32,
+    ) -> io::Result<(BTreeMap<u64, Vec<u64>>, Vec<u64>)> {
+        let (each, table) = (step.action.cells() as usize, step.table(first));
+        let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
+        let add = |to: &mut Vec<u64>, cells: &[u64]| {
+            to.resize(each, 0);
+            to.iter_mut().zip(cells).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+        };
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                let at = lane * self.stride + u64::from(first) * 8;
+                let words = area.words(at, (table.end - first) as usize)?;
+                let (rest, entries) = words.split_at(each);
+                add(&mut others, rest);
+                for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
+                    add(keys.entry(entry[0] - 1).or_default(), &entry[1..]);
+                }
+            }
+        }
+        Ok((keys, others))
     }
 
     /// What a cell has counted up to now. Never less than what was read before.
@@ -338,12 +408,30 @@ fn reach(group: &[Ready]) -> Range<u64> {
 
 /// More than the code of a group takes.
 fn code_bytes(group: &[Ready]) -> u64 {
-    group.iter().map(|ready| 512 + 96 * ready.site.actions.len() as u64).sum()
+    let of = |ready: &Ready| ready.site.actions.iter().map(Step::most_bytes).sum::<u64>();
+    group.iter().map(|ready| 512 + of(ready)).sum()
 }
 
 fn lanes() -> u32 {
     let processors = u32::try_from(refit_sys::processor::count()).unwrap_or(MOST_LANES);
     processors.clamp(1, MOST_LANES).next_power_of_two().trailing_zeros()
+}
+
+/// The session's memory, as a file.
+fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
+    File::options().read(true).write(true).open(session.path()).map_err(|source| Refusal::System {
+        id: program.id(),
+        what: "open the instruments' buffers for it",
+        source,
+    })
+}
+
+/// What all snippets find; where an area's cells are is set for each.
+fn setting(still: &Still<'_>, lanes: u32, stride: u64) -> Setting {
+    let (lane, stride) = (lane(still), stride.trailing_zeros());
+    let cells = Cells { lane, base: 0, first: 0, lanes, stride };
+    let pointers = processor_has("fsgsbase");
+    Setting { cells, thread: still.thread_offset(), pointers, rings: None }
 }
 
 fn lane(still: &Still<'_>) -> Lane {
@@ -362,12 +450,12 @@ pub(super) fn processor_has(name: &str) -> bool {
 }
 
 /// The code and the changes for one site; the code stands at the next multiple of 16 from `from` on.
-fn make(ready: &Ready, from: u64, cells: Cells) -> Result<Made, Why> {
+fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
     let address = ready.site.address;
     let failed = |reason: String| Why::Generate { address, reason };
     let at = from.next_multiple_of(16);
     let mut instructions = Vec::new();
-    snippet::write(address, &ready.site.actions, ready.site.live, cells, &mut instructions)?;
+    snippet::write(address, &ready.site.actions, ready.site.live, setting, &mut instructions)?;
     let begins = ready.displaced.write(&mut instructions)?;
     let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
     let copies = begins.iter().map(|&(original, index)| {

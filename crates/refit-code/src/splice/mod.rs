@@ -47,9 +47,9 @@ mod snippet;
 mod why;
 mod withdraw;
 
-pub use install::{Installed, Plan, Stood};
+pub use install::{ENTRIES, EXITS, Installed, Plan, Stood, TIME};
 pub use relocate::Displaced;
-pub use snippet::Action;
+pub use snippet::{Action, Base, Clock, KEYS, Relation, Step, TIMER, Test, Value, Width};
 pub use why::Why;
 pub use withdraw::Withdrawn;
 
@@ -70,7 +70,7 @@ pub struct Site {
     /// Unused bytes within 127 bytes, for jumps that do not fit at the site.
     pub springboards: Vec<Springboard>,
     /// What is to be done there, in this order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<Step>,
 }
 
 /// Bytes that are never run: padding between functions.

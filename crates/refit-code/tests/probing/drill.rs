@@ -11,11 +11,10 @@ fn measured(routes: &mut Routes, function: &str, work: &str) -> Option<Measured>
     let mut files = Files::new(&program).expect("its files");
     let spot = files.find(function).expect(function);
     let prepared = drill::prepare(&mut files, spot).expect("prepared");
-    let mut level = prepared.install(&program).expect("installed");
+    let level = prepared.install(&program).expect("installed");
     if !work.is_empty() {
         routes.ask(work);
     }
-    level.look().expect("read");
     let measured = level.finish(&program, &mut files).expect("taken out");
     routes.is_untouched();
     measured

@@ -70,7 +70,8 @@ impl Routes {
     pub(crate) fn is_untouched(&self) {
         let program = self.program();
         for file in modules::of(&program).expect("its files") {
-            assert_eq!(file.differences(&program).expect("its code"), [], "{}", file.name());
+            let differences = file.differences(&program).expect("its code");
+            assert!(differences.is_empty(), "{}: {differences:x?}", file.name());
         }
     }
 }

@@ -91,7 +91,7 @@ fn watch(
     let mut arrived = Vec::new();
     let course = Course { launched: args.pid.is_none(), time: args.time, interval: args.interval };
     let mut next = Instant::now();
-    let followed = course.follow(&program, interrupted, |turn| match turn {
+    let followed = course.follow(std::slice::from_ref(&program), interrupted, |turn| match turn {
         Turn::Tell => print(&cover, args.functions, out).and_then(|()| out.flush()),
         Turn::Look if Instant::now() < next => Ok(()),
         Turn::Look => {

@@ -15,7 +15,7 @@ use refit_instruments::export;
 use serde::Serialize;
 
 use super::probe::failure;
-use super::watching::{Course, Turn};
+use super::watching::Course;
 use crate::commands::interruption;
 use crate::failure::Failure;
 use crate::format;
@@ -162,19 +162,12 @@ fn level(
         format::counted(prepared.calls() as u64, "call"),
         format::nanos(args.time.as_nanos() as u64),
     );
-    let mut level: Level = prepared.install(program).map_err(failed)?;
+    let level: Level = prepared.install(program).map_err(failed)?;
     let course = Course { launched: false, time: Some(args.time), interval: None };
-    let mut looked = Ok(());
-    let followed = course.follow(program, interrupted, |turn| {
-        if turn == Turn::Look && looked.is_ok() {
-            looked = level.look();
-        }
-        Ok(())
-    });
+    let followed = course.follow(std::slice::from_ref(program), interrupted, |_| Ok(()));
     // Whatever happened meanwhile: the program gets its code back.
     let measured = level.finish(program, files).map_err(failed)?;
     followed?;
-    looked.map_err(|e| Failure::new("read what was measured", e.to_string(), "try again"))?;
     Ok(measured)
 }
 
@@ -191,6 +184,10 @@ fn print(path: &[Step], out: &mut Output) -> Result<(), Failure> {
                 "{} calls itself: times of inner calls are in the outer ones too",
                 step.name
             ))?;
+        }
+        if step.measured.lost > 0 {
+            let lost = format::counted(step.measured.lost, "call");
+            out.line(&format!("not measured: {lost} in {}: too many threads", step.name))?;
         }
         let unmeasured = &step.measured.unmeasured;
         if let Some((name, _, why)) = unmeasured.first() {
@@ -253,6 +250,7 @@ struct Told<'p> {
     own_share: f64,
     own_nanos: u64,
     recursive: bool,
+    lost: u64,
     callees: Vec<ToldCallee<'p>>,
     unmeasured: Vec<ToldUnmeasured<'p>>,
 }
@@ -299,6 +297,7 @@ fn told(path: &[Step], depth: usize) -> Told<'_> {
         own_share: step.share_of(measured.own()),
         own_nanos: measured.own(),
         recursive: measured.recursive,
+        lost: measured.lost,
         callees: callees.collect(),
         unmeasured: unmeasured
             .map(|(name, sites, why)| ToldUnmeasured { name, sites: *sites, why })

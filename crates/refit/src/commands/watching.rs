@@ -56,6 +56,14 @@ fn start(command: &[String]) -> Result<Child, Failure> {
     })
 }
 
+/// Lets a program that was started for us begin.
+pub(crate) fn go_on(program: &Program) {
+    if let Some(process) = Pid::from_raw(program.id().cast_signed()) {
+        // It stands at its entry; if it was killed meanwhile, its end is seen later.
+        let _ = kill_process(process, Signal::CONT);
+    }
+}
+
 /// For how long a program is watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
@@ -77,22 +85,19 @@ pub(crate) enum Turn {
 }
 
 impl Course {
-    /// Lets the program go on, and waits for the end: its own, that of the time, or Ctrl-C.
+    /// Lets the programs go on, and waits for the end: that of all, that of the time, or Ctrl-C.
     pub(crate) fn follow(
         self,
-        program: &Program,
+        programs: &[Program],
         interrupted: &AtomicBool,
         mut each: impl FnMut(Turn) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        if self.launched
-            && let Some(process) = Pid::from_raw(program.id().cast_signed())
-        {
-            // It stands at its entry; if it was killed meanwhile, that is seen below.
-            let _ = kill_process(process, Signal::CONT);
+        if self.launched {
+            programs.iter().for_each(go_on);
         }
         let after = |time: Option<Duration>| time.and_then(|time| Instant::now().checked_add(time));
         let (end, mut next) = (after(self.time), after(self.interval));
-        while end.is_none_or(|end| Instant::now() < end) && !program.ended() {
+        while end.is_none_or(|end| Instant::now() < end) && !programs.iter().all(Program::ended) {
             if next.is_some_and(|next| Instant::now() >= next) {
                 each(Turn::Tell)?;
                 next = after(self.interval);
