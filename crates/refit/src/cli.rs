@@ -143,7 +143,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     /// Measure where the time in a function goes: its callees, and on into the one that takes most
     Drill(DrillArgs),
 
-    /// Take out of a program what a killed `refit probe` has left
+    /// Take out of a program what a killed refit has left
     Repair(RepairArgs),
 
     /// Record what instances, instrumented programs and the scheduler do
