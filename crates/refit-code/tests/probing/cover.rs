@@ -18,8 +18,8 @@ fn covered(program: &Program, modules: &[&str]) -> Cover {
 /// Which blocks of `route` were reached.
 fn route(cover: &mut Cover) -> Vec<bool> {
     cover.look().expect("read");
-    let functions = cover.files.iter().flat_map(|file| &file.functions);
-    let route = functions.filter(|function| function.name == "route").next().expect("route");
+    let mut functions = cover.files.iter().flat_map(|file| &file.functions);
+    let route = functions.find(|function| function.name == "route").expect("route");
     assert_eq!(cover.tally(route).watched, 6, "{route:x?}");
     route.blocks.iter().map(|block| cover.is_reached(block)).collect()
 }
@@ -101,8 +101,8 @@ fn other_tools_read_which_blocks_were_reached() {
         })
         .collect();
     assert_eq!(entries.len(), all_reached(&cover));
-    let functions = cover.files.iter().flat_map(|file| &file.functions);
-    let route = functions.filter(|function| function.name == "route").next().expect("route");
+    let mut functions = cover.files.iter().flat_map(|file| &file.functions);
+    let route = functions.find(|function| function.name == "route").expect("route");
     for block in &route.blocks {
         let entry = (block.address - cover.files[0].span.0, block.size);
         assert_eq!(entries.contains(&entry), cover.is_reached(block));
