@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::Victim;
 use refit_code::Live;
 use refit_code::process::{Program, Refusal};
-use refit_code::splice::{Action, Installed, Plan, Site, Why, remains};
+use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
 
 /// All but some general registers is dead.
 fn general(mask: u16) -> Live {
@@ -21,12 +21,14 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
     victim.program().read(address, &mut code).expect("its code");
     Site {
         address,
+        at: At::Before,
         code,
         room,
         // `r11` is nobody's.
         live: general(!(1 << 11)),
         springboards: Vec::new(),
         actions: vec![Action::Count { cell }],
+        function: None,
     }
 }
 

@@ -1,12 +1,14 @@
 //! From what people ask for to sites: which functions, which bytes may change there, what must be kept.
 
+use std::sync::Arc;
+
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use super::spec::{Do, What};
 use crate::flow::{Edge, EdgeKind, Flow, Target};
 use crate::functions::{Convention, Sources};
 use crate::live::Live;
-use crate::splice::{Action, Displaced, Site, Springboard};
+use crate::splice::{Action, At, Body, Displaced, Site, Springboard};
 use crate::{FunctionId, Module};
 
 /// A place that a specification names, in a file.
@@ -30,12 +32,6 @@ pub enum NoSite {
         address: u64,
         /// The instruction whose bytes it is in.
         near: Option<u64>,
-    },
-    /// Control leaves by a conditional jump, or by a block in which nothing can be spliced.
-    #[error("the function is left at {address:#x} by an instruction that sometimes goes on")]
-    Exit {
-        /// The block.
-        address: u64,
     },
     /// The code cannot be read.
     #[error("the code at {address:#x} is not in the file")]
@@ -75,7 +71,7 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
 /// are where its function is left.
 ///
 /// # Errors
-/// [`NoSite`]: no instruction is there, or the function is left where nothing can be done.
+/// [`NoSite`]: no instruction is there.
 pub fn sites(
     module: &Module,
     found: &Found,
@@ -94,7 +90,8 @@ pub fn sites(
         Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
         _ => instruction.address,
     };
-    let place = Place { module, flow: &flow, function: found.function, bias };
+    let body = super::body::body(module, &flow, bias).map(Arc::new);
+    let place = Place { module, flow: &flow, function: found.function, bias, body };
     let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
     for &action in actions {
         here.push(match action {
@@ -108,13 +105,13 @@ pub fn sites(
         });
         cell += cells(action);
     }
-    let mut sites = vec![place.site(address, here)?];
+    let mut sites = vec![place.site(address, At::Before, here)?];
     if !leaving.is_empty() {
         if actions.contains(&Do::Poison) {
             leaving.push(Action::Poison);
         }
-        for exit in place.exits(address)? {
-            sites.push(place.site(exit, leaving.clone())?);
+        for (exit, at) in place.exits(address) {
+            sites.push(place.site(exit, at, leaving.clone())?);
         }
     }
     Ok(sites)
@@ -137,10 +134,12 @@ struct Place<'m> {
     flow: &'m Flow,
     function: FunctionId,
     bias: u64,
+    /// The whole of it, if it can be copied.
+    body: Option<Arc<Body>>,
 }
 
 impl Place<'_> {
-    fn site(&self, address: u64, actions: Vec<Action>) -> Result<Site, NoSite> {
+    fn site(&self, address: u64, at: At, actions: Vec<Action>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
         let room = room(self.module, self.flow, self.function, address);
         // A gap is looked for only where one may be needed.
@@ -150,16 +149,19 @@ impl Place<'_> {
         };
         Ok(Site {
             address: address.wrapping_add(self.bias),
+            at,
             code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
             room,
             live: live(self.module, self.flow, self.function, address),
             actions,
             springboards,
+            function: self.body.clone(),
         })
     }
 
-    /// An instruction in each block by which the function is left, the last one that a jump can take the place of.
-    fn exits(&self, entry: u64) -> Result<Vec<u64>, NoSite> {
+    /// An instruction in each block by which the function is left: the last one that a jump can take the place of, else the
+    /// one that leaves, for a copy of the function.
+    fn exits(&self, entry: u64) -> Vec<(u64, At)> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {
             let edges = self.flow.edges_from(index as u32);
@@ -174,17 +176,21 @@ impl Place<'_> {
             if !edges.iter().any(leaves) {
                 continue;
             }
-            let sometimes = edges.iter().any(|edge| edge.kind == EdgeKind::Fall);
-            let last = self.flow.block_instructions(block).map(|one| one.address);
-            let last: Vec<_> = last.filter(|&address| address != entry).collect();
+            let own = self.flow.block_instructions(block).map(|one| one.address);
+            let own: Vec<_> = own.collect();
+            let Some(&last) = own.last() else { continue };
+            if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
+                exits.push((last, At::Taken));
+                continue;
+            }
             let fits = |&&address: &&u64| {
-                room(self.module, self.flow, self.function, address) >= LONG
+                address != entry
+                    && room(self.module, self.flow, self.function, address) >= LONG
                     && self.fits_a_jump(address)
             };
-            let found = last.iter().rev().find(fits).or(last.last());
-            exits.push(*found.filter(|_| !sometimes).ok_or(NoSite::Exit { address: block.start })?);
+            exits.push((*own.iter().rev().find(fits).unwrap_or(&last), At::Before));
         }
-        Ok(exits)
+        exits
     }
 
     /// Whether the instructions from `address` on that a jump takes the place of end where something else begins.
@@ -204,7 +210,7 @@ fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Liv
     flow.live_before(address)
 }
 
-fn decode(module: &Module, address: u64) -> Option<Instruction> {
+pub(super) fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)
@@ -244,7 +250,7 @@ fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool
 }
 
 /// Bytes from `address` on that are there to fill a gap.
-fn padding(module: &Module, address: u64) -> usize {
+pub(super) fn padding(module: &Module, address: u64) -> usize {
     let mut at = address;
     while at < address + 16 && module.function_at(at).is_none() {
         match decode(module, at) {
@@ -255,7 +261,7 @@ fn padding(module: &Module, address: u64) -> usize {
     (at - address) as usize
 }
 
-fn fills(instruction: &Instruction) -> bool {
+pub(super) fn fills(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
         // `xchg ax, ax`, as some assemblers fill two bytes.
         || instruction.code() == Code::Xchg_r16_AX

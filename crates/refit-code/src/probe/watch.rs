@@ -8,7 +8,7 @@ use super::modules::{self, Mapped};
 use super::sites::{self, Found};
 use super::spec::{Do, Place, Spec, What};
 use crate::process::{Program, Refusal};
-use crate::splice::{Installed, Plan, Site, Stood, Why, remains};
+use crate::splice::{At, Installed, Plan, Site, Stood, Why, remains};
 use crate::{Module, OpenError};
 
 /// How many names are told that are much like one that is not there.
@@ -219,7 +219,8 @@ impl Wanted {
         }
         let address = sites[0].address;
         // Two probes at one place are one site.
-        if let Some(at) = self.sites.iter().position(|site| site.address == address) {
+        let same = |site: &Site| site.address == address && site.at == At::Before;
+        if let Some(at) = self.sites.iter().position(same) {
             if sites.len() == 1 {
                 let [site] = <[Site; 1]>::try_from(sites).unwrap_or_else(|_| unreachable!("one"));
                 self.sites[at].actions.extend(site.actions);

@@ -189,17 +189,31 @@ impl<'p> Still<'p> {
 
     /// Lets a thread run one instruction. Signals that come meanwhile wait.
     ///
+    /// `pushf` would leave on the stack that the thread is stepped, and `popf` would have it trap from then on: what it left
+    /// is put right.
+    ///
     /// # Errors
     /// [`Refusal`]: it was killed.
     pub fn step(&mut self, thread: u32) -> Result<(), Refusal> {
         let id = self.program.id;
         let lost = |error| Refusal::of_tracing(id, "let a thread step", error);
         let Some(held) = self.threads.get_mut(&thread) else { return Err(Refusal::NoSuch { id }) };
+        let mut code = [0];
+        let before = held.registers().map_err(lost)?;
+        let pushes = self.program.read(before.rip, &mut code).is_ok() && code == [PUSHF];
         let mask = held.signal_mask().map_err(lost)?;
         held.set_signal_mask(u64::MAX).map_err(lost)?;
         let stepped = step_once(held);
         held.set_signal_mask(mask).map_err(lost)?;
-        stepped.map_err(lost)
+        stepped.map_err(lost)?;
+        if pushes && before.eflags & TRAP_FLAG == 0 {
+            let top = held.registers().map_err(lost)?.rsp;
+            let mut flags = [0; 8];
+            self.program.read(top, &mut flags).map_err(lost)?;
+            let flags = u64::from_le_bytes(flags) & !TRAP_FLAG;
+            self.program.write(top, &flags.to_le_bytes()).map_err(lost)?;
+        }
+        Ok(())
     }
 
     pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
@@ -220,6 +234,10 @@ impl<'p> Still<'p> {
         Ok(())
     }
 }
+
+/// `pushfq`, and the flag by which a thread traps after an instruction.
+const PUSHF: u8 = 0x9c;
+const TRAP_FLAG: u64 = 1 << 8;
 
 /// One instruction of a held thread whose signals are blocked.
 pub(super) fn step_once(held: &mut Held) -> io::Result<()> {

@@ -38,18 +38,29 @@
 //! [`remains::repair`] takes out what somebody else has left.
 
 mod area;
+mod body;
+mod copy;
 mod frames;
+mod generate;
 mod install;
+mod jump;
+mod layout;
 mod patches;
+mod plan;
 mod relocate;
 pub mod remains;
 mod snippet;
+mod taken;
 mod why;
 
-pub use install::{Installed, Plan, Stood};
+pub use body::{Body, Part};
+pub use install::{Installed, Stood};
+pub use plan::Plan;
 pub use relocate::Displaced;
 pub use snippet::Action;
 pub use why::Why;
+
+use std::sync::Arc;
 
 use crate::live::Live;
 
@@ -58,6 +69,8 @@ use crate::live::Live;
 pub struct Site {
     /// Address of its first instruction in the program.
     pub address: u64,
+    /// When something is done there.
+    pub at: At,
     /// The code from there on, at least as far as `room` goes.
     pub code: Vec<u8>,
     /// How many bytes from `address` on may change: up to the next address that anything jumps or returns to, padding that
@@ -69,6 +82,17 @@ pub struct Site {
     pub springboards: Vec<Springboard>,
     /// What is to be done there, in this order.
     pub actions: Vec<Action>,
+    /// The function that it is in, for a copy of it where there is too little room; `None` if it cannot be copied.
+    pub function: Option<Arc<Body>>,
+}
+
+/// When something is done at an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Before it.
+    Before,
+    /// On the way that it takes, if it is a direct jump, when it takes it. Only a copy of the function can do that.
+    Taken,
 }
 
 /// Bytes that are never run: padding between functions.

@@ -58,7 +58,12 @@ impl Displaced {
             begins.push((instruction.ip(), to.len()));
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
-                _ => to.push(*instruction),
+                _ => {
+                    // Nothing within is a target: what tells an address here tells the original's.
+                    let mut copy = *instruction;
+                    copy.set_ip(0);
+                    to.push(copy);
+                }
             }
         }
         if let Some(next) = self.next {
@@ -78,7 +83,7 @@ pub(super) fn made(
     made.map_err(|error| Why::Generate { address, reason: error.to_string() })
 }
 
-fn goes_on(instruction: &Instruction) -> bool {
+pub(super) fn goes_on(instruction: &Instruction) -> bool {
     !matches!(
         instruction.flow_control(),
         FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
@@ -87,7 +92,7 @@ fn goes_on(instruction: &Instruction) -> bool {
 
 /// A call that leaves the address that it always left, and jumps: two halves, since no instruction pushes 64 bits.
 /// Neither changes a flag or a register.
-fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
+pub(super) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
     let (at, back) = (call.ip(), call.next_ip());
     let low = back as u32;
     to.push(made(at, Instruction::with1(Code::Pushq_imm32, low.cast_signed()))?);
@@ -122,7 +127,7 @@ fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> 
     Ok(())
 }
 
-fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
+pub(super) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
     let reason = match instruction.mnemonic() {
         Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => {
             "the kernel makes an interrupted system call again by stepping back to it"

@@ -1,0 +1,127 @@
+//! A whole function, as far as a copy of it needs to know.
+
+use std::ops::Range;
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+use super::Why;
+use super::relocate;
+
+/// A function of a program that can be copied. All its jumps are understood.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// Where it is called.
+    pub entry: u64,
+    /// Its bytes.
+    pub parts: Vec<Part>,
+    /// Where its instructions begin, ascending. They may overlap. What is in none of them is left as it is.
+    pub instructions: Vec<u64>,
+    /// Where control may arrive otherwise than by going on from an instruction of it or by a direct jump of it: its
+    /// entry, what calls return to, what tables of jumps and landing pads of exceptions tell, what others jump to, and whatever
+    /// has its address taken. Ascending.
+    pub entered: Vec<u64>,
+}
+
+/// A range of a function's bytes, and the padding behind it that belongs to nobody.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Where in the program.
+    pub address: u64,
+    /// What stands there.
+    pub code: Vec<u8>,
+    /// Which of the bytes are never run, as addresses: padding.
+    pub unused: Vec<Range<u64>>,
+}
+
+impl Part {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.address..self.address + self.code.len() as u64
+    }
+
+    /// Bytes of it.
+    pub(super) fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        let at = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        self.code.get(at..at.checked_add(length)?)
+    }
+}
+
+/// What a copy does with an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Does the same elsewhere.
+    Plain,
+    /// A call: it runs at its place, or else pushes its return address and jumps.
+    Call,
+    /// Runs at its place, and what follows it, too: the kernel makes an interrupted call again by stepping back to it.
+    System,
+    /// Runs at its place and never goes on: what it faults with tells the handler where.
+    Stop,
+}
+
+/// An instruction of a function.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) instruction: Instruction,
+    pub(super) kind: Kind,
+}
+
+impl Step {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.instruction.ip()..self.instruction.next_ip()
+    }
+
+    /// Where it jumps to if it is a direct jump.
+    pub(super) fn target(&self) -> Option<u64> {
+        let flow = self.instruction.flow_control();
+        let jumps =
+            matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+        jumps.then(|| self.instruction.near_branch_target())
+    }
+
+    /// Whether the next instruction may follow it, without a call in between.
+    pub(super) fn goes_on(&self) -> bool {
+        self.kind == Kind::Plain && relocate::goes_on(&self.instruction)
+    }
+
+    pub(super) fn is_landing(&self) -> bool {
+        self.instruction.code() == Code::Endbr64
+    }
+}
+
+impl Body {
+    /// Bytes of one of its parts.
+    pub(super) fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        self.parts.iter().find_map(|part| part.bytes(address, length))
+    }
+
+    /// Its instructions, and what a copy does with each.
+    ///
+    /// # Errors
+    /// [`Why::NoCode`], [`Why::Fixed`]: one that cannot run elsewhere.
+    pub(super) fn steps(&self) -> Result<Vec<Step>, Why> {
+        self.instructions.iter().map(|&address| self.step(address)).collect()
+    }
+
+    fn step(&self, address: u64) -> Result<Step, Why> {
+        let none = || Why::NoCode { address };
+        let bytes = (1..=15).rev().find_map(|length| self.bytes(address, length));
+        let bytes = bytes.ok_or_else(none)?;
+        let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() {
+            return Err(none());
+        }
+        let kind = match instruction.mnemonic() {
+            Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => Kind::System,
+            Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 | Mnemonic::Hlt => Kind::Stop,
+            _ => match instruction.flow_control() {
+                FlowControl::Call | FlowControl::IndirectCall => Kind::Call,
+                _ => Kind::Plain,
+            },
+        };
+        let marks_a_target = instruction.code() == Code::Endbr64;
+        if kind == Kind::Plain && !marks_a_target {
+            relocate::refuse_fixed(&instruction)?;
+        }
+        Ok(Step { instruction, kind })
+    }
+}

@@ -1,0 +1,207 @@
+//! The code of a function's copy.
+//!
+//! Instructions follow each other as in the original, the snippets of sites before them. Jumps within the function are turned to
+//! the copy; whatever else tells an address (`lea`, return addresses, tables of jumps) tells the original's.
+
+use std::collections::BTreeMap;
+
+use iced_x86::{Code, Instruction, Mnemonic};
+
+use super::area::Record;
+use super::body::{Kind, Step};
+use super::generate::{Made, encode};
+use super::plan::Copied;
+use super::relocate::{made, write_call};
+use super::snippet::{self, Cells};
+use super::{At, Site, Why};
+
+/// Labels of instructions. No operand of a program's instruction can be one of these: they are no addresses.
+const LABELS: u64 = 1 << 63;
+
+/// The code and the changes for a copied function; the code stands at `at`.
+pub(super) fn make(copied: &Copied, at: u64, cells: Cells) -> Result<Made, Why> {
+    let entry = copied.body.entry;
+    let failed = |reason: String| Why::Generate { address: entry, reason };
+    let mut writer = Writer::new(copied, cells);
+    for number in 0..copied.steps.len() {
+        writer.step(number)?;
+    }
+    writer.stubs()?;
+    let Writer { code, places, .. } = writer;
+    let (code, offsets) = encode(&code, at).map_err(|error| failed(error.to_string()))?;
+    let place = |index: usize| {
+        let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX);
+        offset.map(|offset| at + u64::from(offset))
+    };
+    let (mut moves, mut copies, mut begins) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (step, index) in copied.steps.iter().zip(&places) {
+        let original = step.instruction.ip();
+        let grown = || failed(format!("the instruction at {original:#x} grew when it was moved"));
+        let begin = place(index.begin).ok_or_else(grown)?;
+        let itself = place(index.itself).ok_or_else(grown)?;
+        begins.insert(original, begin);
+        copies.push((original, begin));
+        if itself != begin {
+            copies.push((original, itself));
+        }
+        let stays = copied.layout.stay.contains(&original);
+        if !stays && !copied.layout.gates.contains_key(&original) {
+            moves.push((original, begin));
+        }
+    }
+    let mut records = Vec::new();
+    for (&gate, way) in &copied.layout.gates {
+        let none = Why::NoCode { address: gate };
+        let Some(&to) = begins.get(&gate) else { return Err(none) };
+        let old = copied.body.bytes(gate, way.length()).ok_or(none)?;
+        records.extend(way.records(gate, old, to, vec![(gate, to)])?);
+    }
+    records.extend(Record::of_copies(&copies));
+    Ok(Made { at, code, records, moves })
+}
+
+/// More bytes than the copy takes, snippets not counted.
+pub(super) fn most_bytes(copied: &Copied) -> u64 {
+    let each = copied.steps.iter().map(|step| {
+        let long = step.kind == Kind::Call || has_no_long_form(&step.instruction);
+        step.instruction.len() as u64 + if long { 32 } else { 10 }
+    });
+    each.sum::<u64>() + 64
+}
+
+/// Where an instruction is in the list.
+struct Index {
+    /// Its snippet, or itself if it has none.
+    begin: usize,
+    itself: usize,
+}
+
+struct Writer<'c> {
+    copied: &'c Copied,
+    cells: Cells,
+    /// Sites by the instruction they are at, in the order they were given.
+    sites: BTreeMap<u64, Vec<&'c Site>>,
+    code: Vec<Instruction>,
+    places: Vec<Index>,
+    /// Jumps on whose way something is to be done: label, instruction, target.
+    ways: Vec<(u64, u64, u64)>,
+    /// The next label that is free.
+    free: u64,
+}
+
+impl<'c> Writer<'c> {
+    fn new(copied: &'c Copied, cells: Cells) -> Self {
+        let mut sites: BTreeMap<u64, Vec<&Site>> = BTreeMap::new();
+        for site in &copied.sites {
+            sites.entry(site.address).or_default().push(site);
+        }
+        let free = LABELS + copied.steps.len() as u64;
+        let (code, places, ways) = (Vec::new(), Vec::new(), Vec::new());
+        Self { copied, cells, sites, code, places, ways, free }
+    }
+
+    /// The label of the copy of the instruction at `address`, or the address itself if it is of another function.
+    fn label(&self, address: u64) -> u64 {
+        let steps = &self.copied.steps;
+        let found = steps.binary_search_by_key(&address, |step| step.instruction.ip());
+        found.map_or(address, |number| LABELS + number as u64)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), Why> {
+        let step = &self.copied.steps[number];
+        let begin = self.code.len();
+        self.snippets(step.instruction.ip(), At::Before)?;
+        let itself = self.code.len();
+        self.write(step)?;
+        self.places.push(Index { begin, itself });
+        if self.code[begin].ip() != 0 {
+            return Err(self.failed(step, "a snippet begins with a label of its own"));
+        }
+        self.code[begin].set_ip(LABELS + number as u64);
+        let next = step.instruction.next_ip();
+        let follows = self.copied.steps.get(number + 1).map(|step| step.instruction.ip());
+        if self.continues(step) && follows != Some(next) {
+            self.jump(step, self.label(next))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, step: &Step, reason: &str) -> Why {
+        Why::Generate { address: step.instruction.ip(), reason: reason.to_owned() }
+    }
+
+    /// Whether control gets from the copy of an instruction to what stands behind it.
+    fn continues(&self, step: &Step) -> bool {
+        step.goes_on()
+    }
+
+    /// What does the same at any place.
+    fn write(&mut self, step: &Step) -> Result<(), Why> {
+        let address = step.instruction.ip();
+        if step.kind == Kind::Call && self.copied.layout.moved.contains(&address) {
+            return write_call(&step.instruction, &mut self.code);
+        }
+        if step.kind != Kind::Plain {
+            return self.jump(step, address);
+        }
+        let mut copy = step.instruction;
+        copy.set_ip(0);
+        if let Some(target) = step.target() {
+            let way = self.sites.get(&address).into_iter().flatten();
+            let label = if way.clone().any(|site| site.at == At::Taken) {
+                self.ways.push((self.free, address, target));
+                self.free += 1;
+                self.free - 1
+            } else {
+                self.label(target)
+            };
+            if has_no_long_form(&copy) {
+                // What it is encoded as may be several instructions; the place of this one is known.
+                self.code.push(Instruction::with(Code::Nopd));
+            }
+            copy.set_near_branch64(label);
+        }
+        self.code.push(copy);
+        Ok(())
+    }
+
+    fn jump(&mut self, step: &Step, to: u64) -> Result<(), Why> {
+        let jump = Instruction::with_branch(Code::Jmp_rel32_64, to);
+        self.code.push(made(step.instruction.ip(), jump)?);
+        Ok(())
+    }
+
+    /// Snippets of the sites at an instruction, with labels that no other snippet has.
+    fn snippets(&mut self, address: u64, at: At) -> Result<(), Why> {
+        let sites = self.sites.get(&address).cloned().unwrap_or_default();
+        for site in sites.into_iter().filter(|site| site.at == at) {
+            snippet::write(address, &site.actions, site.live, self.cells, &mut self.code)?;
+        }
+        Ok(())
+    }
+
+    /// What is done on the ways of jumps.
+    fn stubs(&mut self) -> Result<(), Why> {
+        for (label, address, target) in std::mem::take(&mut self.ways) {
+            let begin = self.code.len();
+            self.snippets(address, At::Taken)?;
+            let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(target));
+            self.code.push(made(address, jump)?);
+            self.code[begin].set_ip(label);
+        }
+        Ok(())
+    }
+}
+
+/// `loop` and `jrcxz` reach 127 bytes, and are encoded as several instructions where that is too near.
+fn has_no_long_form(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Loop
+            | Mnemonic::Loope
+            | Mnemonic::Loopne
+            | Mnemonic::Jcxz
+            | Mnemonic::Jecxz
+            | Mnemonic::Jrcxz
+    )
+}
