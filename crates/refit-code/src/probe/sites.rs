@@ -79,7 +79,8 @@ pub fn sites(
     actions: &[Do],
     first: u32,
 ) -> Result<Vec<Site>, NoSite> {
-    let flow = module.flow(found.function);
+    let place = Place::new(module, found.function, bias);
+    let flow = &place.flow;
     let instruction = flow.instruction_at(found.address).ok_or_else(|| {
         let before = flow.instructions().iter().rev().find(|one| one.address < found.address);
         let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
@@ -90,8 +91,6 @@ pub fn sites(
         Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
         _ => instruction.address,
     };
-    let body = super::body::body(module, &flow, bias).map(Arc::new);
-    let place = Place { module, flow: &flow, function: found.function, bias, body };
     let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
     for &action in actions {
         here.push(match action {
@@ -128,20 +127,37 @@ pub fn cells(action: Do) -> u32 {
     action.cells()
 }
 
-/// A function in a program.
-struct Place<'m> {
+/// A function in a program, for sites in it.
+#[derive(Debug)]
+pub struct Place<'m> {
     module: &'m Module,
-    flow: &'m Flow,
+    flow: Flow,
     function: FunctionId,
     bias: u64,
     /// The whole of it, if it can be copied.
     body: Option<Arc<Body>>,
 }
 
-impl Place<'_> {
-    fn site(&self, address: u64, at: At, actions: Vec<Action>) -> Result<Site, NoSite> {
+impl<'m> Place<'m> {
+    /// A function that stands `bias` bytes behind where its file says.
+    pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+        let flow = module.flow(function);
+        let body = super::body::body(module, &flow, bias).map(Arc::new);
+        Self { module, flow, function, bias, body }
+    }
+
+    /// Its control flow.
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// A site at one of its instructions, by its address in the file.
+    ///
+    /// # Errors
+    /// [`NoSite::NoBytes`].
+    pub fn site(&self, address: u64, at: At, actions: Vec<Action>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
-        let room = room(self.module, self.flow, self.function, address);
+        let room = room(self.module, &self.flow, self.function, address);
         // A gap is looked for only where one may be needed.
         let springboards = match room {
             0..ROOMY => springboards(self.module, address, self.bias),
@@ -152,7 +168,7 @@ impl Place<'_> {
             at,
             code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
             room,
-            live: live(self.module, self.flow, self.function, address),
+            live: live(self.module, &self.flow, self.function, address),
             actions,
             springboards,
             function: self.body.clone(),
@@ -185,7 +201,7 @@ impl Place<'_> {
             }
             let fits = |&&address: &&u64| {
                 address != entry
-                    && room(self.module, self.flow, self.function, address) >= LONG
+                    && room(self.module, &self.flow, self.function, address) >= LONG
                     && self.fits_a_jump(address)
             };
             exits.push((*own.iter().rev().find(fits).unwrap_or(&last), At::Before));
@@ -195,7 +211,7 @@ impl Place<'_> {
 
     /// Whether the instructions from `address` on that a jump takes the place of end where something else begins.
     fn fits_a_jump(&self, address: u64) -> bool {
-        let room = room(self.module, self.flow, self.function, address);
+        let room = room(self.module, &self.flow, self.function, address);
         let code = self.module.bytes(address, room.min(32));
         let displaced = code.and_then(|code| Displaced::new(address, code, LONG).ok());
         displaced.is_some_and(|displaced| displaced.length() <= room)

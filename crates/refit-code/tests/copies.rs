@@ -1,0 +1,205 @@
+//! Whole functions copied: programs say what they say without, at every block, under signals, exceptions, cancellation.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use common::{Built, Victim};
+use refit_code::Module;
+use refit_code::flow::Marks;
+use refit_code::probe::modules;
+use refit_code::probe::sites::Place;
+use refit_code::process::Program;
+use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
+
+fn moving() -> &'static Path {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| common::build("c++", "copied.cc", &["-pthread"])).path()
+}
+
+fn fixed() -> &'static Path {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| common::build("c++", "copied.cc", &["-pthread", "-static"])).path()
+}
+
+/// What is to be seen in a program, before it is decided how.
+struct Wanted {
+    sites: Vec<Site>,
+    /// Cells by the name of the function and the number of the block.
+    cells: BTreeMap<(String, usize), u32>,
+    functions: usize,
+    /// The function of each site.
+    names: Vec<String>,
+}
+
+/// A site at each block of the program's own functions, before and behind each call.
+fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
+    let module = Module::open(path).expect("an analysis");
+    let mapped = modules::of(program).expect("its files");
+    let mapped = mapped.iter().find(|mapped| mapped.path == path).expect("its own");
+    let bias = mapped.bias(&module).expect("the same file");
+    let mut wanted = Wanted { sites: Vec::new(), cells: BTreeMap::new(), functions: 0, names: Vec::new() };
+    let own = |name: &str| name.starts_with("t_") || name.starts_with("_Z") && name.contains("t_");
+    for (number, function) in module.functions().iter().enumerate() {
+        let name = function.name();
+        if !own(&name) {
+            continue;
+        }
+        let place = Place::new(&module, refit_code::FunctionId(number as u32), bias);
+        let mut add = |address, key: Option<usize>| {
+            let cell = wanted.sites.len() as u32;
+            wanted.names.push(name.clone());
+            let mut actions = vec![Action::Count { cell }];
+            actions.extend(poison.then_some(Action::Poison));
+            wanted.sites.push(place.site(address, At::Before, actions).expect("its code"));
+            key.map(|block| wanted.cells.insert((name.clone(), block), cell));
+        };
+        for (block, one) in place.flow().blocks().iter().enumerate() {
+            let calls = place.flow().block_instructions(one);
+            let calls = calls.filter(|one| one.marks.contains(Marks::CALL));
+            let calls = calls.map(|one| one.address).filter(|&at| at != one.start);
+            calls.for_each(|call| add(call, None));
+            add(one.start, Some(block));
+        }
+        // Two at one place are never spliced in place.
+        add(place.flow().blocks()[0].start, None);
+        wanted.functions += 1;
+    }
+    wanted
+}
+
+fn plan(wanted: &Wanted) -> Plan {
+    let (plan, refused) = Plan::new(wanted.sites.clone());
+    let refused: Vec<_> = refused.iter().map(|(at, why)| (&wanted.names[*at], why)).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert_eq!(plan.copies(), wanted.functions);
+    plan
+}
+
+fn install(program: &Program, wanted: &Wanted) -> Installed {
+    let installed = Installed::new(program, &plan(wanted), wanted.sites.len() as u32);
+    installed.expect("installed")
+}
+
+#[test]
+fn every_block_is_counted_and_nothing_else_is_different() {
+    for path in [moving(), fixed()] {
+        let mut victim = Victim::of(path);
+        let program = victim.program();
+        let (before, plain) = (victim.traces(), victim.work(300));
+        let wanted = blocks(&program, path, false);
+        let installed = install(&program, &wanted);
+        assert_eq!(victim.work(300), plain);
+        let count = |name: &str, block: usize| {
+            let cell = wanted.cells[&(name.to_owned(), block)];
+            installed.cell(cell).expect("read")
+        };
+        // Two threads, 300 rounds; `t_loops` has an entry, a loop that is turned five times, and an end.
+        assert_eq!([0, 1, 2].map(|block| count("t_loops", block)), [600, 3000, 600]);
+        assert_eq!([0, 1, 2].map(|block| count("t_zero", block))[0], count("t_zero", 1) + count("t_zero", 2));
+        // 0, 1 or 2 as an argument: once or twice round.
+        assert_eq!(count("t_asks", 0), 600);
+        assert_eq!(count("t_asks", 1), 800, "{:?}", wanted.cells);
+        let removed = remains::repair(&program).expect("taken out");
+        assert_eq!((removed.areas, removed.kept, removed.foreign), (1, 0, 0));
+        assert_eq!(victim.work(300), plain);
+        assert_eq!(victim.traces(), before);
+    }
+}
+
+#[test]
+fn what_is_called_dead_is_dead() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let plain = victim.work(300);
+    let installed = install(&program, &blocks(&program, moving(), true));
+    assert_eq!(victim.work(300), plain);
+    remains::repair(&program).expect("taken out");
+    assert_eq!(victim.work(300), plain);
+    drop(installed);
+}
+
+#[test]
+fn copies_come_and_go_under_running_threads_and_handlers() {
+    for path in [moving(), fixed()] {
+        let mut victim = Victim::of(path);
+        let program = victim.program();
+        let before = victim.traces();
+        let wanted = blocks(&program, path, false);
+        let plan = plan(&wanted);
+        victim.begin();
+        for _ in 0..100 {
+            let installed = Installed::new(&program, &plan, wanted.sites.len() as u32);
+            let installed = installed.expect("installed");
+            let removed = remains::repair(&program).expect("taken out");
+            assert_eq!(removed.foreign, 0);
+            drop(installed);
+        }
+        while remains::find(&program).expect("its mappings").iter().any(|left| left.sites() > 0) {
+            remains::repair(&program).expect("taken out");
+        }
+        assert_eq!(victim.end(), "right");
+        assert_eq!(victim.traces(), before);
+    }
+}
+
+#[test]
+fn frames_of_copied_functions_outlive_the_copy() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let before = victim.traces();
+    let wanted = blocks(&program, moving(), false);
+    // Entered in the copy, left in the original.
+    let installed = install(&program, &wanted);
+    victim.hold(4);
+    let removed = remains::repair(&program).expect("taken out");
+    assert_eq!((removed.areas, removed.kept), (1, 0));
+    assert_eq!(victim.end(), "16");
+    drop(installed);
+    // And the other way round.
+    victim.hold(5);
+    let installed = install(&program, &wanted);
+    assert_eq!(victim.end(), "19");
+    remains::repair(&program).expect("taken out");
+    assert_eq!(victim.traces(), before);
+    drop(installed);
+}
+
+#[test]
+fn cancelled_threads_run_what_destroys() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let wanted = blocks(&program, moving(), false);
+    let installed = install(&program, &wanted);
+    victim.wait_in_calls();
+    assert_eq!(victim.end(), "1 1");
+    remains::repair(&program).expect("taken out");
+    drop(installed);
+    // The copy comes while it waits.
+    victim.wait_in_calls();
+    let installed = install(&program, &wanted);
+    assert_eq!(victim.end(), "1 1");
+    remains::repair(&program).expect("taken out");
+    drop(installed);
+}
+
+#[test]
+fn functions_that_are_not_as_they_were_read_are_left_alone() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let (before, plain) = (victim.traces(), victim.work(10));
+    let wanted = blocks(&program, moving(), false);
+    let installed = install(&program, &wanted);
+    // Somebody else comes while the copies are there.
+    for count in [1, wanted.sites.len()] {
+        let (plan, _) = Plan::new(wanted.sites[..count].to_vec());
+        let error = Installed::new(&program, &plan, count as u32).expect_err("other code");
+        assert!(matches!(error, Why::Changed { .. }), "{error}");
+    }
+    assert_eq!(victim.work(10), plain);
+    remains::repair(&program).expect("taken out");
+    assert_eq!(victim.traces(), before);
+    drop(installed);
+}
