@@ -6,10 +6,10 @@ use std::ops::Range;
 use iced_x86::{Decoder, DecoderOptions};
 
 use super::sites::padding;
+use crate::Module;
 use crate::flow::{EdgeKind, Flow, Target};
 use crate::functions::{Convention, Function};
 use crate::splice::{Body, Part};
-use crate::Module;
 
 /// The function as it is in the program, `bias` bytes from where its file says; `None` if it cannot be copied: some ways to it
 /// or in it are not known, or its faults are part of what it does.

@@ -189,8 +189,8 @@ impl<'p> Still<'p> {
 
     /// Lets a thread run one instruction. Signals that come meanwhile wait.
     ///
-    /// `pushf` would leave on the stack that the thread is stepped, and `popf` would have it trap from then on: what it left
-    /// is put right.
+    /// The flag by which it traps is taken back where the kernel forgets that it is not the program's: `pushf` leaves it on the stack, and
+    /// after a `popf` the next step counts as the program's own.
     ///
     /// # Errors
     /// [`Refusal`]: it was killed.
@@ -202,16 +202,22 @@ impl<'p> Still<'p> {
         let before = held.registers().map_err(lost)?;
         let pushes = self.program.read(before.rip, &mut code).is_ok() && code == [PUSHF];
         let mask = held.signal_mask().map_err(lost)?;
-        held.set_signal_mask(u64::MAX).map_err(lost)?;
+        held.set_signal_mask(STEPPING).map_err(lost)?;
         let stepped = step_once(held);
         held.set_signal_mask(mask).map_err(lost)?;
         stepped.map_err(lost)?;
-        if pushes && before.eflags & TRAP_FLAG == 0 {
-            let top = held.registers().map_err(lost)?.rsp;
-            let mut flags = [0; 8];
-            self.program.read(top, &mut flags).map_err(lost)?;
-            let flags = u64::from_le_bytes(flags) & !TRAP_FLAG;
-            self.program.write(top, &flags.to_le_bytes()).map_err(lost)?;
+        if before.eflags & TRAP_FLAG == 0 {
+            let mut after = held.registers().map_err(lost)?;
+            if after.eflags & TRAP_FLAG != 0 {
+                after.eflags &= !TRAP_FLAG;
+                held.set_registers(&after).map_err(lost)?;
+            }
+            if pushes {
+                let mut flags = [0; 8];
+                self.program.read(after.rsp, &mut flags).map_err(lost)?;
+                let flags = u64::from_le_bytes(flags) & !TRAP_FLAG;
+                self.program.write(after.rsp, &flags.to_le_bytes()).map_err(lost)?;
+            }
         }
         Ok(())
     }
@@ -238,6 +244,10 @@ impl<'p> Still<'p> {
 /// `pushfq`, and the flag by which a thread traps after an instruction.
 const PUSHF: u8 = 0x9c;
 const TRAP_FLAG: u64 = 1 << 8;
+
+/// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
+/// program's handler for it away.
+pub(super) const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 
 /// One instruction of a held thread whose signals are blocked.
 pub(super) fn step_once(held: &mut Held) -> io::Result<()> {

@@ -103,7 +103,8 @@ impl Record {
         for &(from, copy) in copies {
             let fits = |record: &&mut Self| {
                 let (first, near) = (record.copies[0].1, 1 << 16);
-                let apart = from.wrapping_sub(record.address) < near && copy.wrapping_sub(first) < near;
+                let apart =
+                    from.wrapping_sub(record.address) < near && copy.wrapping_sub(first) < near;
                 apart && record.copies.len() < Self::MOST_COPIES
             };
             match records.last_mut().filter(fits) {
@@ -348,7 +349,8 @@ mod tests {
             copies: vec![(0x5555_0123, 0x7000_3010), (0x5555_0126, 0x7000_3013)],
         };
         assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
-        let copies: Vec<_> = (0..100).map(|n| (0x5555_0123 + 7 * n, 0x7000_3010 + 900 * n)).collect();
+        let copies: Vec<_> =
+            (0..100).map(|n| (0x5555_0123 + 7 * n, 0x7000_3010 + 900 * n)).collect();
         let records = Record::of_copies(&copies);
         let read = records.iter().map(|one| Record::from_bytes(&one.to_bytes()).expect("a record"));
         let read: Vec<_> = read.flat_map(|record| record.copies).collect();

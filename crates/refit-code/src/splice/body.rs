@@ -118,10 +118,24 @@ impl Body {
                 _ => Kind::Plain,
             },
         };
-        let marks_a_target = instruction.code() == Code::Endbr64;
-        if kind == Kind::Plain && !marks_a_target {
+        // What marks a target stays where it is too; and a copy has the room for jumps in several instructions.
+        let moves = instruction.code() == Code::Endbr64 || has_no_long_form(&instruction);
+        if kind == Kind::Plain && !moves {
             relocate::refuse_fixed(&instruction)?;
         }
         Ok(Step { instruction, kind })
     }
+}
+
+/// `loop` and `jrcxz` reach 127 bytes, and are encoded as several instructions where that is too near.
+pub(super) fn has_no_long_form(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Loop
+            | Mnemonic::Loope
+            | Mnemonic::Loopne
+            | Mnemonic::Jcxz
+            | Mnemonic::Jecxz
+            | Mnemonic::Jrcxz
+    )
 }

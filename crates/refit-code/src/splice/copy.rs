@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::{Code, Instruction, Mnemonic};
+use iced_x86::{Code, Instruction};
 
 use super::area::Record;
-use super::body::{Kind, Step};
+use super::body::{Kind, Step, has_no_long_form};
 use super::generate::{Made, encode};
 use super::plan::Copied;
 use super::relocate::{made, write_call};
@@ -120,7 +120,7 @@ impl<'c> Writer<'c> {
         self.code[begin].set_ip(LABELS + number as u64);
         let next = step.instruction.next_ip();
         let follows = self.copied.steps.get(number + 1).map(|step| step.instruction.ip());
-        if self.continues(step) && follows != Some(next) {
+        if step.goes_on() && follows != Some(next) {
             self.jump(step, self.label(next))?;
         }
         Ok(())
@@ -128,11 +128,6 @@ impl<'c> Writer<'c> {
 
     fn failed(&self, step: &Step, reason: &str) -> Why {
         Why::Generate { address: step.instruction.ip(), reason: reason.to_owned() }
-    }
-
-    /// Whether control gets from the copy of an instruction to what stands behind it.
-    fn continues(&self, step: &Step) -> bool {
-        step.goes_on()
     }
 
     /// What does the same at any place.
@@ -191,17 +186,4 @@ impl<'c> Writer<'c> {
         }
         Ok(())
     }
-}
-
-/// `loop` and `jrcxz` reach 127 bytes, and are encoded as several instructions where that is too near.
-fn has_no_long_form(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Loop
-            | Mnemonic::Loope
-            | Mnemonic::Loopne
-            | Mnemonic::Jcxz
-            | Mnemonic::Jecxz
-            | Mnemonic::Jrcxz
-    )
 }

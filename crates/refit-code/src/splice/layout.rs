@@ -17,12 +17,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Springboard;
 use super::Why;
 use super::body::{Body, Kind, Step};
 use super::jump::{HOP, JUMP, Way, hop};
 use super::relocate;
 use super::taken::Taken;
-use super::Springboard;
 
 /// What changes in the original.
 #[derive(Debug, Default)]
@@ -116,12 +116,7 @@ const ENOUGH: u64 = JUMP as u64;
 const NEAR: u64 = 128;
 
 impl<'a> Search<'a> {
-    fn new(
-        body: &'a Body,
-        steps: &'a [Step],
-        wanted: &'a BTreeSet<u64>,
-        taken: &'a Taken,
-    ) -> Self {
+    fn new(body: &'a Body, steps: &'a [Step], wanted: &'a BTreeSet<u64>, taken: &'a Taken) -> Self {
         let (leaders, moved, unstretched) = Default::default();
         let mut search = Self { body, steps, wanted, taken, leaders, moved, unstretched };
         let behind = steps.iter().filter(|step| step.kind == Kind::System);

@@ -30,7 +30,9 @@ pub enum Why {
         reason: &'static str,
     },
     /// There is no way but a copy of the function, and none can be made.
-    #[error("at {address:#x} only a copy of the whole function would do, and it cannot be copied: some of its ways are not known")]
+    #[error(
+        "at {address:#x} only a copy of the whole function would do, and it cannot be copied: some of its ways are not known"
+    )]
     Uncopied {
         /// The site.
         address: u64,

@@ -1,10 +1,8 @@
-//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
-
-mod common;
+//! Sites that are spliced in place.
 
 use std::time::Duration;
 
-use common::Victim;
+use super::victim::{self, Victim};
 use refit_code::Live;
 use refit_code::process::{Program, Refusal};
 use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
@@ -244,7 +242,7 @@ fn programs_that_cannot_be_changed_are_refused() {
     let error = |id| Program::open(id).expect_err("refused");
     assert!(matches!(error(0x3f_ffff), Refusal::NoSuch { .. }));
     let mut ended = std::process::Command::new("true").spawn().expect("true");
-    common::until(|| refit_sys::process::life(ended.id()).is_some_and(|life| life.ended()));
+    victim::until(|| refit_sys::process::life(ended.id()).is_some_and(|life| life.ended()));
     assert!(matches!(error(ended.id()), Refusal::Ended { .. }));
     ended.wait().expect("its end");
     let kernel =

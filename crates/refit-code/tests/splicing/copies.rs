@@ -1,12 +1,10 @@
 //! Whole functions copied: programs say what they say without, at every block, under signals, exceptions, cancellation.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use common::{Built, Victim};
+use super::victim::{Built, Victim, build};
 use refit_code::Module;
 use refit_code::flow::Marks;
 use refit_code::probe::modules;
@@ -16,12 +14,12 @@ use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
 
 fn moving() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| common::build("c++", "copied.cc", &["-pthread"])).path()
+    BUILT.get_or_init(|| build("c++", "copied.cc", &["-pthread"])).path()
 }
 
 fn fixed() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| common::build("c++", "copied.cc", &["-pthread", "-static"])).path()
+    BUILT.get_or_init(|| build("c++", "copied.cc", &["-pthread", "-static"])).path()
 }
 
 /// What is to be seen in a program, before it is decided how.
@@ -29,6 +27,8 @@ struct Wanted {
     sites: Vec<Site>,
     /// Cells by the name of the function and the number of the block.
     cells: BTreeMap<(String, usize), u32>,
+    /// Cells by the name of the function and the number of the jump in it.
+    taken: BTreeMap<(String, usize), u32>,
     functions: usize,
     /// The function of each site.
     names: Vec<String>,
@@ -40,7 +40,13 @@ fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
     let mapped = modules::of(program).expect("its files");
     let mapped = mapped.iter().find(|mapped| mapped.path == path).expect("its own");
     let bias = mapped.bias(&module).expect("the same file");
-    let mut wanted = Wanted { sites: Vec::new(), cells: BTreeMap::new(), functions: 0, names: Vec::new() };
+    let mut wanted = Wanted {
+        sites: Vec::new(),
+        cells: BTreeMap::new(),
+        taken: BTreeMap::new(),
+        functions: 0,
+        names: Vec::new(),
+    };
     let own = |name: &str| name.starts_with("t_") || name.starts_with("_Z") && name.contains("t_");
     for (number, function) in module.functions().iter().enumerate() {
         let name = function.name();
@@ -48,23 +54,29 @@ fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
             continue;
         }
         let place = Place::new(&module, refit_code::FunctionId(number as u32), bias);
-        let mut add = |address, key: Option<usize>| {
+        let mut add = |address, at| {
             let cell = wanted.sites.len() as u32;
-            wanted.names.push(name.clone());
             let mut actions = vec![Action::Count { cell }];
             actions.extend(poison.then_some(Action::Poison));
-            wanted.sites.push(place.site(address, At::Before, actions).expect("its code"));
-            key.map(|block| wanted.cells.insert((name.clone(), block), cell));
+            wanted.sites.push(place.site(address, at, actions).expect("its code"));
+            wanted.names.push(name.clone());
+            cell
         };
         for (block, one) in place.flow().blocks().iter().enumerate() {
-            let calls = place.flow().block_instructions(one);
-            let calls = calls.filter(|one| one.marks.contains(Marks::CALL));
-            let calls = calls.map(|one| one.address).filter(|&at| at != one.start);
-            calls.for_each(|call| add(call, None));
-            add(one.start, Some(block));
+            for call in place.flow().block_instructions(one) {
+                if call.marks.contains(Marks::CALL) && call.address != one.start {
+                    add(call.address, At::Before);
+                }
+            }
+            wanted.cells.insert((name.clone(), block), add(one.start, At::Before));
+        }
+        let jumps = place.flow().instructions().iter();
+        let direct = |marks: Marks| marks.contains(Marks::JUMP) && !marks.contains(Marks::INDIRECT);
+        for (jump, one) in jumps.filter(|one| direct(one.marks)).enumerate() {
+            wanted.taken.insert((name.clone(), jump), add(one.address, At::Taken));
         }
         // Two at one place are never spliced in place.
-        add(place.flow().blocks()[0].start, None);
+        add(place.flow().blocks()[0].start, At::Before);
         wanted.functions += 1;
     }
     wanted
@@ -92,16 +104,19 @@ fn every_block_is_counted_and_nothing_else_is_different() {
         let wanted = blocks(&program, path, false);
         let installed = install(&program, &wanted);
         assert_eq!(victim.work(300), plain);
-        let count = |name: &str, block: usize| {
-            let cell = wanted.cells[&(name.to_owned(), block)];
-            installed.cell(cell).expect("read")
+        let count = |cells: &BTreeMap<(String, usize), u32>, name: &str, number: usize| {
+            installed.cell(cells[&(name.to_owned(), number)]).expect("read")
         };
-        // Two threads, 300 rounds; `t_loops` has an entry, a loop that is turned five times, and an end.
-        assert_eq!([0, 1, 2].map(|block| count("t_loops", block)), [600, 3000, 600]);
-        assert_eq!([0, 1, 2].map(|block| count("t_zero", block))[0], count("t_zero", 1) + count("t_zero", 2));
+        let block = |name: &str, number| count(&wanted.cells, name, number);
+        // Two threads, 300 rounds; `t_loops` has an entry, a loop that is turned five times, and more.
+        assert_eq!([0, 1].map(|number| block("t_loops", number)), [600, 3000]);
+        assert_eq!(count(&wanted.taken, "t_loops", 0), 2400);
+        assert_eq!(block("t_zero", 0), block("t_zero", 1) + block("t_zero", 2));
         // 0, 1 or 2 as an argument: once or twice round.
-        assert_eq!(count("t_asks", 0), 600);
-        assert_eq!(count("t_asks", 1), 800, "{:?}", wanted.cells);
+        assert_eq!([0, 1].map(|number| block("t_asks", number)), [600, 800]);
+        // Left by the first jump for odd ones, by the second for every other even one.
+        assert_eq!([0, 1].map(|jump| count(&wanted.taken, "t_sometimes", jump)), [300, 150]);
+        assert_eq!([0, 1, 2].map(|number| block("t_sometimes", number)), [600, 300, 150]);
         let removed = remains::repair(&program).expect("taken out");
         assert_eq!((removed.areas, removed.kept, removed.foreign), (1, 0, 0));
         assert_eq!(victim.work(300), plain);

@@ -40,7 +40,7 @@ impl Built {
 pub(crate) fn build(with: &str, source: &str, args: &[&str]) -> Built {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("victim");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/splicing").join(source);
     let built = Command::new(with)
         .args(["-O2", "-g0", "-Wall", "-Werror"])
         .args(args)

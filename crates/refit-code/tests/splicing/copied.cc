@@ -1,5 +1,6 @@
 // A program whose functions, all that begin with `t_`, are copied as a whole: each does something that goes wrong if control or an
 // address on a stack is not what it would be without.
+#include <errno.h>
 #include <execinfo.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #define APART __attribute__((noinline, noclone, noipa))
@@ -16,7 +18,7 @@
 
 extern "C" {
 long t_short(long), t_loops(long), t_zero(long), t_asks(long), t_sometimes(long), t_lock(long, long *), t_here(long);
-long t_own(long), t_traps(long), t_red(long), t_one(long);
+long t_own(long), t_traps(long), t_red(long), t_one(long), t_sleeps(const timespec *);
 }
 __asm__(".text\n"
 	// Blocks of one and two bytes.
@@ -26,6 +28,8 @@ __asm__(".text\n"
 	FUNC(t_zero) "mov %rdi,%rcx\njrcxz 1f\nmov $1,%eax\nret\n1: mov $2,%eax\nret\n" END(t_zero)
 	// A system call whose return is a place of two bytes.
 	FUNC(t_asks) "mov $39,%eax\nsyscall\n1: dec %rdi\njg 1b\nret\n" END(t_asks)
+	// A system call that the kernel begins again when its thread was stopped.
+	FUNC(t_sleeps) "mov $35,%eax\nxor %esi,%esi\nsyscall\nneg %rax\nret\n" END(t_sleeps)
 	// Left by a conditional jump.
 	FUNC(t_sometimes) "mov %rdi,%rax\ntest $1,%dil\njne t_short\nadd $1,%rax\ntest $2,%dil\nje t_zero\nret\n" END(t_sometimes)
 	// A jump past the prefix.
@@ -123,6 +127,9 @@ APART static long once(long i) {
 	all += t_here(i) + t_own(i % 2) + t_red(i % 6) + t_switch(i) + t_recurses(i % 9) + t_catches(i);
 	all += t_sets(i) + (long)(t_floats(1.5, (int)(i % 20)) * 1e6) + t_points(i) + t_after(i);
 	if (t_asks(i % 3) != getpid()) wrong = 1;
+	timespec little = {0, 50000};
+	long slept = i % 32 ? 0 : t_sleeps(&little);
+	if (slept && slept != EINTR) wrong = 1;
 	if (i % 16 == 0) all += t_looked(i) + t_traps(1) + t_traps(0);
 	return all % 1000000007;
 }
@@ -155,6 +162,7 @@ int main(void) {
 	traps.sa_flags = SA_SIGINFO;
 	sigaction(SIGILL, &traps, nullptr);
 	signal(SIGALRM, tick);
+	signal(SIGTRAP, tick);
 	once(1);
 	printf("work %p\n", (void *)t_short);
 	fflush(stdout);
@@ -179,6 +187,8 @@ int main(void) {
 			stop = 1;
 			for (int i = 0; i < 2; i++) pthread_join(threads[i], nullptr);
 			stop = 0;
+			// Whoever makes a thread step takes the handler away if the thread blocks the signal.
+			if (signal(SIGTRAP, tick) != tick) wrong = 1;
 			puts(wrong ? "wrong" : ticks ? "right" : "no ticks");
 		} else if (!strcmp(line, "wait\n")) {
 			void *result;

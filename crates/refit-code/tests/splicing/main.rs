@@ -1,0 +1,5 @@
+//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
+
+mod copies;
+mod places;
+mod victim;
