@@ -85,13 +85,7 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
     // Nobody knows who comes by those that nothing leads to.
     let unreached = flow.blocks().iter().zip(reached).filter(|(_, reached)| !reached);
     found.extend(unreached.map(|(block, _)| block.start));
-    for range in &function.ranges {
-        let mut from = range.start;
-        while let Some(address) = module.entered_inside(from..range.end) {
-            found.insert(address);
-            from = address + 1;
-        }
-    }
+    found.extend(super::sites::entered_inside(module, function));
     for instruction in flow.instructions() {
         let stored = instruction.address..instruction.end();
         if module.image().points_within(stored, u64::MAX) {

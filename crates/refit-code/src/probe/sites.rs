@@ -6,7 +6,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use super::spec::{Do, What};
 use crate::flow::{Edge, EdgeKind, Flow, Target};
-use crate::functions::{Convention, Sources};
+use crate::functions::{Convention, Function, Sources};
 use crate::live::Live;
 use crate::splice::{Action, At, Body, Displaced, Site, Springboard};
 use crate::{FunctionId, Module};
@@ -86,11 +86,7 @@ pub fn sites(
         let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
         NoSite::Inside { address: found.address, near }
     })?;
-    // What marks the target of an indirect jump stays where it is.
-    let address = match decode(module, instruction.address) {
-        Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
-        _ => instruction.address,
-    };
+    let address = behind_mark(module, instruction.address);
     let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
     for &action in actions {
         here.push(match action {
@@ -108,6 +104,11 @@ pub fn sites(
     if !leaving.is_empty() {
         if actions.contains(&Do::Poison) {
             leaving.push(Action::Poison);
+        }
+        let times = |action: &Action| matches!(action, Action::Time { .. } | Action::Poison);
+        let enter: Vec<Action> = sites[0].actions.iter().copied().filter(times).collect();
+        for inner in place.other_entries() {
+            sites.push(place.site(inner, At::Entered, enter.clone())?);
         }
         for (exit, at) in place.exits(address) {
             sites.push(place.site(exit, at, leaving.clone())?);
@@ -175,6 +176,15 @@ impl<'m> Place<'m> {
         })
     }
 
+    /// Where other code enters the function beside its entry.
+    fn other_entries(&self) -> Vec<u64> {
+        let function = self.module.function(self.function);
+        let all = entered_inside(self.module, function);
+        let entries = all.filter(|&inner| inner != function.entry);
+        let known = entries.filter(|&inner| self.flow.instruction_at(inner).is_some());
+        known.map(|inner| behind_mark(self.module, inner)).collect()
+    }
+
     /// An instruction in each block by which the function is left: the last one that a jump can take the place of, else the
     /// one that leaves, for a copy of the function.
     fn exits(&self, entry: u64) -> Vec<(u64, At)> {
@@ -215,6 +225,22 @@ impl<'m> Place<'m> {
         let code = self.module.bytes(address, room.min(32));
         let displaced = code.and_then(|code| Displaced::new(address, code, LONG).ok());
         displaced.is_some_and(|displaced| displaced.length() <= room)
+    }
+}
+
+/// Addresses within a function that others jump or call to.
+pub(super) fn entered_inside(module: &Module, function: &Function) -> impl Iterator<Item = u64> {
+    function.ranges.iter().flat_map(move |range| {
+        let next = move |from: u64| module.entered_inside(from..range.end);
+        std::iter::successors(next(range.start), move |&last| next(last + 1))
+    })
+}
+
+/// The address, or the one behind what marks the target of an indirect jump, which stays where it is.
+fn behind_mark(module: &Module, address: u64) -> u64 {
+    match decode(module, address) {
+        Some(mark) if mark.code() == Code::Endbr64 => mark.next_ip(),
+        _ => address,
     }
 }
 

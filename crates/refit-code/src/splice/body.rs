@@ -94,6 +94,13 @@ impl Body {
         self.parts.iter().find_map(|part| part.bytes(address, length))
     }
 
+    /// The bytes from an address on up to the end of the part.
+    fn from(&self, address: u64) -> &[u8] {
+        let part = self.parts.iter().find(|part| part.range().contains(&address));
+        let code = part.and_then(|part| part.code.get((address - part.address) as usize..));
+        code.unwrap_or_default()
+    }
+
     /// Its instructions, and what a copy does with each.
     ///
     /// # Errors
@@ -104,8 +111,7 @@ impl Body {
 
     fn step(&self, address: u64) -> Result<Step, Why> {
         let none = || Why::NoCode { address };
-        let bytes = (1..=15).rev().find_map(|length| self.bytes(address, length));
-        let bytes = bytes.ok_or_else(none)?;
+        let bytes = self.from(address);
         let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
         if instruction.is_invalid() {
             return Err(none());
@@ -118,6 +124,7 @@ impl Body {
                 _ => Kind::Plain,
             },
         };
+        relocate::refuse_end_of_handler(&instruction, self.from(address))?;
         // What marks a target stays where it is too; and a copy has the room for jumps in several instructions.
         let moves = instruction.code() == Code::Endbr64 || has_no_long_form(&instruction);
         if kind == Kind::Plain && !moves {

@@ -3,7 +3,7 @@
 //! Instructions follow each other as in the original, the snippets of sites before them. Jumps within the function are turned to
 //! the copy; whatever else tells an address (`lea`, return addresses, tables of jumps) tells the original's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Code, Instruction};
 
@@ -27,6 +27,7 @@ pub(super) fn make(copied: &Copied, at: u64, cells: Cells) -> Result<Made, Why> 
         writer.step(number)?;
     }
     writer.stubs()?;
+    let doors = writer.doors()?;
     let Writer { code, places, .. } = writer;
     let (code, offsets) = encode(&code, at).map_err(|error| failed(error.to_string()))?;
     let place = |index: usize| {
@@ -52,7 +53,8 @@ pub(super) fn make(copied: &Copied, at: u64, cells: Cells) -> Result<Made, Why> 
     let mut records = Vec::new();
     for (&gate, way) in &copied.layout.gates {
         let none = Why::NoCode { address: gate };
-        let Some(&to) = begins.get(&gate) else { return Err(none) };
+        let to = doors.get(&gate).map_or_else(|| begins.get(&gate).copied(), |&door| place(door));
+        let Some(to) = to else { return Err(none) };
         let old = copied.body.bytes(gate, way.length()).ok_or(none)?;
         records.extend(way.records(gate, old, to, vec![(gate, to)])?);
     }
@@ -66,7 +68,8 @@ pub(super) fn most_bytes(copied: &Copied) -> u64 {
         let long = step.kind == Kind::Call || has_no_long_form(&step.instruction);
         step.instruction.len() as u64 + if long { 32 } else { 10 }
     });
-    each.sum::<u64>() + 64
+    // A site may have a jump of its own.
+    each.sum::<u64>() + 16 * copied.sites.len() as u64 + 64
 }
 
 /// Where an instruction is in the list.
@@ -173,6 +176,20 @@ impl<'c> Writer<'c> {
             snippet::write(address, &site.actions, site.live, self.cells, &mut self.code)?;
         }
         Ok(())
+    }
+
+    /// What is done where control comes from elsewhere: places in the list by the instruction before which it is done.
+    fn doors(&mut self) -> Result<BTreeMap<u64, usize>, Why> {
+        let entered = self.copied.sites.iter().filter(|site| site.at == At::Entered);
+        let entered: BTreeSet<u64> = entered.map(|site| site.address).collect();
+        let mut doors = BTreeMap::new();
+        for address in entered {
+            doors.insert(address, self.code.len());
+            self.snippets(address, At::Entered)?;
+            let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(address));
+            self.code.push(made(address, jump)?);
+        }
+        Ok(doors)
     }
 
     /// What is done on the ways of jumps.

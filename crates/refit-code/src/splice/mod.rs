@@ -17,6 +17,9 @@
 //! The snippet takes registers that hold nothing any more, and saves others first. It counts into memory that refit has
 //! mapped too, so reading costs the program nothing.
 //!
+//! A function with a site that has no room is copied as a whole (`layout` says what stays of the original and what changes, `copy` writes
+//! the copy): snippets stand between its instructions. Calls, system calls and traps run at their old places.
+//!
 //! ## Why a thread is never lost
 //!
 //! Bytes change only while no thread runs ([`process::still`](crate::process)). At that time
@@ -27,6 +30,9 @@
 //! 3. no return address leads inside: a call ends its basic block, so what follows it is a leader, and a site's bytes hold no
 //!    leader but its first ([`Site::room`]). A displaced call pushes the address that it always pushed: nothing on any stack
 //!    ever tells of the patch area, and unwinding works as before.
+//!
+//! Of a copied function, every instruction but those that stay and those that become a jump moves the same way, to the snippet before its
+//! copy; return addresses lead to places that become jumps, or that stay.
 //!
 //! Taking out is the same in the other direction: threads in displaced instructions go back to the originals, threads in a
 //! snippet are let run step by step until they are through it. The patch area is given back when no thread and no
@@ -93,6 +99,8 @@ pub enum At {
     Before,
     /// On the way that it takes, if it is a direct jump, when it takes it. Only a copy of the function can do that.
     Taken,
+    /// Before it, when control comes from elsewhere than the function itself. Only a copy of the function can tell.
+    Entered,
 }
 
 /// Bytes that are never run: padding between functions.

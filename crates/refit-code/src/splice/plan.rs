@@ -1,6 +1,6 @@
 //! What can be decided while the program runs: which bytes change, which instructions run elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -205,7 +205,8 @@ fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
             continue;
         }
         own.iter().for_each(|&number| open[number].give_back(taken));
-        let wanted = own.iter().map(|&number| open[number].site.address).collect();
+        let wanted: Vec<_> =
+            own.iter().map(|&number| (open[number].site.address, open[number].site.at)).collect();
         match copy(body, &wanted, taken) {
             Ok(copy) => drop(copied.insert(entry, copy)),
             Err(why) => {
@@ -224,12 +225,22 @@ fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
     copied
 }
 
-fn copy(body: Arc<Body>, wanted: &BTreeSet<u64>, taken: &mut Taken) -> Result<Copied, Why> {
+fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copied, Why> {
     let steps = body.steps()?;
-    if let Some(&address) = wanted.iter().find(|at| body.instructions.binary_search(at).is_err()) {
-        return Err(Why::NoCode { address });
+    let places = wanted.iter().map(|&(address, _)| address).collect();
+    let layout = Layout::new(&body, &steps, &places, taken)?;
+    for &(address, at) in wanted {
+        let there = match at {
+            At::Before => body.instructions.binary_search(&address).is_ok(),
+            At::Taken => steps
+                .binary_search_by_key(&address, |step| step.instruction.ip())
+                .is_ok_and(|at| steps[at].target().is_some()),
+            At::Entered => layout.gates.contains_key(&address),
+        };
+        if !there {
+            return Err(Why::Uncopied { address });
+        }
     }
-    let layout = Layout::new(&body, &steps, wanted, taken)?;
     for (&gate, way) in &layout.gates {
         taken.take(gate, way.length());
         if let Way::Hop(place) = way {

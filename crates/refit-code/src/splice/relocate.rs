@@ -5,7 +5,7 @@ use iced_x86::{
     Register,
 };
 
-use super::Why;
+use super::{Why, frames};
 
 /// The instructions at the beginning of a site that a jump takes the place of.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ impl Displaced {
                 return Err(Why::NoCode { address: instruction.ip() });
             }
             refuse_fixed(&instruction)?;
+            refuse_end_of_handler(&instruction, &code[found.length..])?;
             found.instructions.push(instruction);
             found.length += instruction.len();
             if !goes_on(&instruction) {
@@ -157,6 +158,12 @@ pub(super) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
         _ => return Ok(()),
     };
     Err(fixed(instruction, reason))
+}
+
+/// `code` begins with the instruction.
+pub(super) fn refuse_end_of_handler(instruction: &Instruction, code: &[u8]) -> Result<(), Why> {
+    let reason = "by these bytes it is known that handlers of signals return there";
+    if frames::ends_a_handler(code) { Err(fixed(instruction, reason)) } else { Ok(()) }
 }
 
 fn fixed(instruction: &Instruction, reason: &'static str) -> Why {
