@@ -18,7 +18,7 @@
 
 extern "C" {
 long t_short(long), t_loops(long), t_zero(long), t_asks(long), t_sometimes(long), t_lock(long, long *), t_here(long);
-long t_own(long), t_traps(long), t_red(long), t_one(long), t_sleeps(const timespec *);
+long t_own(long), t_traps(long), t_red(long), t_one(long), t_inner(long), t_outer(long), t_sleeps(const timespec *);
 }
 __asm__(".text\n"
 	// Blocks of one and two bytes.
@@ -43,6 +43,9 @@ __asm__(".text\n"
 	// Below the stack pointer of a leaf, with flags that live long.
 	FUNC(t_red) "mov %rdi,-8(%rsp)\nmov %rdi,-64(%rsp)\ncmp $3,%rdi\nje 1f\nnop\n1: lea 1(%rdi),%rax\nja 2f\nadd -8(%rsp),%rax\n"
 	"2: add -64(%rsp),%rax\nret\n" END(t_red)
+	// Entered in the middle by another one, and from within.
+	FUNC(t_inner) "mov %rdi,%rax\n.Lmiddle: dec %rdi\nadd %rdi,%rax\ntest $3,%dil\njne .Lmiddle\nret\n" END(t_inner)
+	FUNC(t_outer) "test $1,%dil\nje t_inner\nlea 5(%rdi),%rax\ntest $2,%dil\nje .Lmiddle\nret\n" END(t_outer)
 	// Traps on purpose; the handler steps over it.
 	FUNC(t_traps) "xor %eax,%eax\ntest %rdi,%rdi\nje 1f\nud2\n1: add $3,%rax\nret\n" END(t_traps));
 
@@ -125,7 +128,7 @@ APART static long once(long i) {
 	long word = i, all = 0;
 	all += t_short(i) * 3 + t_loops(i) + t_zero(i % 2) + t_sometimes(i) + t_lock(i % 2, &word);
 	all += t_here(i) + t_own(i % 2) + t_red(i % 6) + t_switch(i) + t_recurses(i % 9) + t_catches(i);
-	all += t_sets(i) + (long)(t_floats(1.5, (int)(i % 20)) * 1e6) + t_points(i) + t_after(i);
+	all += t_sets(i) + (long)(t_floats(1.5, (int)(i % 20)) * 1e6) + t_points(i) + t_after(i) + t_inner(i) + t_outer(i);
 	if (t_asks(i % 3) != getpid()) wrong = 1;
 	timespec little = {0, 50000};
 	long slept = i % 32 ? 0 : t_sleeps(&little);

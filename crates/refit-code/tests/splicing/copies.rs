@@ -8,7 +8,8 @@ use super::victim::{Built, Victim, build};
 use refit_code::Module;
 use refit_code::flow::Marks;
 use refit_code::probe::modules;
-use refit_code::probe::sites::Place;
+use refit_code::probe::sites::{self, Place};
+use refit_code::probe::spec::{Do, What};
 use refit_code::process::Program;
 use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
 
@@ -34,12 +35,18 @@ struct Wanted {
     names: Vec<String>,
 }
 
-/// A site at each block of the program's own functions, before and behind each call.
-fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
+/// The program's own file, and where it is.
+fn module(program: &Program, path: &Path) -> (Module, u64) {
     let module = Module::open(path).expect("an analysis");
     let mapped = modules::of(program).expect("its files");
     let mapped = mapped.iter().find(|mapped| mapped.path == path).expect("its own");
     let bias = mapped.bias(&module).expect("the same file");
+    (module, bias)
+}
+
+/// A site at each block of the program's own functions, before each call, and on the way of each jump.
+fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
+    let (module, bias) = module(program, path);
     let mut wanted = Wanted {
         sites: Vec::new(),
         cells: BTreeMap::new(),
@@ -122,6 +129,30 @@ fn every_block_is_counted_and_nothing_else_is_different() {
         assert_eq!(victim.work(300), plain);
         assert_eq!(victim.traces(), before);
     }
+}
+
+#[test]
+fn every_way_in_and_out_is_timed_once() {
+    let mut victim = Victim::of(moving());
+    let program = victim.program();
+    let (module, bias) = module(&program, moving());
+    let mut wanted = Vec::new();
+    for (first, name) in (0..).step_by(3).zip(["t_inner", "t_outer", "t_sometimes"]) {
+        let [found] = &sites::find(&module, &What::Functions(name.into()))[..] else { panic!() };
+        let own = sites::sites(&module, found, bias, &[Do::Latency], first);
+        wanted.extend(own.expect("instructions"));
+    }
+    let (plan, refused) = Plan::new(wanted);
+    assert!(refused.is_empty(), "{refused:?}");
+    let plain = victim.work(300);
+    let installed = Installed::new(&program, &plan, 9).expect("installed");
+    assert_eq!(victim.work(300), plain);
+    let cells: Vec<u64> = (0..9).map(|cell| installed.cell(cell).expect("read")).collect();
+    // Entered and left, for two threads: `t_inner` by the 150 even calls and 75 odd ones of `t_outer` too.
+    assert_eq!(cells[1..3], [1050, 1050]);
+    assert_eq!(cells[4..6], [600, 600]);
+    assert_eq!(cells[7..9], [600, 600]);
+    remains::repair(&program).expect("taken out");
 }
 
 #[test]
