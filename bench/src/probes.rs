@@ -131,7 +131,7 @@ pub(crate) fn measure() -> Result<Probes, String> {
 
 fn put_in(program: &Program, probe: &str) -> Result<watch::Watch, String> {
     let spec: Spec = probe.parse().map_err(|e| format!("{e}"))?;
-    let prepared = watch::prepare(program, &[spec]).map_err(|e| e.to_string())?;
+    let prepared = watch::prepare(program, &[spec], None).map_err(|e| e.to_string())?;
     prepared.install(program).map_err(|e| e.to_string())
 }
 

@@ -131,7 +131,7 @@ fn watched(probe: &str, command: &[&str]) -> (String, Vec<Value>) {
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     let lines = text(&output.stdout);
     let (told, own): (Vec<_>, Vec<_>) =
-        lines.split_inclusive('\n').partition(|line| line.starts_with("{\"module\""));
+        lines.split_inclusive('\n').partition(|line| line.starts_with("{\"process\""));
     let told = told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
     (own.concat(), told)
 }
@@ -170,6 +170,96 @@ fn programs_say_the_same_with_every_entry_and_exit_watched() {
         assert_eq!(own, text(&plain.stdout), "{command:?}");
         let entered = told.iter().filter(|one| one["count"].as_u64() > Some(0)).count();
         assert!(entered > 100, "{command:?}: {entered}");
+    }
+}
+
+#[test]
+fn conditions_keys_and_returned_values_are_told() {
+    let mut shell = Shell::start();
+    let id = shell.id();
+    let probes = [
+        "uprobe:*:sqlite3_finalize /tid != 1/ { count, latency, by tid }",
+        "uprobe:*:sqlite3_value_type /retval == 3 || retval == 1/ { count, histogram retval }",
+        "uprobe:*:sqlite3_malloc64 /arg0 < 0/ { count }",
+    ];
+    let mut child = refit(&["--json", "probe", "-p", &id]);
+    for probe in probes {
+        child.args(["-e", probe]);
+    }
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("refit");
+    let _told = watching(&mut child);
+    // Three texts and two numbers.
+    for value in ["'a'", "'b'", "'c'", "1", "2"] {
+        assert!(!shell.ask(&format!("select typeof({value});")).is_empty());
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().expect("refit");
+    assert!(output.status.success());
+    let told = objects(&output.stdout);
+    let of = |name: &str, action: &str| -> Vec<&Value> {
+        let one = |told: &&Value| {
+            told["name"] == name && told["action"].as_str().is_some_and(|a| a.starts_with(action))
+        };
+        told.iter().filter(one).collect()
+    };
+    let ends = of("sqlite3_finalize", "count");
+    assert!(ends.len() == 1 && ends[0]["by"] == "tid", "{told:?}");
+    assert_eq!(ends[0]["key"].to_string(), id);
+    let calls = ends[0]["count"].as_u64().expect("a number");
+    assert!(calls > 0 && of("sqlite3_finalize", "latency")[0]["count"] == calls, "{told:?}");
+    let types = of("sqlite3_value_type", "count");
+    let bits = of("sqlite3_value_type", "histogram")[0]["bits"].as_array().expect("cells");
+    let bits: Vec<_> = bits.iter().map(|cell| cell.as_u64().expect("a number")).collect();
+    // 1 has one bit, 3 has two; the shell asks for the type of what it shows too.
+    assert!(bits[1] >= 2 && bits[2] >= 3, "{bits:?}");
+    assert_eq!(types[0]["count"], bits[1] + bits[2]);
+    assert_eq!(bits.iter().sum::<u64>(), bits[1] + bits[2]);
+    assert_eq!(of("sqlite3_malloc64", "count")[0]["count"], 0);
+    verified(&shell.id());
+}
+
+#[test]
+fn events_and_spans_are_in_a_trace_that_is_read_as_any() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("probe.trace");
+    let file = path.to_str().expect("a path");
+    let probe = "uprobe:*:sqlite3_malloc64 { event arg0, tid, count }";
+    let span = "uprobe:*:sqlite3_step { span, latency }";
+    let command = ["sqlite3", ":memory:", SUM];
+    let none = run(&[&["probe", "-e", span, "--"], &command[..]].concat());
+    assert!(text(&none.stderr).contains("--output"), "{}", text(&none.stderr));
+    for how in [&["probe", "-o", file][..], &["record", "--no-switches", "-o", file]] {
+        let output = run(&[how, &["-e", probe, "-e", span, "--"], &command[..]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("200010000\n"), "{}", text(&output.stdout));
+        let report = run(&["export", file, "--to", "ndjson"]);
+        assert!(report.status.success(), "{}", text(&report.stderr));
+        let records = objects(&report.stdout);
+        let of = |name: &str, phase: &str| {
+            let named = |one: &&Value| {
+                let event = one["event"].as_str().unwrap_or_default();
+                event.ends_with(name) && one["phase"] == phase
+            };
+            records.iter().filter(named).count()
+        };
+        assert!(of(":sqlite3_malloc64", "point") > 10, "{how:?}: {:?}", records.first());
+        assert_eq!((of(":sqlite3_step", "begin"), of(":sqlite3_step", "end")), (2, 2));
+        let sampled = how[0] == "record";
+        assert_eq!(of(":sqlite3_malloc64 count", "sample") > 0, sampled, "{how:?}");
+        std::fs::remove_file(&path).expect("a trace");
+    }
+}
+
+#[test]
+fn metrics_are_told_as_text() {
+    let shell = Shell::start();
+    let probe = "uprobe:*:sqlite3_step { count, latency, concurrency }";
+    let told = run(&["probe", "-p", &shell.id(), "-e", probe, "--openmetrics", "--for", "1ms"]);
+    let lines = text(&told.stdout);
+    assert!(lines.ends_with("# EOF\n"), "{lines}{}", text(&told.stderr));
+    for name in ["hits_total{", "calls_total{", "time_seconds_total{", "threads{"] {
+        let line = format!("refit_probe_{name}process=\"{}\"", shell.id());
+        assert!(lines.contains(&line), "{name}: {lines}");
     }
 }
 

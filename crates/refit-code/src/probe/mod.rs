@@ -5,6 +5,9 @@
 
 pub mod body;
 pub mod modules;
+pub mod operand;
+pub mod reading;
 pub mod sites;
 pub mod spec;
+pub mod steps;
 pub mod watch;

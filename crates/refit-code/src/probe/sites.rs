@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
+};
 
-use super::spec::{Do, What};
+use super::spec::What;
+use super::steps::Steps;
 use crate::flow::{Edge, EdgeKind, Flow, Target};
 use crate::functions::{Convention, Function, Sources};
 use crate::live::Live;
-use crate::splice::{Action, At, Body, Displaced, Site, Springboard};
+use crate::splice::{At, Body, Displaced, Site, Springboard, Step};
 use crate::{FunctionId, Module};
 
 /// A place that a specification names, in a file.
@@ -32,6 +36,14 @@ pub enum NoSite {
         address: u64,
         /// The instruction whose bytes it is in.
         near: Option<u64>,
+    },
+    /// Another function returns instead of this one.
+    #[error(
+        "the function is left at {address:#x} by a jump to another one, whose value it returns"
+    )]
+    Result {
+        /// The block.
+        address: u64,
     },
     /// The code cannot be read.
     #[error("the code at {address:#x} is not in the file")]
@@ -67,7 +79,7 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
     }
 }
 
-/// The sites for a place: `bias` is added to the file's addresses, `first` is its first cell. The first site is the place itself, others
+/// The sites for a place: `bias` is added to the file's addresses. The first site is the place itself if something is done there, others
 /// are where its function is left.
 ///
 /// # Errors
@@ -76,8 +88,7 @@ pub fn sites(
     module: &Module,
     found: &Found,
     bias: u64,
-    actions: &[Do],
-    first: u32,
+    steps: &Steps,
 ) -> Result<Vec<Site>, NoSite> {
     let place = Place::new(module, found.function, bias);
     let flow = &place.flow;
@@ -87,45 +98,21 @@ pub fn sites(
         NoSite::Inside { address: found.address, near }
     })?;
     let address = behind_mark(module, instruction.address);
-    let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
-    for &action in actions {
-        here.push(match action {
-            Do::Count => Action::Count { cell },
-            Do::Histogram(value) => Action::Histogram { cell, register: value.register },
-            Do::Poison => Action::Poison,
-            Do::Latency => {
-                leaving.push(Action::Time { cell, enters: false });
-                Action::Time { cell, enters: true }
-            }
-        });
-        cell += cells(action);
+    let mut sites = Vec::new();
+    if !steps.here.is_empty() {
+        sites.push(place.site(address, At::Before, steps.here.clone())?);
     }
-    let mut sites = vec![place.site(address, At::Before, here)?];
-    if !leaving.is_empty() {
-        if actions.contains(&Do::Poison) {
-            leaving.push(Action::Poison);
-        }
-        let times = |action: &Action| matches!(action, Action::Time { .. } | Action::Poison);
-        let enter: Vec<Action> = sites[0].actions.iter().copied().filter(times).collect();
+    if !steps.entering.is_empty() {
         for inner in place.other_entries() {
-            sites.push(place.site(inner, At::Entered, enter.clone())?);
+            sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
         }
-        for (exit, at) in place.exits(address) {
-            sites.push(place.site(exit, at, leaving.clone())?);
+    }
+    if !steps.leaving.is_empty() {
+        for (exit, at) in place.exits(address, steps.returning)? {
+            sites.push(place.site(exit, at, steps.leaving.clone())?);
         }
     }
     Ok(sites)
-}
-
-/// How many cells an action counts into.
-pub fn cells(action: Do) -> u32 {
-    let action = match action {
-        Do::Count => Action::Count { cell: 0 },
-        Do::Histogram(value) => Action::Histogram { cell: 0, register: value.register },
-        Do::Poison => Action::Poison,
-        Do::Latency => Action::Time { cell: 0, enters: true },
-    };
-    action.cells()
 }
 
 /// A function in a program, for sites in it.
@@ -156,7 +143,7 @@ impl<'m> Place<'m> {
     ///
     /// # Errors
     /// [`NoSite::NoBytes`].
-    pub fn site(&self, address: u64, at: At, actions: Vec<Action>) -> Result<Site, NoSite> {
+    pub fn site(&self, address: u64, at: At, actions: Vec<Step>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
         let room = room(self.module, &self.flow, self.function, address);
         // A gap is looked for only where one may be needed.
@@ -186,8 +173,8 @@ impl<'m> Place<'m> {
     }
 
     /// An instruction in each block by which the function is left: the last one that a jump can take the place of, else the
-    /// one that leaves, for a copy of the function.
-    fn exits(&self, entry: u64) -> Vec<(u64, At)> {
+    /// one that leaves, for a copy of the function. `returning`: what it returns has to be there already.
+    fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {
             let edges = self.flow.edges_from(index as u32);
@@ -202,12 +189,20 @@ impl<'m> Place<'m> {
             if !edges.iter().any(leaves) {
                 continue;
             }
-            let own = self.flow.block_instructions(block).map(|one| one.address);
-            let own: Vec<_> = own.collect();
+            if returning && edges.iter().any(|edge| leaves(edge) && edge.to != Target::Caller) {
+                return Err(NoSite::Result { address: block.start });
+            }
+            let mut own: Vec<_> =
+                self.flow.block_instructions(block).map(|one| one.address).collect();
             let Some(&last) = own.last() else { continue };
             if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
                 exits.push((last, At::Taken));
                 continue;
+            }
+            if returning {
+                let sets = |&address: &u64| sets_result(self.module, address);
+                let from = own.iter().rposition(sets).map_or(0, |at| at + 1);
+                own.drain(..from);
             }
             let fits = |&&address: &&u64| {
                 address != entry
@@ -216,7 +211,7 @@ impl<'m> Place<'m> {
             };
             exits.push((*own.iter().rev().find(fits).unwrap_or(&last), At::Before));
         }
-        exits
+        Ok(exits)
     }
 
     /// Whether the instructions from `address` on that a jump takes the place of end where something else begins.
@@ -256,6 +251,20 @@ pub(super) fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)
+}
+
+/// Whether the instruction may change what a function returns: all that writes to `rax` or a part of it.
+fn sets_result(module: &Module, address: u64) -> bool {
+    let Some(instruction) = decode(module, address) else { return true };
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(&instruction).used_registers();
+    used.iter().any(|one| {
+        let writes = !matches!(
+            one.access(),
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+        );
+        writes && one.register().full_register() == Register::RAX
+    })
 }
 
 /// Bytes from `address` on that nothing enters but at their beginning, padding behind the function's end included.

@@ -2,17 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use refit_instruments::session::Session;
 
 use super::modules::{self, Mapped};
+use super::reading::{self, Told};
 use super::sites::{self, Found};
-use super::spec::{Do, Place, Spec, What};
+use super::spec::{Place, Spec, What};
+use super::steps::{About, NoEvent, Steps, Watching};
+use crate::functions::Convention;
 use crate::process::{Program, Refusal};
 use crate::splice::{At, Installed, Plan, Site, Stood, Why, remains};
 use crate::{Module, OpenError};
 
 /// How many names are told that are much like one that is not there.
 const NEAR: usize = 5;
+
+/// How many threads all timers together have room for: what a thread needs is a cache line, so these take 32 MiB if all are used.
+const TIMED: usize = 1 << 19;
 
 /// Why nothing is watched.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +56,14 @@ pub enum Error {
         /// Its path.
         path: PathBuf,
     },
+    /// Events have nowhere to go.
+    #[error("{name} cannot be recorded: {why}")]
+    NoEvent {
+        /// What was to be recorded.
+        name: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// Every place was refused.
     #[error("nothing can be watched: {first}")]
     Nothing {
@@ -75,19 +91,20 @@ pub struct Watched {
     pub name: String,
     /// Address in the program.
     pub address: u64,
-    /// What is done there, and the first cell of each.
-    pub actions: Vec<(Do, u32)>,
+    /// What is done there.
+    pub actions: Vec<Watching>,
 }
 
 /// Places that can be watched, and how.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct Prepared<'s> {
     /// What will be watched.
     pub watched: Vec<Watched>,
     /// Places that cannot be, and why.
     pub refused: Vec<(String, String)>,
     plan: Plan,
     cells: u32,
+    session: Option<&'s Session>,
 }
 
 /// Probes in a program. They stay until [`remove`](Self::remove) or [`remains::repair`].
@@ -96,32 +113,18 @@ pub struct Watch {
     /// What is watched.
     pub watched: Vec<Watched>,
     installed: Installed,
-}
-
-/// What a place has told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// How often.
-    Count(u64),
-    /// Calls that have ended, calls that go on, and the time in all of both up to now.
-    Latency {
-        /// Calls that have ended.
-        ended: u64,
-        /// Calls that go on now.
-        inside: u64,
-        /// Time in all of them, in nanoseconds.
-        nanos: u64,
-    },
-    /// Nothing: the action tells none.
-    Nothing,
-    /// How often each size.
-    Histogram(Box<[u64; 65]>),
+    process: u32,
+    began: Instant,
 }
 
 /// Places before it is decided which of them can be had.
 #[derive(Default)]
-struct Wanted {
+struct Wanted<'s> {
+    session: Option<&'s Session>,
+    threads: u32,
     sites: Vec<Site>,
+    /// Sites by address.
+    at: BTreeMap<(u64, At), usize>,
     /// Of each site: the place that it is of.
     of: Vec<usize>,
     watched: Vec<Watched>,
@@ -129,22 +132,33 @@ struct Wanted {
     cells: u32,
 }
 
-/// Resolves specifications in a program, and decides how each place is spliced. Nothing is changed.
+/// Resolves specifications in a program, and decides how each place is spliced. Nothing is changed. Events go to `session`.
 ///
 /// # Errors
 /// [`Error`]: a name that nothing has, a file that cannot be read, nothing that can be watched.
-pub fn prepare(program: &Program, specs: &[Spec]) -> Result<Prepared, Error> {
+pub fn prepare<'s>(
+    program: &Program,
+    specs: &[Spec],
+    session: Option<&'s Session>,
+) -> Result<Prepared<'s>, Error> {
     let mapped = modules::of(program)?;
     let mut opened = BTreeMap::new();
-    let mut wanted = Wanted::default();
+    let mut places = Vec::new();
     for spec in specs {
         for place in &spec.places {
             let found = found(&mapped, &mut opened, place)?;
-            for (index, found) in found {
-                let (module, bias) = &opened[&index];
-                wanted.add(&mapped[index], module, *bias, &found, &spec.actions);
-            }
+            places.extend(found.into_iter().map(|(index, found)| (spec, index, found)));
         }
+    }
+    let timers = places
+        .iter()
+        .map(|(spec, ..)| spec.actions.iter().filter(|action| action.is_timed()).count());
+    let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
+    let threads = 1 << threads.ilog2();
+    let mut wanted = Wanted { session, threads, ..Wanted::default() };
+    for (spec, index, found) in places {
+        let (module, bias) = &opened[&index];
+        wanted.add(&mapped[index], module, *bias, &found, spec)?;
     }
     wanted.decide()
 }
@@ -205,41 +219,68 @@ fn found(
     Ok(all)
 }
 
-impl Wanted {
-    fn add(&mut self, file: &Mapped, module: &Module, bias: u64, found: &Found, actions: &[Do]) {
-        let label = || format!("{}:{}", file.name(), found.name);
-        let sites = match sites::sites(module, found, bias, actions, self.cells) {
+impl<'s> Wanted<'s> {
+    fn add(
+        &mut self,
+        file: &Mapped,
+        module: &Module,
+        bias: u64,
+        found: &Found,
+        spec: &Spec,
+    ) -> Result<(), Error> {
+        let label = format!("{}:{}", file.name(), found.name);
+        let go = module.function(found.function).convention == Convention::Go;
+        let (threads, session) = (self.threads, self.session);
+        let about = About { name: &label, go, threads, session };
+        let (steps, own) = Steps::new(spec, &about, self.cells).map_err(|NoEvent| {
+            let why = match self.session {
+                Some(_) => "there are too many events; name fewer places",
+                None => "records go into traces: see `refit record -e`",
+            };
+            Error::NoEvent { name: label.clone(), why }
+        })?;
+        let sites = match sites::sites(module, found, bias, &steps) {
             Ok(sites) => sites,
-            Err(why) => return self.refused.push((label(), why.to_string())),
-        };
-        let mut own = Vec::new();
-        for &action in actions {
-            own.push((action, self.cells));
-            self.cells += sites::cells(action);
-        }
-        let address = sites[0].address;
-        // Two probes at one place are one site.
-        let same = |site: &Site| site.address == address && site.at == At::Before;
-        if let Some(at) = self.sites.iter().position(same) {
-            if sites.len() == 1 {
-                let [site] = <[Site; 1]>::try_from(sites).unwrap_or_else(|_| unreachable!("one"));
-                self.sites[at].actions.extend(site.actions);
-                return self.watched[self.of[at]].actions.extend(own);
+            Err(why) => {
+                self.refused.push((label, why.to_string()));
+                return Ok(());
             }
-            return self
-                .refused
-                .push((label(), "it is named twice; name it once with all actions".into()));
-        }
-        let (name, module) = (found.name.clone(), file.name());
+        };
+        self.cells = own.last().map_or(self.cells, Watching::end);
+        let Some(address) = sites.first().map(|site| site.address) else { return Ok(()) };
+        let taken = |site: &Site| self.at.get(&(site.address, site.at)).map(|&at| self.of[at]);
+        let place = match sites.iter().find_map(taken) {
+            None => self.watched.len(),
+            // Another probe of the same place.
+            Some(place) if self.watched[place].address == address => place,
+            Some(_) => {
+                let why = "another probe is in its way; name each function once";
+                self.refused.push((label, why.to_owned()));
+                return Ok(());
+            }
+        };
         for site in sites {
-            self.of.push(self.watched.len());
-            self.sites.push(site);
+            match self.at.get(&(site.address, site.at)) {
+                Some(&at) => self.sites[at].actions.extend(site.actions),
+                None => {
+                    self.of.push(place);
+                    self.at.insert((site.address, site.at), self.sites.len());
+                    self.sites.push(site);
+                }
+            }
         }
-        self.watched.push(Watched { module, name, address, actions: own });
+        match self.watched.get_mut(place) {
+            Some(watched) => watched.actions.extend(own),
+            None => {
+                let (name, module) = (found.name.clone(), file.name());
+                self.watched.push(Watched { module, name, address, actions: own });
+            }
+        }
+        Ok(())
     }
 
     /// A place is watched if all its sites can be had.
-    fn decide(mut self) -> Result<Prepared, Error> {
+    fn decide(mut self) -> Result<Prepared<'s>, Error> {
         let (mut plan, mut refused) = Plan::new(self.sites.clone());
         while !refused.is_empty() {
             let mut lost = BTreeMap::new();
@@ -253,8 +294,8 @@ impl Wanted {
             let first = self.refused.first().map(|(name, why)| format!("{name}: {why}"));
             return Err(Error::Nothing { first: first.unwrap_or_default() });
         }
-        let Self { watched, refused, cells, .. } = self;
-        Ok(Prepared { watched, refused, plan, cells })
+        let Self { session, watched, refused, cells, .. } = self;
+        Ok(Prepared { watched, refused, plan, cells, session })
     }
 
     fn drop_places(&mut self, lost: BTreeMap<usize, String>) {
@@ -275,7 +316,7 @@ impl Wanted {
     }
 }
 
-impl Prepared {
+impl Prepared<'_> {
     /// What will change in the program, a line per site.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.plan.lines()
@@ -286,8 +327,9 @@ impl Prepared {
     /// # Errors
     /// [`Error`]; the program is as before then.
     pub fn install(self, program: &Program) -> Result<Watch, Error> {
-        let installed = Installed::new(program, &self.plan, self.cells)?;
-        Ok(Watch { watched: self.watched, installed })
+        let installed = Installed::new(program, &self.plan, self.cells, self.session)?;
+        let (watched, process) = (self.watched, program.id());
+        Ok(Watch { watched, installed, process, began: Instant::now() })
     }
 }
 
@@ -301,28 +343,8 @@ impl Watch {
     ///
     /// # Errors
     /// What reading the memory says.
-    pub fn read(&self, action: Do, first: u32) -> std::io::Result<Reading> {
-        let cell = |number: u32| self.installed.cell(first + number);
-        Ok(match action {
-            Do::Count => Reading::Count(cell(0)?),
-            Do::Poison => Reading::Nothing,
-            Do::Latency => {
-                // Exits before the time before entries: who comes or goes meanwhile is inside, for no time.
-                let (ended, sum, entered) = (cell(2)?, cell(0)?, cell(1)?);
-                let inside = entered.saturating_sub(ended);
-                let cycles = sum.wrapping_add(inside.wrapping_mul(refit_sys::clock::counter()));
-                // Less than nothing, or more than can be, is what a call that went while we read looks like.
-                let cycles = if cycles.cast_signed() < 0 { 0 } else { cycles };
-                Reading::Latency { ended, inside, nanos: refit_sys::clock::nanos(cycles) }
-            }
-            Do::Histogram(_) => {
-                let mut cells = Box::new([0; 65]);
-                for (number, place) in (0_u32..).zip(cells.iter_mut()) {
-                    *place = cell(number)?;
-                }
-                Reading::Histogram(cells)
-            }
-        })
+    pub fn read(&self, watching: &Watching) -> std::io::Result<Told> {
+        reading::read(&self.installed, watching, self.process, self.began.elapsed())
     }
 
     /// Takes the probes out; what they told can still be read. Returns for how long the program stood still.

@@ -90,17 +90,37 @@ impl Call {
         text: &std::ffi::CStr,
         arguments: impl FnOnce(u64) -> [u64; 6],
     ) -> Result<u64, Refusal> {
+        let mut bytes = text.to_bytes_with_nul().to_vec();
+        self.make_with(still, name, number, |_| {}, &mut bytes, arguments)
+    }
+
+    /// Makes a call that reads or writes `bytes`, which stand below the thread's stack for as long; `place` is told where, before
+    /// they are put there, and so are the arguments.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub(super) fn make_with(
+        &self,
+        still: &mut Still<'_>,
+        name: &'static str,
+        number: i64,
+        fill: impl FnOnce((u64, &mut [u8])),
+        bytes: &mut [u8],
+        arguments: impl FnOnce(u64) -> [u64; 6],
+    ) -> Result<u64, Refusal> {
         let program = still.program;
         let failed =
             |source| Refusal::System { id: program.id(), what: "write below its stack", source };
-        let bytes = text.to_bytes_with_nul();
         // Clear of the red zone, and of what a leaf without one may have in mind.
         let place = (still.registers(self.thread)?.rsp - 1024 - bytes.len() as u64) & !15;
+        fill((place, bytes));
         let mut before = vec![0; bytes.len()];
         program.read(place, &mut before).map_err(failed)?;
         program.write(place, bytes).map_err(failed)?;
         let answer = self.make(still, name, number, arguments(place));
+        let read = program.read(place, bytes).map_err(failed);
         program.write(place, &before).map_err(failed)?;
+        read?;
         answer
     }
 }

@@ -3,6 +3,7 @@
 //! Everything is done from outside. What cannot be done is refused before anything is touched ([`Program::open`]).
 
 mod call;
+mod pass;
 mod refusal;
 mod still;
 

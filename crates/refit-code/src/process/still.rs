@@ -187,6 +187,21 @@ impl<'p> Still<'p> {
         if let [offset] = offsets[..] { offset } else { None }
     }
 
+    /// Where the C library keeps the number of each thread, relative to its thread pointer; `None` where that cannot be told:
+    /// another library, or a program that has only begun.
+    pub fn thread_offset(&self) -> Option<i32> {
+        KEPT_AT.into_iter().find(|&offset| {
+            self.threads.iter().all(|(&thread, held)| {
+                let base = held.registers().map_or(0, |registers| registers.fs_base);
+                let mut number = [0; 4];
+                let at = base.wrapping_add(offset as u64);
+                base != 0
+                    && self.program.read(at, &mut number).is_ok()
+                    && u32::from_le_bytes(number) == thread
+            })
+        })
+    }
+
     /// Lets a thread run one instruction. Signals that come meanwhile wait.
     ///
     /// The flag by which it traps is taken back where the kernel forgets that it is not the program's: `pushf` leaves it on the stack, and
@@ -248,6 +263,9 @@ const TRAP_FLAG: u64 = 1 << 8;
 /// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
 /// program's handler for it away.
 pub(super) const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
+
+/// `tid` of glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and of musl's.
+const KEPT_AT: [i32; 2] = [0x2d0, 0x30];
 
 /// One instruction of a held thread whose signals are blocked.
 pub(super) fn step_once(held: &mut Held) -> io::Result<()> {

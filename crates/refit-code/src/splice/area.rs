@@ -14,7 +14,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use refit_sys::maps::Mapping;
@@ -26,7 +25,7 @@ use crate::process::{Call, Program, Refusal, Still};
 pub(super) const NAME: &std::ffi::CStr = c"refit-splice";
 pub(super) const PAGE: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// How the parts lie, in bytes from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +38,17 @@ pub(super) struct Head {
     pub(super) end: u64,
     /// Records that count.
     pub(super) records: u64,
+    /// Where the instruments' session is mapped for it, and its length; zeros if it is not.
+    pub(super) session: (u64, u64),
 }
 
 impl Head {
-    pub(super) const BYTES: usize = 56;
+    pub(super) const BYTES: usize = 72;
 
     pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let words = [MAGIC, VERSION, self.address, self.code, self.data, self.end, self.records];
+        let (session, length) = self.session;
+        let own = [self.address, self.code, self.data, self.end, self.records];
+        let words = [MAGIC, VERSION].into_iter().chain(own).chain([session, length]);
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -59,12 +62,20 @@ impl Head {
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(place.try_into().ok()?);
         }
-        let [magic, version, address, code, data, end, records] = words;
-        let found = Self { address, code, data, end, records };
-        let pages = [address, code, data, end].iter().all(|place| place % PAGE == 0);
+        let [magic, version, address, code, data, end, records, session, length] = words;
+        let found = Self { address, code, data, end, records, session: (session, length) };
+        let pages =
+            [address, code, data, end, session, length].iter().all(|place| place % PAGE == 0);
         let order = PAGE <= code && code <= data && data <= end && end < 1 << 40;
         let fit = records <= code.saturating_sub(PAGE) / Record::BYTES as u64;
-        (magic == MAGIC && version == VERSION && pages && order && fit && address < 1 << 47)
+        (magic == MAGIC
+            && version == VERSION
+            && pages
+            && order
+            && fit
+            && address < 1 << 47
+            && session < 1 << 47
+            && length < 1 << 47)
             .then_some(found)
     }
 
@@ -199,7 +210,8 @@ impl Area {
         let end = data_begin + round(data);
         let mappings = still.program().mappings()?;
         let address = place_near(&mappings, near, end).ok_or(Why::Far { address: near.start })?;
-        let head = Head { address, code: code_begin, data: data_begin, end, records: 0 };
+        let session = (0, 0);
+        let head = Head { address, code: code_begin, data: data_begin, end, records: 0, session };
         let call = Call::new(still)?;
         let memfd = map(still, &call, head)?;
         let area = Self { head, memfd };
@@ -226,11 +238,44 @@ impl Area {
         self.put(program, 0, &self.head.to_bytes())
     }
 
+    /// Maps the instruments' session into the program; where it is.
+    pub(super) fn map_session(
+        &mut self,
+        still: &mut Still<'_>,
+        session: &File,
+    ) -> Result<u64, Why> {
+        let program = still.program();
+        let length = session.metadata().map_err(|source| Refusal::System {
+            id: program.id(),
+            what: "map the instruments' buffers",
+            source,
+        })?;
+        let length = length.len().div_ceil(PAGE) * PAGE;
+        let call = Call::new(still)?;
+        let passed = call.pass(still, session)?;
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let how = libc::MAP_SHARED as u64;
+        let mapped = call.make(still, "mmap", libc::SYS_mmap, [0, length, access, how, passed, 0]);
+        call.make(still, "close", libc::SYS_close, [passed, 0, 0, 0, 0, 0])?;
+        let address = mapped?;
+        self.head.session = (address, length);
+        self.put(program, 0, &self.head.to_bytes())?;
+        Ok(address)
+    }
+
     /// Writes into it at this many bytes from its beginning.
     pub(super) fn put(&self, program: &Program, at: u64, bytes: &[u8]) -> Result<(), Why> {
         self.memfd.write_all_at(bytes, at).map_err(|source| {
             Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
         })
+    }
+
+    /// Words of the data, from this many bytes behind the first lane's beginning on.
+    pub(super) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
+        let mut bytes = vec![0; count * 8];
+        self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE + at)?;
+        let (words, _) = bytes.as_chunks();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
     /// A word of the data, at this many bytes from the first lane on.
@@ -249,7 +294,7 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<File, Why> {
         call.make_with_text(still, "memfd_create", libc::SYS_memfd_create, NAME, |text| {
             [text, flags, 0, 0, 0, 0]
         })?;
-    let mapped = fetch(id, made).and_then(|memfd| {
+    let mapped = still.program().fetch(made).and_then(|memfd| {
         let failed = |source| Refusal::System { id, what: "make the patch area", source };
         memfd.set_len(head.end).map_err(failed)?;
         let parts = [
@@ -278,23 +323,6 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<File, Why> {
     });
     call.make(still, "close", libc::SYS_close, [made, 0, 0, 0, 0, 0])?;
     Ok(mapped?)
-}
-
-/// The program's file descriptor, as one of ours.
-fn fetch(id: u32, descriptor: u64) -> Result<File, Refusal> {
-    let failed = |source| Refusal::System { id, what: "fetch the patch area", source };
-    let process = rustix::process::Pid::from_raw(id.cast_signed())
-        .ok_or(Refusal::NoSuch { id })
-        .and_then(|process| {
-            rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty())
-                .map_err(|error| failed(error.into()))
-        })?;
-    let fetched: Result<OwnedFd, _> = rustix::process::pidfd_getfd(
-        process,
-        descriptor as i32,
-        rustix::process::PidfdGetfdFlags::empty(),
-    );
-    fetched.map(File::from).map_err(|error| failed(error.into()))
 }
 
 /// What a jump reaches, less what lies between the ends of an instruction and a page.
@@ -339,8 +367,14 @@ mod tests {
 
     #[test]
     fn heads_and_records_come_back_as_they_were() {
-        let head =
-            Head { address: 0x7000_0000, code: 0x3000, data: 0x8000, end: 0x20000, records: 7 };
+        let head = Head {
+            address: 0x7000_0000,
+            code: 0x3000,
+            data: 0x8000,
+            end: 0x20000,
+            records: 7,
+            session: (0, 0),
+        };
         assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
         let record = Record {
             address: 0x5555_0123,
@@ -360,8 +394,14 @@ mod tests {
 
     #[test]
     fn heads_that_cannot_be_are_none() {
-        let head =
-            Head { address: 0x7000_0000, code: 0x3000, data: 0x8000, end: 0x20000, records: 7 };
+        let head = Head {
+            address: 0x7000_0000,
+            code: 0x3000,
+            data: 0x8000,
+            end: 0x20000,
+            records: 7,
+            session: (0, 0),
+        };
         for at in 0..Head::BYTES {
             let mut bytes = head.to_bytes();
             bytes[at] = bytes[at].wrapping_add(0x81);

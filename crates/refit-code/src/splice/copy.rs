@@ -12,17 +12,18 @@ use super::body::{Kind, Step, has_no_long_form};
 use super::generate::{Made, encode};
 use super::plan::Copied;
 use super::relocate::{made, write_call};
-use super::snippet::{self, Cells};
+use super::snippet::{self, Setting};
 use super::{At, Site, Why};
 
-/// Labels of instructions. No operand of a program's instruction can be one of these: they are no addresses.
-const LABELS: u64 = 1 << 63;
+/// Labels of instructions. No operand of a program's instruction can be one of these: they are no addresses. Nor are those of
+/// snippets, which are others.
+const LABELS: u64 = 1 << 62;
 
 /// The code and the changes for a copied function; the code stands at `at`.
-pub(super) fn make(copied: &Copied, at: u64, cells: Cells) -> Result<Made, Why> {
+pub(super) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, Why> {
     let entry = copied.body.entry;
     let failed = |reason: String| Why::Generate { address: entry, reason };
-    let mut writer = Writer::new(copied, cells);
+    let mut writer = Writer::new(copied, setting);
     for number in 0..copied.steps.len() {
         writer.step(number)?;
     }
@@ -81,7 +82,7 @@ struct Index {
 
 struct Writer<'c> {
     copied: &'c Copied,
-    cells: Cells,
+    setting: Setting,
     /// Sites by the instruction they are at, in the order they were given.
     sites: BTreeMap<u64, Vec<&'c Site>>,
     code: Vec<Instruction>,
@@ -93,14 +94,14 @@ struct Writer<'c> {
 }
 
 impl<'c> Writer<'c> {
-    fn new(copied: &'c Copied, cells: Cells) -> Self {
+    fn new(copied: &'c Copied, setting: Setting) -> Self {
         let mut sites: BTreeMap<u64, Vec<&Site>> = BTreeMap::new();
         for site in &copied.sites {
             sites.entry(site.address).or_default().push(site);
         }
         let free = LABELS + copied.steps.len() as u64;
         let (code, places, ways) = (Vec::new(), Vec::new(), Vec::new());
-        Self { copied, cells, sites, code, places, ways, free }
+        Self { copied, setting, sites, code, places, ways, free }
     }
 
     /// The label of the copy of the instruction at `address`, or the address itself if it is of another function.
@@ -112,15 +113,11 @@ impl<'c> Writer<'c> {
 
     fn step(&mut self, number: usize) -> Result<(), Why> {
         let step = &self.copied.steps[number];
-        let begin = self.code.len();
+        let begin = self.bind(LABELS + number as u64);
         self.snippets(step.instruction.ip(), At::Before)?;
         let itself = self.code.len();
         self.write(step)?;
         self.places.push(Index { begin, itself });
-        if self.code[begin].ip() != 0 {
-            return Err(self.failed(step, "a snippet begins with a label of its own"));
-        }
-        self.code[begin].set_ip(LABELS + number as u64);
         let next = step.instruction.next_ip();
         let follows = self.copied.steps.get(number + 1).map(|step| step.instruction.ip());
         if step.goes_on() && follows != Some(next) {
@@ -129,8 +126,12 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    fn failed(&self, step: &Step, reason: &str) -> Why {
-        Why::Generate { address: step.instruction.ip(), reason: reason.to_owned() }
+    /// The label is here; where that is in the list.
+    fn bind(&mut self, label: u64) -> usize {
+        let mut here = Instruction::with(Code::Zero_bytes);
+        here.set_ip(label);
+        self.code.push(here);
+        self.code.len() - 1
     }
 
     /// What does the same at any place.
@@ -173,7 +174,7 @@ impl<'c> Writer<'c> {
     fn snippets(&mut self, address: u64, at: At) -> Result<(), Why> {
         let sites = self.sites.get(&address).cloned().unwrap_or_default();
         for site in sites.into_iter().filter(|site| site.at == at) {
-            snippet::write(address, &site.actions, site.live, self.cells, &mut self.code)?;
+            snippet::write(address, &site.actions, site.live, self.setting, &mut self.code)?;
         }
         Ok(())
     }
@@ -195,11 +196,10 @@ impl<'c> Writer<'c> {
     /// What is done on the ways of jumps.
     fn stubs(&mut self) -> Result<(), Why> {
         for (label, address, target) in std::mem::take(&mut self.ways) {
-            let begin = self.code.len();
+            self.bind(label);
             self.snippets(address, At::Taken)?;
             let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(target));
             self.code.push(made(address, jump)?);
-            self.code[begin].set_ip(label);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock}
 
 use super::area::Record;
 use super::plan::{Place, Ready};
-use super::snippet::{self, Cells};
+use super::snippet::{self, Setting, Step};
 use super::{Site, Why, copy};
 
 /// What one site, or a copied function with its sites, comes to.
@@ -19,17 +19,17 @@ pub(super) struct Made {
 }
 
 /// The code and the changes; the code stands at the next multiple of 16 from `from` on.
-pub(super) fn make(ready: &Ready, from: u64, cells: Cells) -> Result<Made, Why> {
+pub(super) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
     let at = from.next_multiple_of(16);
     match ready {
-        Ready::Place(place) => make_place(place, at, cells),
-        Ready::Copied(copied) => copy::make(copied, at, cells),
+        Ready::Place(place) => make_place(place, at, setting),
+        Ready::Copied(copied) => copy::make(copied, at, setting),
     }
 }
 
 /// More bytes than its code takes.
 pub(super) fn most_bytes(ready: &Ready) -> u64 {
-    let snippet = |site: &Site| 512 + 96 * site.actions.len() as u64;
+    let snippet = |site: &Site| 512 + site.actions.iter().map(Step::most_bytes).sum::<u64>();
     match ready {
         Ready::Place(place) => snippet(&place.site),
         Ready::Copied(copied) => {
@@ -48,11 +48,11 @@ pub(super) fn most_records(ready: &Ready) -> usize {
     }
 }
 
-fn make_place(place: &Place, at: u64, cells: Cells) -> Result<Made, Why> {
+fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
     let address = place.site.address;
     let failed = |reason: String| Why::Generate { address, reason };
     let mut instructions = Vec::new();
-    snippet::write(address, &place.site.actions, place.site.live, cells, &mut instructions)?;
+    snippet::write(address, &place.site.actions, place.site.live, setting, &mut instructions)?;
     let begins = place.displaced.write(&mut instructions)?;
     let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
     let copies = begins.iter().map(|&(original, index)| {

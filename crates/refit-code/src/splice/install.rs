@@ -5,15 +5,18 @@
 //! 3. Second stop: the bytes are checked and changed, program counters inside them moved.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use refit_instruments::session::Session;
+
 use super::area::{Area, PAGE, Record};
 use super::patches::{self, Now};
 use super::plan::{Copied, Plan, Ready};
-use super::snippet::{Cells, Lane};
-use super::{Why, frames, generate};
+use super::snippet::{Cells, Lane, Rings, Setting, TIMER};
+use super::{Step, Why, frames, generate};
 use crate::process::{Program, Refusal, Still};
 
 /// Modules further apart than this get patch areas of their own.
@@ -22,6 +25,16 @@ const SPREAD: u64 = 1 << 30;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More lanes than processors are of no use, and more than this many hold too much memory.
 const MOST_LANES: u32 = 64;
+
+/// The numbers of a timer.
+pub const TIME: usize = 0;
+/// See [`TIME`].
+pub const ENTRIES: usize = 1;
+/// See [`TIME`].
+pub const EXITS: usize = 2;
+
+/// What a lane holds at most: its cells are reached by 32 bits.
+const MOST_DATA: u64 = 1 << 28;
 
 /// How long the program stood still, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,33 +64,51 @@ struct Changes {
 }
 
 impl Installed {
-    /// Puts the plan's sites into the program, all in one stop. `cells`: how many cells their actions count into.
+    /// Puts the plan's sites into the program, all in one stop. `cells`: how many cells their actions count into; `session`: where their
+    /// records go, without which none are written.
     ///
     /// # Errors
     /// [`Why`]. The program is as before then.
-    pub fn new(program: &Program, plan: &Plan, cells: u32) -> Result<Self, Why> {
+    pub fn new(
+        program: &Program,
+        plan: &Plan,
+        cells: u32,
+        session: Option<&Session>,
+    ) -> Result<Self, Why> {
         refuse_copied(program, plan)?;
         let groups = groups(&plan.ready);
         let lanes = lanes();
         let stride = (u64::from(cells) * 8).next_power_of_two().max(64);
-        let ((mut areas, lane), preparing) = program.stand_still(PATIENCE, |still| {
+        if stride > MOST_DATA {
+            return Err(Why::Cells { cells });
+        }
+        let session_file = session.map(|session| open(program, session)).transpose()?;
+        let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
             let mut areas = Vec::new();
-            for group in &groups {
-                let data = PAGE + (stride << lanes);
+            let made = groups.iter().try_for_each(|group| {
                 let records = group.iter().map(generate::most_records).sum();
                 let code = group.iter().map(generate::most_bytes).sum();
-                match Area::make(still, &reach(group), records, code, data) {
-                    Ok(area) => areas.push(area),
-                    Err(why) => {
-                        super::remains::unmap(still, areas.iter().map(|area| area.head))?;
-                        return Err(why);
-                    }
+                let data = PAGE + (stride << lanes);
+                areas.push(Area::make(still, &reach(group), records, code, data)?);
+                Ok::<_, Why>(())
+            });
+            let setting = made.and_then(|()| {
+                let mut setting = setting(still, lanes, stride);
+                if let (Some(session), Some(file), Some(area)) =
+                    (session, &session_file, areas.first_mut())
+                {
+                    let address = area.map_session(still, file)?;
+                    setting.rings = Some(Rings { address, geometry: session.geometry() });
                 }
+                Ok(setting)
+            });
+            if setting.is_err() {
+                super::remains::unmap(still, areas.iter().map(|area| area.head))?;
             }
-            Ok::<_, Why>((areas, lane(still)))
+            Ok::<_, Why>((areas, setting?))
         })?;
         let changed =
-            Self::generate(program, &groups, &mut areas, lane, lanes, stride).and_then(|changes| {
+            Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
                 let work = |still: &mut Still<'_>| change(still, &changes);
                 program.stand_still(PATIENCE, work)
             });
@@ -101,26 +132,18 @@ impl Installed {
         program: &Program,
         groups: &[&[Ready]],
         areas: &mut [Area],
-        lane: Lane,
-        lanes: u32,
-        stride: u64,
+        setting: &mut Setting,
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
         for (group, area) in groups.iter().zip(areas) {
-            let cells = Cells {
-                lane,
-                base: area.base_word(),
-                first: area.first_lane(),
-                lanes,
-                stride: stride.trailing_zeros(),
-            };
+            (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             let begin = area.head.code_range().start;
             let (mut code, mut records) = (Vec::new(), Vec::new());
             for ready in *group {
                 if let Ready::Copied(copied) = ready {
                     check(program, copied)?;
                 }
-                let made = generate::make(ready, begin + code.len() as u64, cells)?;
+                let made = generate::make(ready, begin + code.len() as u64, *setting)?;
                 // What is between two snippets stops whoever gets there by mistake.
                 code.resize((made.at - begin) as usize, 0xcc);
                 code.extend(made.code);
@@ -142,6 +165,57 @@ impl Installed {
     /// How many sites there are.
     pub fn sites(&self) -> usize {
         self.sites
+    }
+
+    /// The timers of all threads: time, entries and exits by thread; and how many calls were not timed.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
+        let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
+        for area in &self.areas {
+            // Exits before the time before entries: who comes or goes meanwhile is inside, for no time.
+            for number in [EXITS, TIME, ENTRIES] {
+                let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+                let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
+                let Some((rest, lines)) = lines.split_first() else { continue };
+                lost += if number == EXITS { rest[0] } else { 0 };
+                for line in lines.iter().filter(|line| line[0] != 0) {
+                    let timer = threads.entry(line[0]).or_default();
+                    timer[number] = timer[number].wrapping_add(line[1 + number]);
+                }
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// What the cells of each key of a step have counted up to now: cells by key, and those of all other keys together.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn keyed(
+        &self,
+        step: &Step,
+        first: u32,
+    ) -> io::Result<(BTreeMap<u64, Vec<u64>>, Vec<u64>)> {
+        let (each, table) = (step.action.cells() as usize, step.table(first));
+        let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
+        let add = |to: &mut Vec<u64>, cells: &[u64]| {
+            to.resize(each, 0);
+            to.iter_mut().zip(cells).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+        };
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                let at = lane * self.stride + u64::from(first) * 8;
+                let words = area.words(at, (table.end - first) as usize)?;
+                let (rest, entries) = words.split_at(each);
+                add(&mut others, rest);
+                for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
+                    add(keys.entry(entry[0] - 1).or_default(), &entry[1..]);
+                }
+            }
+        }
+        Ok((keys, others))
     }
 
     /// What a cell has counted up to now. Never less than what was read before.
@@ -184,6 +258,23 @@ fn reach(group: &[Ready]) -> Range<u64> {
 fn lanes() -> u32 {
     let processors = u32::try_from(refit_sys::processor::count()).unwrap_or(MOST_LANES);
     processors.clamp(1, MOST_LANES).next_power_of_two().trailing_zeros()
+}
+
+/// The session's memory, as a file.
+fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
+    File::options().read(true).write(true).open(session.path()).map_err(|source| Refusal::System {
+        id: program.id(),
+        what: "open the instruments' buffers for it",
+        source,
+    })
+}
+
+/// What all snippets find; where an area's cells are is set for each.
+fn setting(still: &Still<'_>, lanes: u32, stride: u64) -> Setting {
+    let (lane, stride) = (lane(still), stride.trailing_zeros());
+    let cells = Cells { lane, base: 0, first: 0, lanes, stride };
+    let pointers = processor_has("fsgsbase");
+    Setting { cells, thread: still.thread_offset(), pointers, rings: None }
 }
 
 fn lane(still: &Still<'_>) -> Lane {

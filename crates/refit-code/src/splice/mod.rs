@@ -60,10 +60,10 @@ mod taken;
 mod why;
 
 pub use body::{Body, Part};
-pub use install::{Installed, Stood};
+pub use install::{ENTRIES, EXITS, Installed, Stood, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;
-pub use snippet::Action;
+pub use snippet::{Action, Base, Clock, KEYS, Relation, Step, TIMER, Test, Value, Width};
 pub use why::Why;
 
 use std::sync::Arc;
@@ -87,13 +87,13 @@ pub struct Site {
     /// Unused bytes within 127 bytes, for jumps that do not fit at the site.
     pub springboards: Vec<Springboard>,
     /// What is to be done there, in this order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<Step>,
     /// The function that it is in, for a copy of it where there is too little room; `None` if it cannot be copied.
     pub function: Option<Arc<Body>>,
 }
 
 /// When something is done at an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum At {
     /// Before it.
     Before,

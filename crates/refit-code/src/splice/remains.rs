@@ -230,7 +230,12 @@ pub(super) fn unmap(
 ) -> Result<(), Refusal> {
     let call = Call::new(still)?;
     for head in heads {
-        call.make(still, "munmap", libc::SYS_munmap, [head.address, head.end, 0, 0, 0, 0])?;
+        let (session, length) = head.session;
+        for (address, length) in [(session, length), (head.address, head.end)] {
+            if length > 0 {
+                call.make(still, "munmap", libc::SYS_munmap, [address, length, 0, 0, 0, 0])?;
+            }
+        }
     }
     Ok(())
 }

@@ -71,6 +71,14 @@ pub enum Why {
         /// What needs it.
         action: &'static str,
     },
+    /// Too much would be kept.
+    #[error(
+        "{cells} numbers would have to be kept for each processor, which is too many: name fewer places, or leave `by` out"
+    )]
+    Cells {
+        /// How many.
+        cells: u32,
+    },
     /// The machine code could not be made.
     #[error("could not generate code for {address:#x}: {reason}")]
     Generate {

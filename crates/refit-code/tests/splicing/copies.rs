@@ -9,9 +9,13 @@ use refit_code::Module;
 use refit_code::flow::Marks;
 use refit_code::probe::modules;
 use refit_code::probe::sites::{self, Place};
-use refit_code::probe::spec::{Do, What};
+use refit_code::probe::spec::What;
+use refit_code::probe::steps::Steps;
 use refit_code::process::Program;
-use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
+use refit_code::splice::{
+    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIMER, Value, Why, Width,
+    remains,
+};
 
 fn moving() -> &'static Path {
     static BUILT: OnceLock<Built> = OnceLock::new();
@@ -63,8 +67,8 @@ fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
         let place = Place::new(&module, refit_code::FunctionId(number as u32), bias);
         let mut add = |address, at| {
             let cell = wanted.sites.len() as u32;
-            let mut actions = vec![Action::Count { cell }];
-            actions.extend(poison.then_some(Action::Poison));
+            let mut actions = vec![Action::Count { cell }.into()];
+            actions.extend(poison.then_some(Action::Poison.into()));
             wanted.sites.push(place.site(address, at, actions).expect("its code"));
             wanted.names.push(name.clone());
             cell
@@ -98,7 +102,7 @@ fn plan(wanted: &Wanted) -> Plan {
 }
 
 fn install(program: &Program, wanted: &Wanted) -> Installed {
-    let installed = Installed::new(program, &plan(wanted), wanted.sites.len() as u32);
+    let installed = Installed::new(program, &plan(wanted), wanted.sites.len() as u32, None);
     installed.expect("installed")
 }
 
@@ -136,22 +140,30 @@ fn every_way_in_and_out_is_timed_once() {
     let mut victim = Victim::of(moving());
     let program = victim.program();
     let (module, bias) = module(&program, moving());
-    let mut wanted = Vec::new();
-    for (first, name) in (0..).step_by(3).zip(["t_inner", "t_outer", "t_sometimes"]) {
+    let (mut wanted, mut timers, mut cell) = (Vec::new(), Vec::new(), 0);
+    for name in ["t_inner", "t_outer", "t_sometimes"] {
         let [found] = &sites::find(&module, &What::Functions(name.into()))[..] else { panic!() };
-        let own = sites::sites(&module, found, bias, &[Do::Latency], first);
-        wanted.extend(own.expect("instructions"));
+        let key = Some(Value { base: Base::Context, width: Width::Whole });
+        let time = |enters| Action::Time { cell, threads: 64, enters, clock: Clock::Wall };
+        let step = |enters| vec![Step { when: Vec::new(), key, action: time(enters) }];
+        let (here, leaving) = (step(true), step(false));
+        timers.push((here[0].clone(), cell));
+        cell = (cell + here[0].cells()).next_multiple_of(TIMER);
+        let steps = Steps { entering: here.clone(), here, leaving, returning: false };
+        wanted.extend(sites::sites(&module, found, bias, &steps).expect("instructions"));
     }
     let (plan, refused) = Plan::new(wanted);
     assert!(refused.is_empty(), "{refused:?}");
     let plain = victim.work(300);
-    let installed = Installed::new(&program, &plan, 9).expect("installed");
+    let installed = Installed::new(&program, &plan, cell, None).expect("installed");
     assert_eq!(victim.work(300), plain);
-    let cells: Vec<u64> = (0..9).map(|cell| installed.cell(cell).expect("read")).collect();
-    // Entered and left, for two threads: `t_inner` by the 150 even calls and 75 odd ones of `t_outer` too.
-    assert_eq!(cells[1..3], [1050, 1050]);
-    assert_eq!(cells[4..6], [600, 600]);
-    assert_eq!(cells[7..9], [600, 600]);
+    let entered_and_left = timers.iter().map(|(step, first)| {
+        let (threads, lost) = installed.timers(step, *first).expect("read");
+        assert_eq!(lost, 0);
+        [ENTRIES, EXITS].map(|number| threads.values().map(|timer| timer[number]).sum::<u64>())
+    });
+    // For two threads: `t_inner` is entered by the 150 even calls and 75 odd ones of `t_outer` too.
+    assert_eq!(entered_and_left.collect::<Vec<_>>(), [[1050; 2], [600; 2], [600; 2]]);
     remains::repair(&program).expect("taken out");
 }
 
@@ -177,7 +189,7 @@ fn copies_come_and_go_under_running_threads_and_handlers() {
         let plan = plan(&wanted);
         victim.begin();
         for _ in 0..100 {
-            let installed = Installed::new(&program, &plan, wanted.sites.len() as u32);
+            let installed = Installed::new(&program, &plan, wanted.sites.len() as u32, None);
             let installed = installed.expect("installed");
             let removed = remains::repair(&program).expect("taken out");
             assert_eq!(removed.foreign, 0);
@@ -241,7 +253,7 @@ fn functions_that_are_not_as_they_were_read_are_left_alone() {
     // Somebody else comes while the copies are there.
     for count in [1, wanted.sites.len()] {
         let (plan, _) = Plan::new(wanted.sites[..count].to_vec());
-        let error = Installed::new(&program, &plan, count as u32).expect_err("other code");
+        let error = Installed::new(&program, &plan, count as u32, None).expect_err("other code");
         assert!(matches!(error, Why::Changed { .. }), "{error}");
     }
     assert_eq!(victim.work(10), plain);

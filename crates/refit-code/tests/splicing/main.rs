@@ -2,4 +2,5 @@
 
 mod copies;
 mod places;
+mod steps;
 mod victim;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::victim::{self, Victim};
 use refit_code::Live;
 use refit_code::process::{Program, Refusal};
-use refit_code::splice::{Action, At, Installed, Plan, Site, Why, remains};
+use refit_code::splice::{Action, At, Installed, Plan, Site, Value, Why, remains};
 
 /// All but some general registers is dead.
 fn general(mask: u16) -> Live {
@@ -25,7 +25,7 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
         // `r11` is nobody's.
         live: general(!(1 << 11)),
         springboards: Vec::new(),
-        actions: vec![Action::Count { cell }],
+        actions: vec![Action::Count { cell }.into()],
         function: None,
     }
 }
@@ -33,7 +33,7 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
 fn install(program: &Program, sites: Vec<Site>, cells: u32) -> Installed {
     let (plan, refused) = Plan::new(sites);
     assert!(refused.is_empty(), "{refused:?}");
-    Installed::new(program, &plan, cells).expect("installed")
+    Installed::new(program, &plan, cells, None).expect("installed")
 }
 
 #[test]
@@ -84,35 +84,15 @@ fn a_histogram_counts_sizes() {
     let program = victim.program();
     let mut at = site(&victim, "work", 11, 0);
     // rdi: the first argument.
-    at.actions = vec![Action::Histogram { cell: 0, register: 7 }, Action::Count { cell: 65 }];
+    let value = Value::register(7);
+    at.actions =
+        vec![Action::Histogram { cell: 0, value }.into(), Action::Count { cell: 65 }.into()];
     let installed = install(&program, vec![at], 66);
     victim.work(8);
     let cells: Vec<u64> = (0..6).map(|cell| installed.cell(cell).expect("read")).collect();
     // Two threads, arguments 0 to 7: 0; 1; 2 and 3; 4 to 7.
     assert_eq!(cells, [2, 2, 4, 8, 0, 0]);
     assert_eq!(installed.cell(65).expect("read"), 16);
-    remains::repair(&program).expect("taken out");
-}
-
-#[test]
-fn time_inside_is_the_sum_over_threads() {
-    let mut victim = Victim::start();
-    let program = victim.program();
-    let plain = victim.work(1000);
-    let mut entry = site(&victim, "work", 11, 0);
-    entry.actions = vec![Action::Time { cell: 0, enters: true }];
-    // The return value is in rax.
-    let mut exit = site(&victim, "work_ends", 5, 0);
-    exit.live = general(1 | 1 << 3);
-    exit.actions = vec![Action::Time { cell: 0, enters: false }];
-    let begin = std::time::Instant::now();
-    let installed = install(&program, vec![entry, exit], 3);
-    assert_eq!(victim.work(1000), plain);
-    let cells: Vec<u64> = (0..3).map(|cell| installed.cell(cell).expect("read")).collect();
-    assert_eq!(cells[1..], [2000, 2000]);
-    // Two threads can have been inside for twice the time that has gone by, and no longer.
-    let (inside, passed) = (refit_sys::clock::nanos(cells[0]), begin.elapsed().as_nanos());
-    assert!(cells[0] > 0 && u128::from(inside) < 2 * passed, "{inside} of {passed} ns");
     remains::repair(&program).expect("taken out");
 }
 
@@ -135,7 +115,7 @@ fn poison_shows_what_is_wrongly_called_dead() {
     let program = victim.program();
     let plain = victim.work(100);
     let mut at = site(&victim, "work", 11, 0);
-    at.actions = vec![Action::Poison];
+    at.actions = vec![Action::Poison.into()];
     // The argument, and what functions keep for their callers.
     let kept = 1 << 7 | 1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12;
     at.live = general(kept);
@@ -197,7 +177,7 @@ fn code_that_is_not_as_it_was_read_is_left_alone() {
     let mut at = site(&victim, "work", 11, 0);
     at.code[4] ^= 1;
     let (plan, _) = Plan::new(vec![at]);
-    let error = Installed::new(&program, &plan, 1).expect_err("other bytes");
+    let error = Installed::new(&program, &plan, 1, None).expect_err("other bytes");
     assert!(matches!(error, Why::Changed { .. }), "{error}");
     assert_eq!(victim.traces(), before);
     victim.work(10);

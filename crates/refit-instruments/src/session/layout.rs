@@ -156,12 +156,12 @@ impl Geometry {
     }
 
     /// Where the slots begin: at a page.
-    pub(super) const fn slots_at(&self) -> usize {
+    pub const fn slots_at(&self) -> usize {
         (self.rings_at() + self.processors * RING).next_multiple_of(512)
     }
 
     /// How many words a session has.
-    pub(super) const fn words(&self) -> usize {
+    pub const fn words(&self) -> usize {
         self.slots_at() + self.processors * self.records * SLOT
     }
 }

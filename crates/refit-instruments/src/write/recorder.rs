@@ -316,8 +316,9 @@ impl Writing {
         self.session.switch_system(true);
         self.drains.iter().for_each(Drain::close);
         self.write_all();
-        self.define();
         self.taps.iter_mut().for_each(|tap| tap.write(&mut self.output));
+        // Sources define events, too.
+        self.define();
         self.drains.iter_mut().for_each(|drain| drain.write_rest(&mut self.output));
         self.totals();
         self.output.json(Kind::Clock, &clocks(self.area));

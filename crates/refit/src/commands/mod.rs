@@ -20,6 +20,7 @@ pub(crate) mod swap;
 pub(crate) mod top;
 pub(crate) mod tour;
 pub(crate) mod trace;
+pub(crate) mod watching;
 pub(crate) mod wrap;
 pub(crate) mod wrappers;
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::builder::ValueHint;
 use clap::{Args, ValueEnum};
+use refit_code::probe::spec::Spec;
 use refit_instruments::block::End;
 use refit_instruments::session::{Geometry, Session, VARIABLE};
 use refit_instruments::write::{Mode, Options, Recorder, Rotation, Scheduler, Source, Summary};
@@ -26,8 +27,10 @@ use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
+use probes::Probes;
 
 mod check;
+mod probes;
 
 /// How soon the end of a command, of a time or Ctrl-C is noticed: nothing waits for it but the summary.
 const LOOK: Duration = Duration::from_millis(20);
@@ -38,6 +41,7 @@ const LOOK: Duration = Duration::from_millis(20);
 Example:
   refit record -o boot.trace -- ./server --port 8080
   refit record -p 4711 --for 10s
+  refit record -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' --for 10s
   refit record --mode flight --ring 64M
   refit report refit.trace
 
@@ -47,6 +51,10 @@ pub(crate) struct RecordArgs {
     /// Record this process: an instance, or any program for its context switches
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
+
+    /// Watch this in the process or command too: as for `refit probe`; counts are told as samples
+    #[arg(short = 'e', long = "expression", value_name = "PROBE", conflicts_with = "check")]
+    probes: Vec<Spec>,
 
     /// Where the trace goes
     #[arg(short, long, default_value = "refit.trace", value_name = "FILE")]
@@ -157,12 +165,21 @@ fn record(
     if let Some(bytes) = args.ring {
         geometry = geometry.with_ring_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
+    if args.pid.is_none() && args.command.is_empty() && !args.probes.is_empty() {
+        let obstacle = "probes go into a process or a command, and none is named";
+        return Err(Failure::new(asked(), obstacle, "name one with -p, or behind --"));
+    }
     let live = instances_of(args, only)?;
     let session = Session::create(geometry)
         .map_err(|e| Failure::new(asked(), e.to_string(), "take smaller buffers with --ring"))?;
     let mut remarks = Vec::new();
     if !session.locked() {
         remarks.push("the buffers are not locked in memory: raise RLIMIT_MEMLOCK".into());
+    }
+    let probes = Probes::default();
+    let mut sources = scheduler(args, session, &mut remarks);
+    if !args.probes.is_empty() {
+        sources.push(Box::new(probes.samples(session)));
     }
     let options = Options {
         mode: match args.mode {
@@ -172,21 +189,25 @@ fn record(
         },
         rotation: Rotation { bytes: args.rotate.unwrap_or(0), keep: args.keep },
         command: described(args, &live),
-        sources: scheduler(args, session, &mut remarks),
+        sources,
         ..Options::default()
     };
     let recorder = Recorder::start(session, &args.output, options)
         .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;
     let begin = Instant::now();
-    let ended = follow(args, &live, session, interrupted, quiet);
+    let ended = follow(args, &live, session, &probes, interrupted, quiet);
     let took = begin.elapsed();
+    // Before the recording ends: what the program writes until then is in it.
+    let removed = probes.remove();
     for Live { pid, client } in &live {
         if let Err(refusal) = client.end_record() {
             remarks.push(format!("instance {pid}: {}", refusal.obstacle));
         }
     }
     let summary = recorder.stop();
-    Ok(Recorded { summary, took, status: ended?, remarks })
+    let status = ended?;
+    removed?;
+    Ok(Recorded { summary, took, status, remarks })
 }
 
 /// The instances that take part.
@@ -246,6 +267,7 @@ fn follow(
     args: &RecordArgs,
     live: &[Live],
     session: &Session,
+    probes: &Probes,
     interrupted: &AtomicBool,
     quiet: bool,
 ) -> Result<Option<ExitStatus>, Failure> {
@@ -253,9 +275,17 @@ fn follow(
         client.record(&session.path())?;
     }
     let mut target = match args.pid {
-        Some(pid) => Target::Process(pid),
+        Some(pid) => {
+            if !args.probes.is_empty() {
+                probes.install(pid, &args.probes, session)?;
+            }
+            Target::Process(pid)
+        }
         None if args.command.is_empty() => Target::Instances,
-        None => Target::Command(start(&args.command, Some(&session.path()), quiet)?),
+        None if args.probes.is_empty() => {
+            Target::Command(start(&args.command, Some(&session.path()), quiet)?)
+        }
+        None => Target::Command(probes.start(&args.command, &args.probes, session)?),
     };
     let end = args.time.and_then(|time| Instant::now().checked_add(time));
     while !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
@@ -276,18 +306,24 @@ fn follow(
     Ok(None)
 }
 
-/// Starts a command; with the path of a session it finds that.
-fn start(command: &[String], session: Option<&Path>, quiet: bool) -> Result<Child, Failure> {
+/// A command to start; with the path of a session it finds that.
+fn command(command: &[String], session: Option<&Path>) -> Command {
     let mut started = Command::new(&command[0]);
     started.args(&command[1..]).env_remove(VARIABLE);
     if let Some(session) = session {
         started.env(VARIABLE, session);
     }
+    started
+}
+
+/// Starts a command.
+fn start(words: &[String], session: Option<&Path>, quiet: bool) -> Result<Child, Failure> {
+    let mut started = command(words, session);
     if quiet {
         started.stdout(std::process::Stdio::null());
     }
     started.spawn().map_err(|e| {
-        Failure::new(format!("run {}", command[0]), e.to_string(), "name a command that is there")
+        Failure::new(format!("run {}", words[0]), e.to_string(), "name a command that is there")
     })
 }
 

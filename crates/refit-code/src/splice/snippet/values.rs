@@ -1,0 +1,284 @@
+//! Values of the program that steps look at, and conditions over them.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::Why;
+use super::registers::Set;
+use super::writer::{Label, Writer, wide};
+
+/// A value that can be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Where it is.
+    pub base: Base,
+    /// How much of it counts.
+    pub width: Width,
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// In a general register, by its number.
+    Register(u8),
+    /// The number of the thread.
+    Thread,
+    /// The number of the process.
+    Process,
+    /// What tells the thread from all others of the process, whatever it is.
+    Context,
+    /// The goroutine, by its address in Go's runtime: what a thread of Go's runs changes within a function.
+    Goroutine,
+    /// In memory, so many bytes from where a register points. The kernel copies it, so that a pointer that leads nowhere does no
+    /// harm: what depends on it is not done.
+    Memory {
+        /// The register's number.
+        register: u8,
+        /// Bytes to add.
+        offset: i32,
+    },
+}
+
+/// How wide a value is; negative numbers keep their sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// 8 bits.
+    U8,
+    /// 16 bits.
+    U16,
+    /// 32 bits.
+    U32,
+    /// All 64.
+    Whole,
+    /// 8 bits, signed.
+    I8,
+    /// 16 bits, signed.
+    I16,
+    /// 32 bits, signed.
+    I32,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// What is compared.
+    pub value: Value,
+    /// How.
+    pub relation: Relation,
+    /// With what.
+    pub than: i64,
+}
+
+/// How two numbers compare, as signed ones of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// `==`
+    Equal,
+    /// `!=`
+    Unequal,
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    More,
+    /// `>=`
+    AtLeast,
+}
+
+impl Value {
+    /// All of a general register.
+    pub fn register(number: u8) -> Self {
+        Self { base: Base::Register(number), width: Width::Whole }
+    }
+
+    pub(super) fn reads(self) -> Set {
+        match self.base {
+            Base::Register(register) | Base::Memory { register, .. } => Set::of(&[register]),
+            Base::Thread | Base::Process | Base::Context | Base::Goroutine => Set::NONE,
+        }
+    }
+}
+
+impl Width {
+    fn bytes(self) -> i32 {
+        match self {
+            Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 => 4,
+            Self::Whole => 8,
+        }
+    }
+}
+
+impl Test {
+    /// Whether an instruction can hold what is compared with.
+    pub(super) fn is_small(&self) -> bool {
+        i32::try_from(self.than).is_ok()
+    }
+}
+
+impl Relation {
+    /// The jump that is taken where it does not hold.
+    fn otherwise(self) -> Code {
+        match self {
+            Self::Equal => Code::Jne_rel32_64,
+            Self::Unequal => Code::Je_rel32_64,
+            Self::Less => Code::Jge_rel32_64,
+            Self::AtMost => Code::Jg_rel32_64,
+            Self::More => Code::Jle_rel32_64,
+            Self::AtLeast => Code::Jl_rel32_64,
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Goes on where all tests of one of `any` hold, or where there are none; else jumps.
+    pub(super) fn condition(&mut self, any: &[Vec<Test>], otherwise: Label) -> Result<(), Why> {
+        let holds = self.label();
+        for (index, all) in any.iter().enumerate() {
+            let last = index + 1 == any.len();
+            let next = if last { otherwise } else { self.label() };
+            for test in all {
+                self.test(test, next)?;
+            }
+            if !last {
+                self.jump(Code::Jmp_rel32_64, holds)?;
+                self.bind(next);
+            }
+        }
+        if any.len() > 1 {
+            self.bind(holds);
+        }
+        Ok(())
+    }
+
+    fn test(&mut self, test: &Test, otherwise: Label) -> Result<(), Why> {
+        let value = self.scratch(0);
+        self.load(test.value, value, otherwise)?;
+        match i32::try_from(test.than) {
+            Ok(than) => self.put(Instruction::with2(Code::Cmp_rm64_imm32, value, than))?,
+            Err(_) => {
+                let than = self.scratch(1);
+                self.put(Instruction::with2(Code::Mov_r64_imm64, than, test.than))?;
+                self.put(Instruction::with2(Code::Cmp_r64_rm64, value, than))?;
+            }
+        }
+        self.jump(test.relation.otherwise(), otherwise)
+    }
+
+    /// Brings a value into a register; jumps where there is none.
+    pub(super) fn load(&mut self, value: Value, into: Register, nowhere: Label) -> Result<(), Why> {
+        match value.base {
+            Base::Register(register) => self.program_value(register, into)?,
+            Base::Thread => self.thread(into)?,
+            Base::Context if self.setting.thread.is_none() && self.setting.pointers => {
+                self.put(Instruction::with1(Code::Rdfsbase_r64, into))?;
+            }
+            Base::Context => self.thread(into)?,
+            // Where Go's linker puts it (runtime·tlsg).
+            Base::Goroutine => {
+                let none = Register::None;
+                let place = MemoryOperand::new(none, none, 1, -8, 8, false, Register::FS);
+                self.put(Instruction::with2(Code::Mov_r64_rm64, into, place))?;
+            }
+            Base::Process => {
+                self.call(libc::SYS_getpid)?;
+                self.copy(into, Register::RAX)?;
+            }
+            Base::Memory { register, offset } => {
+                self.program_value(register, into)?;
+                if offset != 0 {
+                    let place = MemoryOperand::with_base_displ(into, offset.into());
+                    self.put(Instruction::with2(Code::Lea_r64_m, into, place))?;
+                }
+                self.fetch(into, value.width.bytes(), nowhere)?;
+            }
+        }
+        self.extend(into, value.width)
+    }
+
+    /// The number of this thread.
+    pub(super) fn thread(&mut self, into: Register) -> Result<(), Why> {
+        match self.setting.thread {
+            Some(offset) => self.from_thread(into, offset),
+            None => {
+                self.call(libc::SYS_gettid)?;
+                self.copy(into, Register::RAX)
+            }
+        }
+    }
+
+    /// 32 bits from the thread pointer on.
+    pub(super) fn from_thread(&mut self, into: Register, offset: i32) -> Result<(), Why> {
+        let none = Register::None;
+        let place = MemoryOperand::new(none, none, 1, offset.into(), 8, false, Register::FS);
+        self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), place))
+    }
+
+    /// Replaces an address by what is there, `bytes` of it; jumps where nothing is. The kernel reads, and writes where we are:
+    /// `process_vm_readv` of ourselves, which fails where a load would be the program's end.
+    fn fetch(&mut self, place: Register, bytes: i32, nowhere: Label) -> Result<(), Why> {
+        // The value; then where it goes, and its length; where it comes from, and its length.
+        let at = |word: i64| MemoryOperand::with_base_displ(Register::RSP, word * 8);
+        self.deepen(40)?;
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, at(0), 0))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(1), Register::RSP))?;
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, at(2), bytes))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), place))?;
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, at(4), bytes))?;
+        // Any thread of a process stands for it.
+        self.thread(Register::RDI)?;
+        self.put(Instruction::with2(Code::Lea_r64_m, Register::RSI, at(1)))?;
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, 1))?;
+        self.put(Instruction::with2(Code::Lea_r64_m, Register::R10, at(3)))?;
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::R8D, 1))?;
+        self.put(Instruction::with2(Code::Xor_r32_rm32, Register::R9D, Register::R9D))?;
+        self.call(libc::SYS_process_vm_readv)?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, place, at(0)))?;
+        self.deepen(-40)?;
+        self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RAX, bytes))?;
+        self.jump(Code::Jne_rel32_64, nowhere)
+    }
+
+    fn extend(&mut self, value: Register, width: Width) -> Result<(), Why> {
+        let number = value.number() as u32;
+        let narrow = match number {
+            0..4 => Register::AL + number,
+            _ => Register::SPL + (number - 4),
+        };
+        let (half, short) = (value.full_register32(), Register::AX + number);
+        let extended = match width {
+            Width::Whole => return Ok(()),
+            Width::U32 => Instruction::with2(Code::Mov_r32_rm32, half, half),
+            Width::U16 => Instruction::with2(Code::Movzx_r32_rm16, half, short),
+            Width::U8 => Instruction::with2(Code::Movzx_r32_rm8, half, narrow),
+            Width::I32 => Instruction::with2(Code::Movsxd_r64_rm32, value, half),
+            Width::I16 => Instruction::with2(Code::Movsx_r64_rm16, value, short),
+            Width::I8 => Instruction::with2(Code::Movsx_r64_rm8, value, narrow),
+        };
+        self.put(extended)
+    }
+
+    /// How many bits a value has, less 64 and negated: 64 for 0, 63 for 1, … for what counts by size.
+    pub(super) fn size_of(
+        &mut self,
+        value: Value,
+        into: Register,
+        nowhere: Label,
+    ) -> Result<(), Why> {
+        match (value.base, value.width) {
+            // As a rule it is read where it is.
+            (Base::Register(register), Width::Whole)
+                if self.taken.homes[usize::from(register)] == super::registers::Home::Same
+                    && wide(register) != Register::RSP =>
+            {
+                self.put(Instruction::with2(Code::Lzcnt_r64_rm64, into, wide(register)))?;
+            }
+            _ => {
+                self.load(value, into, nowhere)?;
+                self.put(Instruction::with2(Code::Lzcnt_r64_rm64, into, into))?;
+            }
+        }
+        self.put(Instruction::with1(Code::Neg_rm64, into))
+    }
+}

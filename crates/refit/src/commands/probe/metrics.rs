@@ -1,0 +1,89 @@
+//! What probes have told, as OpenMetrics text.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use refit_code::probe::reading::Reading;
+use refit_code::probe::spec::Do;
+
+use super::print::{Key, Read};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Labels and their values, in order.
+type Labels = Vec<(&'static str, String)>;
+type Count = Family<Labels, Counter>;
+type Time = Family<Labels, Counter<f64, AtomicU64>>;
+
+/// Everything that is told.
+#[derive(Default)]
+struct Metrics {
+    hits: Count,
+    calls: Count,
+    time: Time,
+    cpu: Time,
+    inside: Family<Labels, Gauge>,
+    concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
+    values: Count,
+}
+
+/// Prints it.
+pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> {
+    let metrics = Metrics::default();
+    read.iter().for_each(|read| metrics.take(read));
+    let mut registry = Registry::with_prefix("refit_probe");
+    registry.register("hits", "How often control came by", metrics.hits);
+    registry.register("calls", "Calls that have ended", metrics.calls);
+    let seconds = Unit::Seconds;
+    registry.register_with_unit("time", "Time in calls", seconds, metrics.time);
+    let seconds = Unit::Seconds;
+    registry.register_with_unit("cpu", "Time of processors in calls", seconds, metrics.cpu);
+    registry.register("inside", "Calls that go on", metrics.inside);
+    registry.register("threads", "Threads inside, on an average", metrics.concurrency);
+    registry.register("values", "Values with so many bits", metrics.values);
+    let mut text = String::new();
+    encode(&mut text, &registry)
+        .map_err(|e| Failure::new("print metrics", e.to_string(), "report this"))?;
+    out.raw(text.as_bytes())
+}
+
+impl Metrics {
+    fn take(&self, read: &Read<'_>) {
+        let mut labels: Labels = vec![
+            ("process", read.process.to_string()),
+            ("module", read.module.to_owned()),
+            ("function", read.name.to_owned()),
+        ];
+        match read.key {
+            Key::All => {}
+            Key::Of(key) => labels.push(("key", key.to_string())),
+            Key::Others => labels.push(("key", "others".to_owned())),
+        }
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        match &read.reading {
+            Reading::Nothing => {}
+            Reading::Count(count) => drop(self.hits.get_or_create(&labels).inc_by(*count)),
+            Reading::Latency { ended, inside, nanos } => {
+                let time = if read.watching.what == Do::Cpu { &self.cpu } else { &self.time };
+                time.get_or_create(&labels).inc_by(*nanos as f64 / 1e9);
+                self.calls.get_or_create(&labels).inc_by(*ended);
+                self.inside.get_or_create(&labels).set(gauge(*inside));
+            }
+            Reading::Concurrency { mean, inside } => {
+                self.concurrency.get_or_create(&labels).set(*mean);
+                self.inside.get_or_create(&labels).set(gauge(*inside));
+            }
+            Reading::Histogram(cells) => {
+                for (bits, count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    labels.push(("bits", bits.to_string()));
+                    self.values.get_or_create(&labels).inc_by(*count);
+                    labels.pop();
+                }
+            }
+        }
+    }
+}

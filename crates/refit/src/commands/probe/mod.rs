@@ -1,0 +1,232 @@
+//! `refit probe` and `refit repair`: watching the functions of programs that run, and cleaning up after it.
+
+mod metrics;
+mod print;
+mod repair;
+mod trace;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::ValueHint;
+use refit_code::probe::spec::{Do, Spec};
+use refit_code::probe::watch::{self, Error, Prepared, Watch};
+use refit_code::process::Program;
+use refit_instruments::session::Session;
+use serde::Serialize;
+
+use crate::commands::interruption;
+use crate::commands::watching::{self, Course, Turn};
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+pub(crate) use repair::{RepairArgs, repair};
+
+/// How many refused places are told one by one.
+const TOLD: usize = 5;
+
+/// Arguments of `refit probe`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
+Places: uprobe:FILE:FUNCTION (its entry; * and ? in names), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET; several with commas \
+between. FILE is a library or the program by its file name, or * for all. \
+Actions: count, latency (calls and time from entry to exit), cpu (the same in time of the processor), concurrency (threads inside), \
+histogram VALUE, event [VALUE [, VALUE]] and span (records in the trace that --output names). \
+Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), any of these narrower: (u32)arg1. \
+Conditions: VALUE == NUMBER and the like, with && and || between.
+
+Example:
+  refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
+  refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
+  refit probe -e 'uprobe:sqlite3:sqlite3VdbeExec { latency, cpu }' -- sqlite3 db 'select 1'
+  refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
+
+Ctrl-C prints what was counted, and takes everything out again.")]
+pub(crate) struct ProbeArgs {
+    /// Watch these processes
+    #[arg(short, long, value_name = "PID", required_unless_present = "command")]
+    #[arg(conflicts_with = "command", value_delimiter = ',')]
+    pid: Vec<u32>,
+
+    /// What to watch, and how; several at once
+    #[arg(short = 'e', long = "expression", value_name = "PROBE", required = true)]
+    probes: Vec<Spec>,
+
+    /// List the places that the probes name, and do nothing
+    #[arg(short, long)]
+    list: bool,
+
+    /// Print what would change in the program, and do nothing
+    #[arg(long, conflicts_with = "list")]
+    dry_run: bool,
+
+    /// Print what was counted each time this has gone by
+    #[arg(long, value_parser = format::parse_duration, value_name = "TIME")]
+    interval: Option<Duration>,
+
+    /// For how long; otherwise until the program ends, or Ctrl-C
+    #[arg(long = "for", value_parser = format::parse_duration, value_name = "TIME")]
+    time: Option<Duration>,
+
+    /// Print what was counted as OpenMetrics text
+    #[arg(long, conflicts_with = "json")]
+    openmetrics: bool,
+
+    /// Where the trace with records of events and spans goes
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+
+    /// Start this program and watch it from its first instruction on
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// A program, and the probes in it.
+struct Watched<'p> {
+    program: &'p Program,
+    watch: Watch,
+}
+
+/// Watches.
+pub(crate) fn run(args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
+    let interrupted = interruption()?;
+    if !args.pid.is_empty() {
+        return watch(args, &args.pid, &interrupted, out);
+    }
+    let end = args.list || args.dry_run;
+    watching::with(None, &args.command, end, |id| watch(args, &[id], &interrupted, out))
+}
+
+fn watch(
+    args: &ProbeArgs,
+    ids: &[u32],
+    interrupted: &AtomicBool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let open = |&id: &u32| Program::open(id).map_err(|refusal| failure(id, &refusal.into()));
+    let programs: Vec<Program> = ids.iter().map(open).collect::<Result<_, _>>()?;
+    if args.list {
+        return programs.iter().try_for_each(|program| list(program, &args.probes, out));
+    }
+    if args.dry_run {
+        return programs.iter().try_for_each(|program| plan(program, &args.probes, out));
+    }
+    let trace = trace::Trace::begin(args)?;
+    let mut watched = Vec::new();
+    let seen = programs
+        .iter()
+        .try_for_each(|program| {
+            let watch = install(program, &args.probes, trace.as_ref().map(trace::Trace::session))?;
+            watched.push(Watched { program, watch });
+            Ok(())
+        })
+        .and_then(|()| follow(args, &programs, &watched, interrupted, out));
+    // Whatever happened to the output: the programs get their code back.
+    let removed: Vec<_> = watched
+        .iter()
+        .map(|Watched { program, watch }| {
+            watch.remove(program).map_err(|why| failure(program.id(), &why.into()))
+        })
+        .collect();
+    let ended = trace.map(|trace| trace.end(out));
+    seen?;
+    print::print(args.openmetrics, &watched, out)?;
+    removed.into_iter().try_for_each(|removed| removed.map(drop))?;
+    ended.transpose()?;
+    out.flush()
+}
+
+fn follow(
+    args: &ProbeArgs,
+    programs: &[Program],
+    watched: &[Watched<'_>],
+    interrupted: &AtomicBool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let launched = args.pid.is_empty();
+    let course = Course { launched, time: args.time, interval: args.interval };
+    course.follow(programs, interrupted, |turn| match turn {
+        Turn::Tell => {
+            print::print(args.openmetrics, watched, out)?;
+            out.flush()
+        }
+        Turn::Look => Ok(()),
+    })
+}
+
+/// Puts the probes into a program, and says what there is to say of it.
+pub(crate) fn install(
+    program: &Program,
+    probes: &[Spec],
+    session: Option<&Session>,
+) -> Result<Watch, Failure> {
+    let failed = |error: Error| failure(program.id(), &error);
+    let prepared = watch::prepare(program, probes, session).map_err(failed)?;
+    tell_refused(&prepared);
+    let watch = prepared.install(program).map_err(failed)?;
+    let stood = watch.stood();
+    eprintln!(
+        "refit: watching {} of process {}, which stood still for {}; Ctrl-C ends",
+        format::counted(watch.watched.len() as u64, "place"),
+        program.id(),
+        format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
+    );
+    Ok(watch)
+}
+
+fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
+    // Records would go to a session; none is made for what is not done.
+    let mut probes = probes.to_vec();
+    for probe in &mut probes {
+        for action in probe.actions.iter_mut().filter(|action| action.records()) {
+            *action = if action.is_timed() { Do::Latency } else { Do::Count };
+        }
+    }
+    let prepared = watch::prepare(program, &probes, None);
+    let prepared = prepared.map_err(|error| failure(program.id(), &error))?;
+    tell_refused(&prepared);
+    prepared.lines().try_for_each(|line| out.line(&line))?;
+    out.flush()
+}
+
+fn list(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line {
+        module: String,
+        name: String,
+        address: u64,
+    }
+    let found = watch::list(program, probes).map_err(|error| failure(program.id(), &error))?;
+    for (file, found) in found {
+        let (module, name, address) = (file.name(), found.name, found.address);
+        if out.json() {
+            out.object(&Line { module, name, address })?;
+        } else {
+            out.line(&format!("uprobe:{module}:{name}"))?;
+        }
+    }
+    out.flush()
+}
+
+fn tell_refused(prepared: &Prepared<'_>) {
+    for (place, why) in prepared.refused.iter().take(TOLD) {
+        eprintln!("refit: not watched: {place}: {why}");
+    }
+    if let Some(more) = prepared.refused.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        eprintln!("refit: not watched: {more} more");
+    }
+}
+
+pub(crate) fn failure(id: u32, error: &Error) -> Failure {
+    let remedy = match error {
+        Error::NoModule { .. } => "name one of these, or * for all",
+        Error::NoFunction { .. } => "see `refit funcs` for what there is",
+        Error::Splice(_) => "see docs/splice.md for what can be watched",
+        _ => "see `refit funcs` for what there is",
+    };
+    Failure::new(format!("watch process {id}"), error.to_string(), remedy)
+}

@@ -1,0 +1,245 @@
+//! What probes have told, for people and for programs.
+
+use refit_code::probe::reading::Reading;
+use refit_code::probe::spec::Do;
+use refit_code::probe::steps::Watching;
+use serde::Serialize;
+
+use super::{Watched, metrics};
+use crate::failure::Failure;
+use crate::format;
+use crate::histogram::bars;
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+/// How many keys of a place are shown.
+const KEYS: usize = 40;
+
+/// What one action of one place has told, under one key or none.
+pub(super) struct Read<'w> {
+    pub(super) process: u32,
+    pub(super) module: &'w str,
+    pub(super) name: &'w str,
+    pub(super) address: u64,
+    pub(super) watching: &'w Watching,
+    pub(super) key: Key,
+    pub(super) reading: Reading,
+}
+
+/// Which part of what an action tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// All of it.
+    All,
+    /// What belongs to a value.
+    Of(u64),
+    /// What belongs to values that had no place.
+    Others,
+}
+
+/// Prints everything that was told up to now.
+pub(super) fn print(
+    openmetrics: bool,
+    watched: &[Watched<'_>],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let read = read(watched)?;
+    if openmetrics {
+        return metrics::print(&read, out);
+    }
+    if out.json() {
+        return read.iter().try_for_each(|read| out.object(&told(read)));
+    }
+    let several = watched.len() > 1;
+    counts(&read, several, out)?;
+    times(&read, &Do::Latency, "TIME", several, out)?;
+    times(&read, &Do::Cpu, "CPU TIME", several, out)?;
+    concurrency(&read, several, out)?;
+    histograms(&read, several, out)
+}
+
+fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
+    let failed =
+        |e: std::io::Error| Failure::new("read what was counted", e.to_string(), "try again");
+    let mut all = Vec::new();
+    for Watched { program, watch } in watched {
+        for place in &watch.watched {
+            for watching in &place.actions {
+                let told = watch.read(watching).map_err(failed)?;
+                let mut add = |key, reading| {
+                    let (module, name) = (place.module.as_str(), place.name.as_str());
+                    let (process, address) = (program.id(), place.address);
+                    all.push(Read { process, module, name, address, watching, key, reading });
+                };
+                let keyed = watching.by.is_some();
+                told.keys.into_iter().for_each(|(key, reading)| add(Key::Of(key), reading));
+                if !keyed {
+                    add(Key::All, told.all);
+                } else if !told.all.is_zero() {
+                    add(Key::Others, told.all);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The same, for programs.
+#[derive(Serialize)]
+struct Told<'w> {
+    process: u32,
+    module: &'w str,
+    name: &'w str,
+    address: u64,
+    action: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    /// The value; without it, what belongs to values that had no place of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nanos: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean: Option<f64>,
+    /// How many values had this many bits, from none on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bits: Option<&'w [u64]>,
+}
+
+fn told<'r>(read: &'r Read<'_>) -> Told<'r> {
+    let mut told = Told {
+        process: read.process,
+        module: read.module,
+        name: read.name,
+        address: read.address,
+        action: read.watching.what.to_string(),
+        by: read.watching.by.map(|by| by.to_string()),
+        key: if let Key::Of(key) = read.key { Some(key) } else { None },
+        count: None,
+        inside: None,
+        nanos: None,
+        mean: None,
+        bits: None,
+    };
+    match &read.reading {
+        Reading::Nothing => {}
+        Reading::Count(count) => told.count = Some(*count),
+        Reading::Latency { ended, inside, nanos } => {
+            (told.count, told.inside, told.nanos) = (Some(*ended), Some(*inside), Some(*nanos));
+        }
+        Reading::Concurrency { mean, inside } => {
+            (told.mean, told.inside) = (Some(*mean), Some(*inside));
+        }
+        Reading::Histogram(cells) => told.bits = Some(&cells[..]),
+    }
+    told
+}
+
+impl Read<'_> {
+    fn place(&self, several: bool) -> String {
+        match several {
+            true => format!("{} {}:{}", self.process, self.module, self.name),
+            false => format!("{}:{}", self.module, self.name),
+        }
+    }
+
+    fn key(&self) -> String {
+        match self.key {
+            Key::All => String::new(),
+            // Addresses and the like are read in base 16.
+            Key::Of(key) if key >= 1 << 32 => format!("{key:#x}"),
+            Key::Of(key) => key.to_string(),
+            Key::Others => "others".to_owned(),
+        }
+    }
+}
+
+/// A table of rows that each belong to a reading: its columns, then the key's, if there are keys, then the place's.
+fn table(
+    columns: &[&str],
+    mut rows: Vec<(u64, Vec<String>, &Read<'_>)>,
+    several: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    rows.sort_by_key(|(weight, ..)| std::cmp::Reverse(*weight));
+    let by = rows.iter().find_map(|(_, _, read)| read.watching.by);
+    let title = by.map(|by| by.to_string().to_uppercase());
+    let mut all: Vec<_> = columns.iter().map(|title| (*title, Align::Right)).collect();
+    all.extend(title.as_deref().map(|title| (title, Align::Right)));
+    all.push(("PLACE", Align::Left));
+    let mut table = Table::new(&all);
+    let shown = if by.is_some() { KEYS } else { rows.len() };
+    for (_, mut cells, read) in rows.iter().take(shown).map(|(w, c, r)| (w, c.clone(), *r)) {
+        cells.extend(by.map(|_| read.key()));
+        cells.push(read.place(several));
+        table.row(cells);
+    }
+    table.lines().iter().try_for_each(|line| out.line(line))?;
+    match rows.len().saturating_sub(shown) as u64 {
+        0 => Ok(()),
+        more => out.line(&format!("and {}; --json tells all", format::counted(more, "line"))),
+    }
+}
+
+fn counts(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
+    let (mut rows, mut never) = (Vec::new(), 0);
+    for read in read {
+        match read.reading {
+            Reading::Count(0) => never += 1,
+            Reading::Count(count) => rows.push((count, vec![format::count(count)], read)),
+            _ => {}
+        }
+    }
+    table(&["COUNT"], rows, several, out)?;
+    match never {
+        0 => Ok(()),
+        places => out.line(&format!("{} never reached", format::counted(places, "place"))),
+    }
+}
+
+fn times(
+    read: &[Read<'_>],
+    what: &Do,
+    title: &str,
+    several: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for read in read.iter().filter(|read| read.watching.what == *what) {
+        let Reading::Latency { ended, inside, nanos } = read.reading else { continue };
+        let mean = nanos.checked_div(ended + inside).map_or("-".to_owned(), format::nanos);
+        let (calls, inside) = (format::count(ended), format::count(inside));
+        rows.push((nanos, vec![format::nanos(nanos), calls, mean, inside], read));
+    }
+    table(&[title, "CALLS", "MEAN", "INSIDE"], rows, several, out)
+}
+
+fn concurrency(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for read in read {
+        let Reading::Concurrency { mean, inside } = read.reading else { continue };
+        rows.push(((mean * 1e6) as u64, vec![format!("{mean:.3}"), format::count(inside)], read));
+    }
+    table(&["THREADS", "INSIDE"], rows, several, out)
+}
+
+fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
+    for read in read {
+        let Reading::Histogram(cells) = &read.reading else { continue };
+        let key = read.watching.by.map_or(String::new(), |by| format!(", {by} {}", read.key()));
+        out.line(&format!("{} at {}{key}", read.watching.what, read.place(several)))?;
+        let from = |bits: usize| match bits {
+            0 => "0".to_owned(),
+            bits => format::count(1 << (bits - 1)),
+        };
+        bars(&cells[..], from).iter().try_for_each(|line| out.line(line))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `refit repair`: cleaning up after a refit that was killed.
+
+use clap::Args;
+use refit_code::probe::modules;
+use refit_code::process::Program;
+use refit_code::splice::remains;
+use serde::Serialize;
+
+use super::failure;
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+/// Arguments of `refit repair`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  refit repair -p 4711\n  refit repair -p 4711 --verify")]
+pub(crate) struct RepairArgs {
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pid: u32,
+
+    /// Change nothing; say whether all its code is what its files say
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Takes out what a killed refit has left in a program, or says that there is nothing.
+pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line {
+        areas: usize,
+        sites: usize,
+        foreign: usize,
+        kept: usize,
+    }
+    let id = args.pid;
+    let program = Program::open(id).map_err(|refusal| failure(id, &refusal.into()))?;
+    if args.verify {
+        return verify(&program, out);
+    }
+    let removed = remains::repair(&program).map_err(|why| failure(id, &why.into()))?;
+    let remains::Removed { areas, sites, foreign, kept, .. } = removed;
+    if out.json() {
+        out.object(&Line { areas, sites, foreign, kept })?;
+    } else if areas + sites + foreign + kept == 0 {
+        out.line("nothing of refit's is in it")?;
+    } else {
+        let (sites, areas) =
+            (format::counted(sites as u64, "site"), format::counted(areas as u64, "patch area"));
+        out.line(&format!("{sites} taken out, {areas} given back"))?;
+    }
+    out.flush()?;
+    if foreign + kept > 0 {
+        return Err(Failure::new(
+            format!("repair process {id}"),
+            format!("{foreign} sites were changed by somebody else, {kept} patch areas are in use"),
+            "end the other tool first; ask again for areas that are in use",
+        ));
+    }
+    Ok(())
+}
+
+fn verify(program: &Program, out: &mut Output) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line {
+        files: usize,
+        areas: usize,
+        differences: Vec<String>,
+    }
+    let id = program.id();
+    let failed =
+        |obstacle: String| Failure::new(format!("verify process {id}"), obstacle, "try as root");
+    let mapped = modules::of(program).map_err(|refusal| failed(refusal.to_string()))?;
+    let mut differences = Vec::new();
+    for file in &mapped {
+        let found =
+            file.differences(program).map_err(|e| failed(format!("{}: {e}", file.name())))?;
+        differences.extend(found.iter().map(|address| format!("{}: {address:#x}", file.name())));
+    }
+    let areas = remains::find(program).map_err(|refusal| failed(refusal.to_string()))?.len();
+    if out.json() {
+        out.object(&Line { files: mapped.len(), areas, differences: differences.clone() })?;
+    } else {
+        out.line(&format!(
+            "{} of code compared, {}",
+            format::counted(mapped.len() as u64, "file"),
+            if differences.is_empty() { "all as on disk" } else { "not all as on disk" }
+        ))?;
+    }
+    out.flush()?;
+    if differences.is_empty() && areas == 0 {
+        return Ok(());
+    }
+    let mut obstacle = format!("{areas} patch areas are mapped");
+    if let Some(first) = differences.first() {
+        obstacle = format!(
+            "code differs from its file at {} places, first {first}; {obstacle}",
+            differences.len()
+        );
+    }
+    Err(Failure::new(
+        format!("verify process {id}"),
+        obstacle,
+        "`refit repair` takes out what refit has put there",
+    ))
+}

@@ -1,0 +1,64 @@
+//! The trace that records of probes go to.
+
+use std::path::PathBuf;
+
+use refit_instruments::session::{Geometry, Session};
+use refit_instruments::write::{Options, Recorder};
+
+use super::ProbeArgs;
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+/// A recording of what probes write.
+pub(super) struct Trace {
+    session: &'static Session,
+    recorder: Recorder,
+    path: PathBuf,
+}
+
+impl Trace {
+    /// Begins one if the probes write records.
+    pub(super) fn begin(args: &ProbeArgs) -> Result<Option<Self>, Failure> {
+        let records = args.probes.iter().flat_map(|probe| &probe.actions).any(|one| one.records());
+        let path = match (&args.output, records) {
+            (_, false) => return Ok(None),
+            (Some(path), true) => path.clone(),
+            (None, true) => {
+                let obstacle = "events and spans are records, which go into a trace";
+                return Err(Failure::new("watch", obstacle, "name a file with --output"));
+            }
+        };
+        let asked = || format!("record into {}", path.display());
+        let session = Session::create(Geometry::of_host())
+            .map_err(|e| Failure::new(asked(), e.to_string(), "see `refit doctor`"))?;
+        let command = match &args.command[..] {
+            [] => args.pid.iter().map(|pid| format!("process {pid}")).collect(),
+            command => command.to_vec(),
+        };
+        let options = Options { command, ..Options::default() };
+        let recorder = Recorder::start(session, &path, options)
+            .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;
+        Ok(Some(Self { session, recorder, path }))
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        self.session
+    }
+
+    /// Ends it, and says what there is.
+    pub(super) fn end(self, out: &mut Output) -> Result<(), Failure> {
+        let summary = self.recorder.stop();
+        let (file, records) = (self.path.display(), summary.end.written);
+        eprintln!("refit: {} in {file}; see `refit report`", format::counted(records, "record"));
+        let lost = summary.end.lost_full + summary.end.lost_torn;
+        if lost > 0 {
+            eprintln!("refit: {} found no place", format::counted(lost, "record"));
+        }
+        if let Some(trouble) = summary.trouble {
+            let asked = format!("write {file}");
+            return Err(Failure::new(asked, trouble.to_string(), "see that there is room for it"));
+        }
+        out.flush()
+    }
+}
