@@ -60,12 +60,12 @@ pub(super) enum Kind {
 
 /// An instruction of a function.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct Member {
     pub(super) instruction: Instruction,
     pub(super) kind: Kind,
 }
 
-impl Step {
+impl Member {
     pub(super) fn range(&self) -> Range<u64> {
         self.instruction.ip()..self.instruction.next_ip()
     }
@@ -105,11 +105,11 @@ impl Body {
     ///
     /// # Errors
     /// [`Why::NoCode`], [`Why::Fixed`]: one that cannot run elsewhere.
-    pub(super) fn steps(&self) -> Result<Vec<Step>, Why> {
-        self.instructions.iter().map(|&address| self.step(address)).collect()
+    pub(super) fn members(&self) -> Result<Vec<Member>, Why> {
+        self.instructions.iter().map(|&address| self.member(address)).collect()
     }
 
-    fn step(&self, address: u64) -> Result<Step, Why> {
+    fn member(&self, address: u64) -> Result<Member, Why> {
         let none = || Why::NoCode { address };
         let bytes = self.from(address);
         let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
@@ -130,7 +130,7 @@ impl Body {
         if kind == Kind::Plain && !moves {
             relocate::refuse_fixed(&instruction)?;
         }
-        Ok(Step { instruction, kind })
+        Ok(Member { instruction, kind })
     }
 }
 

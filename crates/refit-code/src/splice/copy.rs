@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{Code, Instruction};
 
 use super::area::Record;
-use super::body::{Kind, Step, has_no_long_form};
+use super::body::{Kind, Member, has_no_long_form};
 use super::generate::{Made, encode};
 use super::plan::Copied;
 use super::relocate::{made, write_call};
@@ -24,8 +24,8 @@ pub(super) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
     let entry = copied.body.entry;
     let failed = |reason: String| Why::Generate { address: entry, reason };
     let mut writer = Writer::new(copied, setting);
-    for number in 0..copied.steps.len() {
-        writer.step(number)?;
+    for number in 0..copied.members.len() {
+        writer.member(number)?;
     }
     writer.stubs()?;
     let doors = writer.doors()?;
@@ -36,8 +36,8 @@ pub(super) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
         offset.map(|offset| at + u64::from(offset))
     };
     let (mut moves, mut copies, mut begins) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (step, index) in copied.steps.iter().zip(&places) {
-        let original = step.instruction.ip();
+    for (member, index) in copied.members.iter().zip(&places) {
+        let original = member.instruction.ip();
         let grown = || failed(format!("the instruction at {original:#x} grew when it was moved"));
         let begin = place(index.begin).ok_or_else(grown)?;
         let itself = place(index.itself).ok_or_else(grown)?;
@@ -65,9 +65,9 @@ pub(super) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
 
 /// More bytes than the copy takes, snippets not counted.
 pub(super) fn most_bytes(copied: &Copied) -> u64 {
-    let each = copied.steps.iter().map(|step| {
-        let long = step.kind == Kind::Call || has_no_long_form(&step.instruction);
-        step.instruction.len() as u64 + if long { 32 } else { 10 }
+    let each = copied.members.iter().map(|member| {
+        let long = member.kind == Kind::Call || has_no_long_form(&member.instruction);
+        member.instruction.len() as u64 + if long { 32 } else { 10 }
     });
     // A site may have a jump of its own.
     each.sum::<u64>() + 16 * copied.sites.len() as u64 + 64
@@ -99,29 +99,29 @@ impl<'c> Writer<'c> {
         for site in &copied.sites {
             sites.entry(site.address).or_default().push(site);
         }
-        let free = LABELS + copied.steps.len() as u64;
+        let free = LABELS + copied.members.len() as u64;
         let (code, places, ways) = (Vec::new(), Vec::new(), Vec::new());
         Self { copied, setting, sites, code, places, ways, free }
     }
 
     /// The label of the copy of the instruction at `address`, or the address itself if it is of another function.
     fn label(&self, address: u64) -> u64 {
-        let steps = &self.copied.steps;
-        let found = steps.binary_search_by_key(&address, |step| step.instruction.ip());
+        let members = &self.copied.members;
+        let found = members.binary_search_by_key(&address, |member| member.instruction.ip());
         found.map_or(address, |number| LABELS + number as u64)
     }
 
-    fn step(&mut self, number: usize) -> Result<(), Why> {
-        let step = &self.copied.steps[number];
+    fn member(&mut self, number: usize) -> Result<(), Why> {
+        let member = &self.copied.members[number];
         let begin = self.bind(LABELS + number as u64);
-        self.snippets(step.instruction.ip(), At::Before)?;
+        self.snippets(member.instruction.ip(), At::Before)?;
         let itself = self.code.len();
-        self.write(step)?;
+        self.write(member)?;
         self.places.push(Index { begin, itself });
-        let next = step.instruction.next_ip();
-        let follows = self.copied.steps.get(number + 1).map(|step| step.instruction.ip());
-        if step.goes_on() && follows != Some(next) {
-            self.jump(step, self.label(next))?;
+        let next = member.instruction.next_ip();
+        let follows = self.copied.members.get(number + 1).map(|member| member.instruction.ip());
+        if member.goes_on() && follows != Some(next) {
+            self.jump(member, self.label(next))?;
         }
         Ok(())
     }
@@ -135,17 +135,17 @@ impl<'c> Writer<'c> {
     }
 
     /// What does the same at any place.
-    fn write(&mut self, step: &Step) -> Result<(), Why> {
-        let address = step.instruction.ip();
-        if step.kind == Kind::Call && self.copied.layout.moved.contains(&address) {
-            return write_call(&step.instruction, &mut self.code);
+    fn write(&mut self, member: &Member) -> Result<(), Why> {
+        let address = member.instruction.ip();
+        if member.kind == Kind::Call && self.copied.layout.moved.contains(&address) {
+            return write_call(&member.instruction, &mut self.code);
         }
-        if step.kind != Kind::Plain {
-            return self.jump(step, address);
+        if member.kind != Kind::Plain {
+            return self.jump(member, address);
         }
-        let mut copy = step.instruction;
+        let mut copy = member.instruction;
         copy.set_ip(0);
-        if let Some(target) = step.target() {
+        if let Some(target) = member.target() {
             let way = self.sites.get(&address).into_iter().flatten();
             let label = if way.clone().any(|site| site.at == At::Taken) {
                 self.ways.push((self.free, address, target));
@@ -164,9 +164,9 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    fn jump(&mut self, step: &Step, to: u64) -> Result<(), Why> {
+    fn jump(&mut self, member: &Member, to: u64) -> Result<(), Why> {
         let jump = Instruction::with_branch(Code::Jmp_rel32_64, to);
-        self.code.push(made(step.instruction.ip(), jump)?);
+        self.code.push(made(member.instruction.ip(), jump)?);
         Ok(())
     }
 

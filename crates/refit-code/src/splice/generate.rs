@@ -43,7 +43,7 @@ pub(super) fn most_records(ready: &Ready) -> usize {
     match ready {
         Ready::Place(_) => 2,
         Ready::Copied(copied) => {
-            2 * copied.layout.gates.len() + copied.steps.len() + copied.sites.len() + 1
+            2 * copied.layout.gates.len() + copied.members.len() + copied.sites.len() + 1
         }
     }
 }

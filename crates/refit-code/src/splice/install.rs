@@ -33,6 +33,9 @@ pub const ENTRIES: usize = 1;
 /// See [`TIME`].
 pub const EXITS: usize = 2;
 
+/// Cells by key.
+pub type Keyed = BTreeMap<u64, Vec<u64>>;
+
 /// What a lane holds at most: its cells are reached by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
 
@@ -193,11 +196,7 @@ impl Installed {
     ///
     /// # Errors
     /// What reading the memory says.
-    pub fn keyed(
-        &self,
-        step: &Step,
-        first: u32,
-    ) -> io::Result<(BTreeMap<u64, Vec<u64>>, Vec<u64>)> {
+    pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
         let (each, table) = (step.action.cells() as usize, step.table(first));
         let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
         let add = |to: &mut Vec<u64>, cells: &[u64]| {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Springboard;
 use super::Why;
-use super::body::{Body, Kind, Step};
+use super::body::{Body, Kind, Member};
 use super::jump::{HOP, JUMP, Way, hop};
 use super::relocate;
 use super::taken::Taken;
@@ -42,11 +42,11 @@ impl Layout {
     /// [`Why::Short`]: a jump has no room at a place that needs one.
     pub(super) fn new(
         body: &Body,
-        steps: &[Step],
+        members: &[Member],
         wanted: &BTreeSet<u64>,
         taken: &Taken,
     ) -> Result<Self, Why> {
-        let mut search = Search::new(body, steps, wanted, taken);
+        let mut search = Search::new(body, members, wanted, taken);
         loop {
             let (layout, short) = search.attempt();
             let Some(&(address, room)) = short.first() else { return Ok(layout) };
@@ -99,7 +99,7 @@ impl Bytes {
 
 struct Search<'a> {
     body: &'a Body,
-    steps: &'a [Step],
+    members: &'a [Member],
     wanted: &'a BTreeSet<u64>,
     taken: &'a Taken,
     /// Places that are entered from elsewhere, behind the mark that tells so.
@@ -116,15 +116,20 @@ const ENOUGH: u64 = JUMP as u64;
 const NEAR: u64 = 128;
 
 impl<'a> Search<'a> {
-    fn new(body: &'a Body, steps: &'a [Step], wanted: &'a BTreeSet<u64>, taken: &'a Taken) -> Self {
+    fn new(
+        body: &'a Body,
+        members: &'a [Member],
+        wanted: &'a BTreeSet<u64>,
+        taken: &'a Taken,
+    ) -> Self {
         let (leaders, moved, unstretched) = Default::default();
-        let mut search = Self { body, steps, wanted, taken, leaders, moved, unstretched };
-        let behind = steps.iter().filter(|step| step.kind == Kind::System);
-        let behind = behind.map(|step| step.instruction.next_ip());
+        let mut search = Self { body, members, wanted, taken, leaders, moved, unstretched };
+        let behind = members.iter().filter(|member| member.kind == Kind::System);
+        let behind = behind.map(|member| member.instruction.next_ip());
         let entered: BTreeSet<u64> = body.entered.iter().copied().chain(behind).collect();
         for address in entered {
-            match search.step(address) {
-                Some(step) if step.is_landing() => search.leaders.insert(step.range().end),
+            match search.member(address) {
+                Some(member) if member.is_landing() => search.leaders.insert(member.range().end),
                 Some(_) => search.leaders.insert(address),
                 None => false,
             };
@@ -135,20 +140,20 @@ impl<'a> Search<'a> {
         search
     }
 
-    fn step(&self, address: u64) -> Option<&'a Step> {
-        let at = self.steps.binary_search_by_key(&address, |step| step.instruction.ip());
-        at.ok().map(|at| &self.steps[at])
+    fn member(&self, address: u64) -> Option<&'a Member> {
+        let at = self.members.binary_search_by_key(&address, |member| member.instruction.ip());
+        at.ok().map(|at| &self.members[at])
     }
 
     fn can_move(&self, address: u64) -> bool {
-        self.step(address).is_some_and(|step| {
-            step.kind == Kind::Call && relocate::refuse_fixed(&step.instruction).is_ok()
+        self.member(address).is_some_and(|member| {
+            member.kind == Kind::Call && relocate::refuse_fixed(&member.instruction).is_ok()
         })
     }
 
     /// Whether an instruction runs at its place though control is in the copy.
-    fn is_kept(&self, step: &Step) -> bool {
-        step.kind != Kind::Plain && !self.moved.contains(&step.instruction.ip())
+    fn is_kept(&self, member: &Member) -> bool {
+        member.kind != Kind::Plain && !self.moved.contains(&member.instruction.ip())
     }
 
     /// Decides with what has given way up to now. Also says which leaders have no room, and how much there is.
@@ -156,12 +161,12 @@ impl<'a> Search<'a> {
         let mut layout = Layout { moved: self.moved.clone(), ..Layout::default() };
         let mut bytes = self.dead();
         let mut gates = Vec::new();
-        for step in self.steps.iter().filter(|step| self.is_kept(step)) {
-            bytes.set(step.range(), Use::Live);
-            layout.stay.insert(step.instruction.ip());
+        for member in self.members.iter().filter(|member| self.is_kept(member)) {
+            bytes.set(member.range(), Use::Live);
+            layout.stay.insert(member.instruction.ip());
         }
         for &address in &self.body.entered {
-            if let Some(mark) = self.step(address).filter(|step| step.is_landing()) {
+            if let Some(mark) = self.member(address).filter(|member| member.is_landing()) {
                 bytes.set(mark.range(), Use::Live);
                 layout.stay.insert(address);
             }
@@ -169,9 +174,9 @@ impl<'a> Search<'a> {
         for &leader in &self.leaders {
             match self.stretch(leader).filter(|_| !self.unstretched.contains(&leader)) {
                 Some(stretch) => {
-                    for step in &stretch {
-                        bytes.set(step.range(), Use::Live);
-                        layout.stay.insert(step.instruction.ip());
+                    for member in &stretch {
+                        bytes.set(member.range(), Use::Live);
+                        layout.stay.insert(member.instruction.ip());
                     }
                 }
                 None => gates.push(leader),
@@ -208,8 +213,8 @@ impl<'a> Search<'a> {
         let parts = &self.body.parts;
         let parts = parts.iter().map(|part| (part.address, vec![Use::Live; part.code.len()]));
         let mut bytes = Bytes { parts: parts.collect() };
-        for step in self.steps {
-            bytes.set(step.range(), Use::Dead);
+        for member in self.members {
+            bytes.set(member.range(), Use::Dead);
         }
         for padding in self.body.parts.iter().flat_map(|part| &part.unused) {
             bytes.set(padding.clone(), Use::Dead);
@@ -218,24 +223,24 @@ impl<'a> Search<'a> {
     }
 
     /// The instructions from a leader on that can run at their place; `None` if control would get to others from there.
-    fn stretch(&self, leader: u64) -> Option<Vec<&'a Step>> {
+    fn stretch(&self, leader: u64) -> Option<Vec<&'a Member>> {
         let mut found = Vec::new();
         let mut at = leader;
         loop {
-            let Some(step) = self.step(at) else {
+            let Some(member) = self.member(at) else {
                 // What is not of the function runs as always; it may be entered from here.
                 return Some(found);
             };
-            let into = step.target().filter(|&target| self.step(target).is_some());
+            let into = member.target().filter(|&target| self.member(target).is_some());
             if self.wanted.contains(&at)
                 || self.moved.contains(&at)
                 || into.is_some_and(|target| !self.leaders.contains(&target))
             {
                 return None;
             }
-            found.push(step);
-            at = step.instruction.next_ip();
-            if !step.goes_on() || self.leaders.contains(&at) {
+            found.push(member);
+            at = member.instruction.next_ip();
+            if !member.goes_on() || self.leaders.contains(&at) {
                 return Some(found);
             }
         }
@@ -273,7 +278,7 @@ impl<'a> Search<'a> {
             let near = self.leaders.range(leader.saturating_sub(NEAR)..leader + NEAR);
             let long = |&&other: &&u64| {
                 let stretch = self.stretch(other).unwrap_or_default();
-                let length: usize = stretch.iter().map(|step| step.instruction.len()).sum();
+                let length: usize = stretch.iter().map(|member| member.instruction.len()).sum();
                 length >= 2 * JUMP && !self.unstretched.contains(&other)
             };
             let give: Vec<u64> = near.filter(long).copied().collect();

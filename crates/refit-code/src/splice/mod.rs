@@ -60,7 +60,7 @@ mod taken;
 mod why;
 
 pub use body::{Body, Part};
-pub use install::{ENTRIES, EXITS, Installed, Stood, TIME};
+pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;
 pub use snippet::{Action, Base, Clock, KEYS, Relation, Step, TIMER, Test, Value, Width};

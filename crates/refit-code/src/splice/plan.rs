@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::body::{Body, Step};
+use super::body::{Body, Member};
 use super::jump::{HOP, JUMP, Way, hop};
 use super::layout::Layout;
 use super::taken::Taken;
@@ -36,7 +36,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) body: Arc<Body>,
-    pub(super) steps: Vec<Step>,
+    pub(super) members: Vec<Member>,
     pub(super) layout: Layout,
     pub(super) sites: Vec<Site>,
 }
@@ -139,7 +139,7 @@ impl Place {
 impl Copied {
     fn line(&self) -> String {
         let (at, sites) = (self.body.entry, self.sites.len());
-        let (size, gates) = (self.steps.len(), self.layout.gates.len());
+        let (size, gates) = (self.members.len(), self.layout.gates.len());
         format!(
             "{at:#x}: copy of the function ({size} instructions, {sites} of them with something to do), \
              {gates} places of it changed"
@@ -226,15 +226,15 @@ fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
 }
 
 fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copied, Why> {
-    let steps = body.steps()?;
+    let members = body.members()?;
     let places = wanted.iter().map(|&(address, _)| address).collect();
-    let layout = Layout::new(&body, &steps, &places, taken)?;
+    let layout = Layout::new(&body, &members, &places, taken)?;
     for &(address, at) in wanted {
         let there = match at {
             At::Before => body.instructions.binary_search(&address).is_ok(),
-            At::Taken => steps
-                .binary_search_by_key(&address, |step| step.instruction.ip())
-                .is_ok_and(|at| steps[at].target().is_some()),
+            At::Taken => members
+                .binary_search_by_key(&address, |member| member.instruction.ip())
+                .is_ok_and(|at| members[at].target().is_some()),
             At::Entered => layout.gates.contains_key(&address),
         };
         if !there {
@@ -247,7 +247,7 @@ fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copi
             taken.take(place.address, JUMP);
         }
     }
-    Ok(Copied { body, steps, layout, sites: Vec::new() })
+    Ok(Copied { body, members, layout, sites: Vec::new() })
 }
 
 /// The instructions that a jump takes the place of; `None`: it does not fit.
