@@ -72,7 +72,7 @@ pub(super) fn change<'r, E: From<Refusal>>(
 }
 
 fn stretches(records: &[Record]) -> Vec<Stretch<'_>> {
-    let mut sorted: Vec<_> = records.iter().collect();
+    let mut sorted: Vec<_> = records.iter().filter(|record| record.changes()).collect();
     sorted.sort_by_key(|record| record.address);
     let mut stretches: Vec<Stretch<'_>> = Vec::new();
     for record in sorted {
