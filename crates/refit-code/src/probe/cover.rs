@@ -11,15 +11,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use iced_x86::{Decoder, DecoderOptions};
 use rayon::prelude::*;
 
 use super::modules::{self, Mapped};
-use super::sites::{NoSite, Place};
+use super::sites::{NoSite, Place, behind_mark};
 use super::watch::{Error, take_out};
 use crate::functions::Sources;
 use crate::process::{Program, Refusal};
-use crate::splice::{Action, Installed, Plan, Site, Stood, Why, Withdrawn};
+use crate::splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
 use crate::{FunctionId, Module, glob};
 
 /// How many sites go in one stop: some milliseconds.
@@ -200,21 +199,15 @@ fn function(
     if known.sources.contains(Sources::STUB) {
         return None;
     }
-    let place = Place::new(module, id, bias);
+    // What is in a copy could not go by itself.
+    let place = Place::in_place(module, id, bias);
     let (mut blocks, mut sites) = (Vec::new(), Vec::new());
     for block in place.flow().blocks() {
         let size = block.end.saturating_sub(block.start);
         blocks.push(Block { address: block.start, size, flag: None });
-        sites.push(place.site(behind_mark(module, block.start), Vec::new()));
+        sites.push(place.site(behind_mark(module, block.start), At::Before, Vec::new()));
     }
     Some((Function { name: known.name(), address: known.entry, blocks }, sites))
-}
-
-/// The address, or that of the next instruction if an indirect jump looks for the one there (`endbr64`).
-fn behind_mark(module: &Module, address: u64) -> u64 {
-    let Some(bytes) = module.bytes(address, 4) else { return address };
-    let first = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
-    if first.code() == iced_x86::Code::Endbr64 { first.next_ip() } else { address }
 }
 
 fn decide(

@@ -14,7 +14,7 @@ use crate::flow::{self, Block, Edge, EdgeKind, Flow, Marks, Target};
 use crate::functions::{Convention, Sources};
 use crate::process::{Program, Refusal};
 use crate::splice::{
-    Action, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIME, TIMER, Value, Why,
+    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIME, TIMER, Value, Why,
     Width,
 };
 use crate::{FunctionId, Module};
@@ -124,9 +124,12 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let steps = Steps {
         here: vec![timers.step(0, true)],
         leaving: vec![timers.step(0, false)],
-        returning: false,
+        ..Steps::default()
     };
     let own = sites::sites(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
+    // Exits that are taken at times only have their sites in a copy.
+    let (own, taken): (Vec<Site>, Vec<Site>) =
+        own.into_iter().partition(|one| one.at == At::Before);
     let own: Vec<u64> = own.iter().map(|site| site.address.wrapping_sub(bias)).collect();
     let begins = |edge: &Edge| match edge.to {
         Target::Block(block) if edge.kind != EdgeKind::Fall => {
@@ -141,7 +144,9 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let mut refused = Vec::new();
     // As long as a site cannot be had, the calls that need it are given up.
     loop {
-        let sites = wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
+        let mut sites =
+            wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
+        sites.extend(taken.iter().cloned());
         let addresses: Vec<u64> =
             sites.iter().map(|site| site.address.wrapping_sub(bias)).collect();
         let (plan, lost) = Plan::new(sites);
@@ -188,7 +193,7 @@ fn wanted(
     for (address, _, step) in steps {
         sites.entry(address).or_default().push(step);
     }
-    sites.into_iter().map(|(address, steps)| place.site(address, steps)).collect()
+    sites.into_iter().map(|(address, steps)| place.site(address, At::Before, steps)).collect()
 }
 
 /// The calls of a function that come back.

@@ -1,5 +1,7 @@
 //! From what people ask for to sites: which functions, which bytes may change there, what must be kept.
 
+use std::sync::Arc;
+
 use iced_x86::{
     Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     Register,
@@ -8,9 +10,9 @@ use iced_x86::{
 use super::spec::What;
 use super::steps::Steps;
 use crate::flow::{Edge, EdgeKind, Flow, Target};
-use crate::functions::{Convention, Sources};
+use crate::functions::{Convention, Function, Sources};
 use crate::live::Live;
-use crate::splice::{Displaced, Site, Springboard, Step};
+use crate::splice::{At, Body, Displaced, Site, Springboard, Step};
 use crate::{FunctionId, Module};
 
 /// A place that a specification names, in a file.
@@ -34,12 +36,6 @@ pub enum NoSite {
         address: u64,
         /// The instruction whose bytes it is in.
         near: Option<u64>,
-    },
-    /// Control leaves by a conditional jump, or by a block in which nothing can be spliced.
-    #[error("the function is left at {address:#x} by an instruction that sometimes goes on")]
-    Exit {
-        /// The block.
-        address: u64,
     },
     /// Another function returns instead of this one.
     #[error(
@@ -87,7 +83,7 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
 /// are where its function is left.
 ///
 /// # Errors
-/// [`NoSite`]: no instruction is there, or the function is left where nothing can be done.
+/// [`NoSite`]: no instruction is there.
 pub fn sites(
     module: &Module,
     found: &Found,
@@ -101,48 +97,62 @@ pub fn sites(
         let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
         NoSite::Inside { address: found.address, near }
     })?;
-    // What marks the target of an indirect jump stays where it is.
-    let address = match decode(module, instruction.address) {
-        Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
-        _ => instruction.address,
-    };
+    let address = behind_mark(module, instruction.address);
     let mut sites = Vec::new();
     if !steps.here.is_empty() {
-        sites.push(place.site(address, steps.here.clone())?);
+        sites.push(place.site(address, At::Before, steps.here.clone())?);
+    }
+    if !steps.entering.is_empty() {
+        for inner in place.other_entries() {
+            sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
+        }
     }
     if !steps.leaving.is_empty() {
-        for exit in place.exits(address, steps.returning)? {
-            sites.push(place.site(exit, steps.leaving.clone())?);
+        for (exit, at) in place.exits(address, steps.returning)? {
+            sites.push(place.site(exit, at, steps.leaving.clone())?);
         }
     }
     Ok(sites)
 }
 
-/// A function in a program.
-pub(super) struct Place<'m> {
+/// A function in a program, for sites in it.
+#[derive(Debug)]
+pub struct Place<'m> {
     module: &'m Module,
     flow: Flow,
     function: FunctionId,
     bias: u64,
+    /// The whole of it, if it can be copied.
+    body: Option<Arc<Body>>,
     /// Where something enters it other than from the instruction before, ascending.
     entered: Vec<u64>,
 }
 
 impl<'m> Place<'m> {
     /// A function that stands `bias` bytes behind where its file says.
-    pub(super) fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+    pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+        let place = Self::in_place(module, function, bias);
+        let body = super::body::body(module, &place.flow, bias).map(Arc::new);
+        Self { body, ..place }
+    }
+
+    /// The same, for sites that are had in place or not at all.
+    pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
         let entered = entered(&flow);
-        Self { module, flow, function, bias, entered }
+        Self { module, flow, function, bias, body: None, entered }
     }
 
     /// Its control flow.
-    pub(super) fn flow(&self) -> &Flow {
+    pub fn flow(&self) -> &Flow {
         &self.flow
     }
 
-    /// A site before one of its instructions, by its address in the file.
-    pub(super) fn site(&self, address: u64, actions: Vec<Step>) -> Result<Site, NoSite> {
+    /// A site at one of its instructions, by its address in the file.
+    ///
+    /// # Errors
+    /// [`NoSite::NoBytes`].
+    pub fn site(&self, address: u64, at: At, actions: Vec<Step>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
         let room = self.room(address);
         // A gap is looked for only where one may be needed.
@@ -152,17 +162,28 @@ impl<'m> Place<'m> {
         };
         Ok(Site {
             address: address.wrapping_add(self.bias),
+            at,
             code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
             room,
             live: live(self.module, &self.flow, self.function, address),
             actions,
             springboards,
+            function: self.body.clone(),
         })
     }
 
-    /// An instruction in each block by which the function is left, the last one that a jump can take the place of. `returning`: what it returns
-    /// has to be there already.
-    fn exits(&self, entry: u64, returning: bool) -> Result<Vec<u64>, NoSite> {
+    /// Where other code enters the function beside its entry.
+    fn other_entries(&self) -> Vec<u64> {
+        let function = self.module.function(self.function);
+        let all = entered_inside(self.module, function);
+        let entries = all.filter(|&inner| inner != function.entry);
+        let known = entries.filter(|&inner| self.flow.instruction_at(inner).is_some());
+        known.map(|inner| behind_mark(self.module, inner)).collect()
+    }
+
+    /// An instruction in each block by which the function is left: the last one that a jump can take the place of, else the
+    /// one that leaves, for a copy of the function. `returning`: what it returns has to be there already.
+    fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {
             let edges = self.flow.edges_from(index as u32);
@@ -180,17 +201,20 @@ impl<'m> Place<'m> {
             if returning && edges.iter().any(|edge| leaves(edge) && edge.to != Target::Caller) {
                 return Err(NoSite::Result { address: block.start });
             }
-            let sometimes = edges.iter().any(|edge| edge.kind == EdgeKind::Fall);
-            let last = self.flow.block_instructions(block).map(|one| one.address);
-            let mut last: Vec<_> = last.filter(|&address| address != entry).collect();
+            let mut own: Vec<_> =
+                self.flow.block_instructions(block).map(|one| one.address).collect();
+            let Some(&last) = own.last() else { continue };
+            if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
+                exits.push((last, At::Taken));
+                continue;
+            }
             if returning {
                 let sets = |&address: &u64| sets_result(self.module, address);
-                let from = last.iter().rposition(sets).map_or(0, |at| at + 1);
-                last.drain(..from);
+                let from = own.iter().rposition(sets).map_or(0, |at| at + 1);
+                own.drain(..from);
             }
-            let fits = |&&address: &&u64| self.fits_a_jump(address);
-            let found = last.iter().rev().find(fits).or(last.last());
-            exits.push(*found.filter(|_| !sometimes).ok_or(NoSite::Exit { address: block.start })?);
+            let fits = |&&address: &&u64| address != entry && self.fits_a_jump(address);
+            exits.push((*own.iter().rev().find(fits).unwrap_or(&last), At::Before));
         }
         Ok(exits)
     }
@@ -243,6 +267,22 @@ fn entered(flow: &Flow) -> Vec<u64> {
     all
 }
 
+/// Addresses within a function that others jump or call to.
+pub(super) fn entered_inside(module: &Module, function: &Function) -> impl Iterator<Item = u64> {
+    function.ranges.iter().flat_map(move |range| {
+        let next = move |from: u64| module.entered_inside(from..range.end);
+        std::iter::successors(next(range.start), move |&last| next(last + 1))
+    })
+}
+
+/// The address, or the one behind what marks the target of an indirect jump, which stays where it is.
+pub(super) fn behind_mark(module: &Module, address: u64) -> u64 {
+    match decode(module, address) {
+        Some(mark) if mark.code() == Code::Endbr64 => mark.next_ip(),
+        _ => address,
+    }
+}
+
 fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Live {
     // Go's stacks move, and its assembly knows no dead registers.
     if module.function(function).convention == Convention::Go {
@@ -280,7 +320,7 @@ fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool
 }
 
 /// Bytes from `address` on that are there to fill a gap.
-fn padding(module: &Module, address: u64) -> usize {
+pub(super) fn padding(module: &Module, address: u64) -> usize {
     let mut at = address;
     while at < address + 16 && module.function_at(at).is_none() {
         match decode(module, at) {
@@ -291,7 +331,7 @@ fn padding(module: &Module, address: u64) -> usize {
     (at - address) as usize
 }
 
-fn fills(instruction: &Instruction) -> bool {
+pub(super) fn fills(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
         // `xchg ax, ax`, as some assemblers fill two bytes.
         || instruction.code() == Code::Xchg_r16_AX

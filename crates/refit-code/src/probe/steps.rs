@@ -13,6 +13,8 @@ use crate::splice::{Action, Base, Clock, Step, TIMER, Value, Width};
 pub struct Steps {
     /// At the place itself.
     pub here: Vec<Step>,
+    /// Of that, what has its counterpart where the function is left: also where it is entered otherwise.
+    pub entering: Vec<Step>,
     /// Where its function is left.
     pub leaving: Vec<Step>,
     /// Whether something is looked at there that is so only when the function returns.
@@ -77,6 +79,7 @@ impl Steps {
             all.push(watching);
         }
         if !steps.leaving.is_empty() && spec.actions.contains(&Do::Poison) {
+            steps.entering.push(Action::Poison.into());
             steps.leaving.push(Action::Poison.into());
         }
         Ok((steps, all))
@@ -131,6 +134,7 @@ impl Steps {
             self.returning = true;
             self.leaving.push(entry);
         } else {
+            self.entering.extend(exit.is_some().then(|| entry.clone()));
             self.here.push(entry);
             self.leaving.extend(exit);
         }

@@ -13,7 +13,7 @@ use super::spec::{Place, Spec, What};
 use super::steps::{About, NoEvent, Steps, Watching};
 use crate::functions::Convention;
 use crate::process::{Program, Refusal};
-use crate::splice::{Installed, Plan, Site, Stood, Why, remains};
+use crate::splice::{At, Installed, Plan, Site, Stood, Why, remains};
 use crate::{Module, OpenError};
 
 /// How many names are told that are much like one that is not there.
@@ -132,7 +132,7 @@ struct Wanted<'s> {
     threads: u32,
     sites: Vec<Site>,
     /// Sites by address.
-    at: BTreeMap<u64, usize>,
+    at: BTreeMap<(u64, At), usize>,
     /// Of each site: the place that it is of.
     of: Vec<usize>,
     watched: Vec<Watched>,
@@ -257,7 +257,7 @@ impl<'s> Wanted<'s> {
         };
         self.cells = own.last().map_or(self.cells, Watching::end);
         let Some(address) = sites.first().map(|site| site.address) else { return Ok(()) };
-        let taken = |site: &Site| self.at.get(&site.address).map(|&at| self.of[at]);
+        let taken = |site: &Site| self.at.get(&(site.address, site.at)).map(|&at| self.of[at]);
         let place = match sites.iter().find_map(taken) {
             None => self.watched.len(),
             // Another probe of the same place.
@@ -269,11 +269,11 @@ impl<'s> Wanted<'s> {
             }
         };
         for site in sites {
-            match self.at.get(&site.address) {
+            match self.at.get(&(site.address, site.at)) {
                 Some(&at) => self.sites[at].actions.extend(site.actions),
                 None => {
                     self.of.push(place);
-                    self.at.insert(site.address, self.sites.len());
+                    self.at.insert((site.address, site.at), self.sites.len());
                     self.sites.push(site);
                 }
             }

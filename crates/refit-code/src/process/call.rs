@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::still::step_once;
+use super::still::{STEPPING, step_once};
 use super::{Refusal, Still};
 
 /// Makes system calls in a program that stands still.
@@ -54,7 +54,7 @@ impl Call {
         let lost = |error| Refusal::of_tracing(id, "make a call in it", error);
         let before = held.registers().map_err(lost)?;
         let mask = held.signal_mask().map_err(lost)?;
-        held.set_signal_mask(u64::MAX).map_err(lost)?;
+        held.set_signal_mask(STEPPING).map_err(lost)?;
         let mut registers = before;
         registers.rip = self.instruction;
         registers.rax = number.cast_unsigned();

@@ -204,17 +204,37 @@ impl<'p> Still<'p> {
 
     /// Lets a thread run one instruction. Signals that come meanwhile wait.
     ///
+    /// The flag by which it traps is taken back where the kernel forgets that it is not the program's: `pushf` leaves it on the stack, and
+    /// after a `popf` the next step counts as the program's own.
+    ///
     /// # Errors
     /// [`Refusal`]: it was killed.
     pub fn step(&mut self, thread: u32) -> Result<(), Refusal> {
         let id = self.program.id;
         let lost = |error| Refusal::of_tracing(id, "let a thread step", error);
         let Some(held) = self.threads.get_mut(&thread) else { return Err(Refusal::NoSuch { id }) };
+        let mut code = [0];
+        let before = held.registers().map_err(lost)?;
+        let pushes = self.program.read(before.rip, &mut code).is_ok() && code == [PUSHF];
         let mask = held.signal_mask().map_err(lost)?;
-        held.set_signal_mask(u64::MAX).map_err(lost)?;
+        held.set_signal_mask(STEPPING).map_err(lost)?;
         let stepped = step_once(held);
         held.set_signal_mask(mask).map_err(lost)?;
-        stepped.map_err(lost)
+        stepped.map_err(lost)?;
+        if before.eflags & TRAP_FLAG == 0 {
+            let mut after = held.registers().map_err(lost)?;
+            if after.eflags & TRAP_FLAG != 0 {
+                after.eflags &= !TRAP_FLAG;
+                held.set_registers(&after).map_err(lost)?;
+            }
+            if pushes {
+                let mut flags = [0; 8];
+                self.program.read(after.rsp, &mut flags).map_err(lost)?;
+                let flags = u64::from_le_bytes(flags) & !TRAP_FLAG;
+                self.program.write(after.rsp, &flags.to_le_bytes()).map_err(lost)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
@@ -235,6 +255,14 @@ impl<'p> Still<'p> {
         Ok(())
     }
 }
+
+/// `pushfq`, and the flag by which a thread traps after an instruction.
+const PUSHF: u8 = 0x9c;
+const TRAP_FLAG: u64 = 1 << 8;
+
+/// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
+/// program's handler for it away.
+pub(super) const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 
 /// `tid` of glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and of musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];

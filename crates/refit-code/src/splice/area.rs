@@ -25,7 +25,7 @@ use crate::process::{Call, Program, Refusal, Still};
 pub(super) const NAME: &std::ffi::CStr = c"refit-splice";
 pub(super) const PAGE: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// How the parts lie, in bytes from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,37 +79,84 @@ impl Head {
             .then_some(found)
     }
 
+    /// Records that there is room for.
+    pub(super) fn most_records(&self) -> u64 {
+        (self.code - PAGE) / Record::BYTES as u64
+    }
+
     /// Addresses of the code.
     pub(super) fn code_range(&self) -> Range<u64> {
         self.address + self.code..self.address + self.data
     }
 }
 
-/// One change of the program's bytes.
+/// One change of the program's bytes; or, if it has no bytes, only where more copies of instructions are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) address: u64,
     /// The bytes before and after; at most five.
     pub(super) old: Vec<u8>,
     pub(super) new: Vec<u8>,
-    /// Addresses of displaced instructions, and of their copies; at most five.
+    /// Addresses of instructions that run elsewhere, and of their copies; at most five, or [`Record::MOST_COPIES`] without bytes.
     pub(super) copies: Vec<(u64, u64)>,
 }
 
 impl Record {
     pub(super) const BYTES: usize = 64;
+    /// Copies that a record without bytes tells of at most.
+    pub(super) const MOST_COPIES: usize = 11;
+    /// In the place of the number of bytes: there are none.
+    const NO_BYTES: u8 = 0xff;
+
+    /// Records without bytes that tell of these copies, which ascend in both addresses.
+    pub(super) fn of_copies(copies: &[(u64, u64)]) -> Vec<Self> {
+        let mut records: Vec<Self> = Vec::new();
+        for &(from, copy) in copies {
+            let fits = |record: &&mut Self| {
+                let (first, near) = (record.copies[0].1, 1 << 16);
+                let apart =
+                    from.wrapping_sub(record.address) < near && copy.wrapping_sub(first) < near;
+                apart && record.copies.len() < Self::MOST_COPIES
+            };
+            match records.last_mut().filter(fits) {
+                Some(record) => record.copies.push((from, copy)),
+                None => records.push(Self {
+                    address: from,
+                    copies: vec![(from, copy)],
+                    ..Self::default()
+                }),
+            }
+        }
+        records
+    }
+
+    /// Whether it changes a place where something is done, and not the long half of a jump to it.
+    pub(super) fn is_place(&self) -> bool {
+        self.changes() && !self.copies.is_empty()
+    }
+
+    /// Whether it changes bytes.
+    pub(super) fn changes(&self) -> bool {
+        !self.new.is_empty()
+    }
 
     /// Address, addresses of the copies from the first on as distances (at most 5 × 6 bytes), the bytes.
     pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
-        bytes[8] = self.old.len() as u8;
         bytes[9] = self.copies.len() as u8;
-        bytes[10..10 + self.old.len()].copy_from_slice(&self.old);
-        bytes[15..15 + self.new.len()].copy_from_slice(&self.new);
         let first = self.copies.first().map_or(0, |&(_, copy)| copy);
-        bytes[20..28].copy_from_slice(&first.to_le_bytes());
-        for (place, &(from, copy)) in bytes[28..].chunks_exact_mut(4).zip(&self.copies) {
+        let mut at = 12;
+        if self.changes() {
+            bytes[8] = self.old.len() as u8;
+            bytes[10..10 + self.old.len()].copy_from_slice(&self.old);
+            bytes[15..15 + self.new.len()].copy_from_slice(&self.new);
+            at = 20;
+        } else {
+            bytes[8] = Self::NO_BYTES;
+        }
+        bytes[at..at + 8].copy_from_slice(&first.to_le_bytes());
+        for (place, &(from, copy)) in bytes[at + 8..].chunks_exact_mut(4).zip(&self.copies) {
             place[..2].copy_from_slice(&((from - self.address) as u16).to_le_bytes());
             place[2..].copy_from_slice(&((copy - first) as u16).to_le_bytes());
         }
@@ -118,12 +165,17 @@ impl Record {
 
     pub(super) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let (changed, copies) = (usize::from(bytes[8]), usize::from(bytes[9]));
-        if changed > 5 || copies > 5 {
+        let (changed, copies) = (bytes[8], usize::from(bytes[9]));
+        let (changed, most, at) = match changed {
+            Self::NO_BYTES => (0, Self::MOST_COPIES, 12),
+            1..=5 => (usize::from(changed), 5, 20),
+            _ => return None,
+        };
+        if copies > most {
             return None;
         }
-        let (address, first) = (word(0)?, word(20)?);
-        let copies = bytes[28..].chunks_exact(4).take(copies).map(|place| {
+        let (address, first) = (word(0)?, word(at)?);
+        let copies = bytes[at + 8..].chunks_exact(4).take(copies).map(|place| {
             let half = |at: usize| u64::from(u16::from_le_bytes([place[at], place[at + 1]]));
             (address.wrapping_add(half(0)), first.wrapping_add(half(2)))
         });
@@ -331,6 +383,13 @@ mod tests {
             copies: vec![(0x5555_0123, 0x7000_3010), (0x5555_0126, 0x7000_3013)],
         };
         assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        let copies: Vec<_> =
+            (0..100).map(|n| (0x5555_0123 + 7 * n, 0x7000_3010 + 900 * n)).collect();
+        let records = Record::of_copies(&copies);
+        let read = records.iter().map(|one| Record::from_bytes(&one.to_bytes()).expect("a record"));
+        let read: Vec<_> = read.flat_map(|record| record.copies).collect();
+        assert_eq!(read, copies);
+        assert!(records.len() < 15 && records.iter().all(|record| !record.changes()));
     }
 
     #[test]

@@ -92,6 +92,10 @@ fn restores(program: &Program, mappings: &[Mapping], word: u64) -> bool {
     let code =
         mappings.get(at).is_some_and(|mapping| mapping.executable && mapping.range.contains(&word));
     let mut bytes = [0; RESTORER.len()];
-    code && program.read(word, &mut bytes).is_ok()
-        && (bytes == RESTORER || bytes.starts_with(&SHORT_RESTORER))
+    code && program.read(word, &mut bytes).is_ok() && ends_a_handler(&bytes)
+}
+
+/// Whether this is the code that ends a handler. Unwinders know it by its bytes too.
+pub(super) fn ends_a_handler(code: &[u8]) -> bool {
+    code.starts_with(&RESTORER) || code.starts_with(&SHORT_RESTORER)
 }

@@ -1,28 +1,24 @@
-//! Putting sites into a program: what can be decided before, then two short stops.
+//! Putting what is planned into a program: two short stops.
 //!
-//! 1. *Plan*, while the program runs: which bytes change, which instructions are displaced.
-//! 2. First stop: the patch area is made, by calls that the program makes for us.
-//! 3. The code is generated and written into it, while the program runs.
-//! 4. Second stop: the bytes are checked and changed, program counters inside them moved.
+//! 1. First stop: the patch area is made, by calls that the program makes for us.
+//! 2. The code is generated and written into it, while the program runs.
+//! 3. Second stop: the bytes are checked and changed, program counters inside them moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock};
 use refit_instruments::session::Session;
 
 use super::area::{Area, PAGE, Record};
 use super::patches::{self, Now};
+use super::plan::{Copied, Plan, Ready};
 use super::snippet::{Cells, Lane, Rings, Setting, TIMER};
-use super::{Displaced, Site, Springboard, Step, Why, frames, snippet};
+use super::{Step, Why, frames, generate};
 use crate::process::{Program, Refusal, Still};
 
-/// Bytes of a jump that reaches everything within 2 GiB, and of one that reaches 127 bytes.
-const JUMP: usize = 5;
-const HOP: usize = 2;
 /// Modules further apart than this get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
 /// How long threads have to stop.
@@ -36,6 +32,9 @@ pub const TIME: usize = 0;
 pub const ENTRIES: usize = 1;
 /// See [`TIME`].
 pub const EXITS: usize = 2;
+
+/// Cells by key.
+pub type Keyed = BTreeMap<u64, Vec<u64>>;
 
 /// What a lane holds at most: its cells are reached by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
@@ -63,148 +62,11 @@ pub struct Installed {
     pub stood: Stood,
 }
 
-/// Sites that can be put into a program, and what they need.
-#[derive(Debug, Default)]
-pub struct Plan {
-    ready: Vec<Ready>,
-}
-
-/// A site, decided.
-#[derive(Debug)]
-struct Ready {
-    site: Site,
-    displaced: Displaced,
-    way: Way,
-}
-
-/// How control gets from a site to the patch area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Jump,
-    /// By a short jump to a long one there.
-    Hop(Springboard),
-}
-
-impl Ready {
-    /// Bytes of the program from `site.address` on that change.
-    fn changes(&self) -> usize {
-        if self.way == Way::Jump { JUMP } else { HOP }
-    }
-}
-
-impl Plan {
-    /// Decides for each site how it is spliced; those that cannot be come back with the reason, and their place in `sites`.
-    pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
-        let mut order: Vec<_> = sites.into_iter().enumerate().collect();
-        order.sort_by_key(|(_, site)| site.address);
-        // First those with room for a jump: what they change is no springboard for others any more.
-        let (mut taken, mut short) = (Taken::default(), Vec::new());
-        let mut plan = Self::default();
-        for (index, site) in order {
-            match straight(&site, &taken) {
-                Some(Ok(displaced)) => plan.take(site, displaced, Way::Jump, &mut taken),
-                Some(Err(why)) => short.push((index, site, Some(why))),
-                None => short.push((index, site, None)),
-            }
-        }
-        let mut refused = Vec::new();
-        for (index, site, why) in short {
-            match around(&site, &taken) {
-                Ok((displaced, place)) => plan.take(site, displaced, Way::Hop(place), &mut taken),
-                // Why a jump will not do says more.
-                Err(other) => refused.push((index, why.unwrap_or(other))),
-            }
-        }
-        plan.ready.sort_by_key(|ready| ready.site.address);
-        refused.sort_by_key(|&(index, _)| index);
-        (plan, refused)
-    }
-
-    fn take(&mut self, site: Site, displaced: Displaced, way: Way, taken: &mut Taken) {
-        let ready = Ready { site, displaced, way };
-        let length = ready.displaced.length().max(ready.changes());
-        taken.take(ready.site.address, length);
-        if let Way::Hop(place) = way {
-            taken.take(place.address, JUMP);
-        }
-        self.ready.push(ready);
-    }
-
-    /// How many sites it has.
-    pub fn len(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.ready.is_empty()
-    }
-
-    /// What will change, a line per site: address, way, displaced bytes.
-    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        self.ready.iter().map(|ready| {
-            let way = match ready.way {
-                Way::Jump => "jump".to_owned(),
-                Way::Hop(place) => format!("short jump, then a jump at {:#x}", place.address),
-            };
-            let (at, displaced) = (ready.site.address, ready.displaced.length());
-            format!("{at:#x}: {way}; {displaced} bytes of instructions run in the patch area")
-        })
-    }
-}
-
-/// Bytes of the program that change, or whose instructions run elsewhere: ends by beginnings.
+/// Changes of the program, and where program counters go with them.
 #[derive(Default)]
-struct Taken(BTreeMap<u64, u64>);
-
-impl Taken {
-    fn take(&mut self, begin: u64, length: usize) {
-        self.0.insert(begin, begin + length as u64);
-    }
-
-    fn is_free(&self, begin: u64, length: usize) -> bool {
-        let before = self.0.range(..begin + length as u64).next_back();
-        before.is_none_or(|(_, &end)| end <= begin)
-    }
-}
-
-/// The instructions that a jump takes the place of; `None`: it does not fit.
-fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
-    let room = site.room.min(site.code.len());
-    if room < JUMP {
-        return None;
-    }
-    let displaced = match Displaced::new(site.address, &site.code, JUMP) {
-        Ok(displaced) => displaced,
-        Err(why) => return Some(Err(why)),
-    };
-    let length = displaced.length().max(JUMP);
-    (length <= room && taken.is_free(site.address, length)).then_some(Ok(displaced))
-}
-
-/// The instructions that a short jump takes the place of, and where it leads.
-fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
-    let short = || Why::Short { address: site.address, room: site.room };
-    let room = site.room.min(site.code.len());
-    let displaced = Displaced::new(site.address, &site.code, HOP)?;
-    let length = displaced.length().max(HOP);
-    if length > room || !taken.is_free(site.address, length) {
-        return Err(short());
-    }
-    let site_ends = site.address + length as u64;
-    let usable = |place: &&Springboard| {
-        let apart = place.address >= site_ends || place.address + JUMP as u64 <= site.address;
-        apart && taken.is_free(place.address, JUMP) && hop(site.address, place.address).is_some()
-    };
-    let place = site.springboards.iter().find(usable).ok_or_else(short)?;
-    Ok((displaced, *place))
-}
-
-/// What one site comes to, in one area.
-struct Made {
-    at: u64,
-    code: Vec<u8>,
+struct Changes {
     records: Vec<Record>,
+    moves: BTreeMap<u64, u64>,
 }
 
 impl Installed {
@@ -219,6 +81,7 @@ impl Installed {
         cells: u32,
         session: Option<&Session>,
     ) -> Result<Self, Why> {
+        refuse_copied(program, plan)?;
         let groups = groups(&plan.ready);
         let lanes = lanes();
         let stride = (u64::from(cells) * 8).next_power_of_two().max(64);
@@ -229,8 +92,10 @@ impl Installed {
         let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
             let mut areas = Vec::new();
             let made = groups.iter().try_for_each(|group| {
-                let (records, data) = (2 * group.len(), PAGE + (stride << lanes));
-                areas.push(Area::make(still, &reach(group), records, code_bytes(group), data)?);
+                let records = group.iter().map(generate::most_records).sum();
+                let code = group.iter().map(generate::most_bytes).sum();
+                let data = PAGE + (stride << lanes);
+                areas.push(Area::make(still, &reach(group), records, code, data)?);
                 Ok::<_, Why>(())
             });
             let setting = made.and_then(|()| {
@@ -249,10 +114,12 @@ impl Installed {
             Ok::<_, Why>((areas, setting?))
         })?;
         let changed =
-            Self::generate(program, &groups, &mut areas, &mut setting).and_then(|mut records| {
-                let work = |still: &mut Still<'_>| change(still, &records);
+            Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
+                let work = |still: &mut Still<'_>| change(still, &changes);
                 let ((), changing) = program.stand_still(PATIENCE, work)?;
-                records.retain(|record| !record.copies.is_empty());
+                let mut records = changes.records;
+                let places: BTreeSet<u64> = plan.places().collect();
+                records.retain(|record| record.is_place() && places.contains(&record.address));
                 records.sort_by_key(|record| record.address);
                 Ok((records, changing))
             });
@@ -277,26 +144,31 @@ impl Installed {
         groups: &[&[Ready]],
         areas: &mut [Area],
         setting: &mut Setting,
-    ) -> Result<Vec<Record>, Why> {
-        let mut all = Vec::new();
+    ) -> Result<Changes, Why> {
+        let mut all = Changes::default();
         for (group, area) in groups.iter().zip(areas) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
+            let begin = area.head.code_range().start;
             let (mut code, mut records) = (Vec::new(), Vec::new());
             for ready in *group {
-                let made = make(ready, area.head.code_range().start + code.len() as u64, *setting)?;
-                let begin = made.at - area.head.code_range().start;
+                if let Ready::Copied(copied) = ready {
+                    check(program, copied)?;
+                }
+                let made = generate::make(ready, begin + code.len() as u64, *setting)?;
                 // What is between two snippets stops whoever gets there by mistake.
-                code.resize(begin as usize, 0xcc);
+                code.resize((made.at - begin) as usize, 0xcc);
                 code.extend(made.code);
                 records.extend(made.records);
+                all.moves.extend(made.moves);
             }
-            if code.len() as u64 > area.head.data - area.head.code {
+            let (most, address) = (area.head.data - area.head.code, group[0].reach().start);
+            if code.len() as u64 > most || records.len() as u64 > area.head.most_records() {
                 let reason = "the patch area is too small for it".to_owned();
-                return Err(Why::Generate { address: group[0].site.address, reason });
+                return Err(Why::Generate { address, reason });
             }
             area.put(program, area.head.code, &code)?;
             area.note(program, &records)?;
-            all.extend(records);
+            all.records.extend(records);
         }
         Ok(all)
     }
@@ -346,11 +218,7 @@ impl Installed {
     ///
     /// # Errors
     /// What reading the memory says.
-    pub fn keyed(
-        &self,
-        step: &Step,
-        first: u32,
-    ) -> io::Result<(BTreeMap<u64, Vec<u64>>, Vec<u64>)> {
+    pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
         let (each, table) = (step.action.cells() as usize, step.table(first));
         let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
         let add = |to: &mut Vec<u64>, cells: &[u64]| {
@@ -388,12 +256,13 @@ impl Installed {
     }
 }
 
-/// Sites that one patch area can serve, each group in order of addresses.
+/// What one patch area can serve, each group in order of addresses.
 fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
     let mut groups = Vec::new();
     let mut rest = ready;
     while let Some(first) = rest.first() {
-        let end = rest.partition_point(|one| one.site.address < first.site.address + SPREAD);
+        let limit = first.reach().start + SPREAD;
+        let end = rest.partition_point(|one| one.reach().start < limit);
         let (group, others) = rest.split_at(end);
         groups.push(group);
         rest = others;
@@ -402,14 +271,9 @@ fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
 }
 
 fn reach(group: &[Ready]) -> Range<u64> {
-    let (Some(first), Some(last)) = (group.first(), group.last()) else { return 0..0 };
-    first.site.address..last.site.address + JUMP as u64
-}
-
-/// More than the code of a group takes.
-fn code_bytes(group: &[Ready]) -> u64 {
-    let of = |ready: &Ready| ready.site.actions.iter().map(Step::most_bytes).sum::<u64>();
-    group.iter().map(|ready| 512 + of(ready)).sum()
+    let begin = group.iter().map(|ready| ready.reach().start).min();
+    let end = group.iter().map(|ready| ready.reach().end).max();
+    begin.unwrap_or(0)..end.unwrap_or(0)
 }
 
 fn lanes() -> u32 {
@@ -449,67 +313,40 @@ pub(super) fn processor_has(name: &str) -> bool {
     flags.split_whitespace().any(|flag| flag == name)
 }
 
-/// The code and the changes for one site; the code stands at the next multiple of 16 from `from` on.
-fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
-    let address = ready.site.address;
-    let failed = |reason: String| Why::Generate { address, reason };
-    let at = from.next_multiple_of(16);
-    let mut instructions = Vec::new();
-    snippet::write(address, &ready.site.actions, ready.site.live, setting, &mut instructions)?;
-    let begins = ready.displaced.write(&mut instructions)?;
-    let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
-    let copies = begins.iter().map(|&(original, index)| {
-        let place = places.get(index).copied().filter(|&place| place != u32::MAX);
-        place.map(|place| (original, at + u64::from(place)))
+/// Whether a place is in a function that somebody has copied: it would change, but nobody would come by.
+fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
+    let remains = super::remains::find(program)?;
+    let copied: BTreeSet<u64> = remains.iter().flat_map(|remains| remains.copied()).collect();
+    let places = plan.ready.iter().filter_map(|ready| match ready {
+        Ready::Place(place) => Some(place.site.address),
+        // It is compared as a whole.
+        Ready::Copied(_) => None,
     });
-    let copies: Option<Vec<_>> = copies.collect();
-    let copies = copies.ok_or_else(|| failed("an instruction grew when it was moved".into()))?;
-    let old = &ready.site.code[..ready.changes()];
-    let mut records = Vec::new();
-    let new = match ready.way {
-        Way::Jump => long_jump(address, at).ok_or(Why::Far { address })?.to_vec(),
-        Way::Hop(place) => {
-            let new = long_jump(place.address, at).ok_or(Why::Far { address })?.to_vec();
-            let offset = hop(address, place.address).ok_or(Why::Far { address })?;
-            let (at, old) = (place.address, place.code.to_vec());
-            records.push(Record { address: at, old, new, copies: Vec::new() });
-            vec![0xeb, offset.cast_unsigned()]
+    let there = places.into_iter().find(|address| copied.contains(address));
+    there.map_or(Ok(()), |address| Err(Why::Changed { address }))
+}
+
+/// Whether all of a function that is copied is as it was read: what is copied is not compared later.
+fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
+    for part in &copied.body.parts {
+        let mut now = vec![0; part.code.len()];
+        let read = program.read(part.address, &mut now);
+        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
+        let at = if read.is_err() { Some(0) } else { differs };
+        if let Some(at) = at {
+            return Err(Why::Changed { address: part.address + at as u64 });
         }
-    };
-    records.push(Record { address, old: old.to_vec(), new, copies });
-    Ok(Made { at, code, records })
-}
-
-/// The distance that a short jump takes.
-fn hop(from: u64, to: u64) -> Option<i8> {
-    i8::try_from(to.wrapping_sub(from + HOP as u64).cast_signed()).ok()
-}
-
-fn long_jump(from: u64, to: u64) -> Option<[u8; JUMP]> {
-    let distance = to.wrapping_sub(from + JUMP as u64).cast_signed();
-    let bytes = i32::try_from(distance).ok()?.to_le_bytes();
-    Some([0xe9, bytes[0], bytes[1], bytes[2], bytes[3]])
-}
-
-fn encode(
-    instructions: &[Instruction],
-    at: u64,
-) -> Result<(Vec<u8>, Vec<u32>), iced_x86::IcedError> {
-    let block = InstructionBlock::new(instructions, at);
-    let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
-    let made = BlockEncoder::encode(64, block, options)?;
-    Ok((made.code_buffer, made.new_instruction_offsets))
+    }
+    Ok(())
 }
 
 /// Changes the program's bytes; nobody runs. Nothing has changed if it fails.
-fn change(still: &mut Still<'_>, records: &[Record]) -> Result<(), Why> {
-    patches::change(still.program(), records, |record, now| match now {
+fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
+    patches::change(still.program(), &changes.records, |record, now| match now {
         Now::Old => Ok(Some(&*record.new)),
         Now::New | Now::Foreign => Err(Why::Changed { address: record.address }),
     })?;
-    // Original to copy; the first instruction of a site stays where it is, at the jump.
-    let inner = records.iter().flat_map(|record| record.copies.iter().skip(1).copied());
-    move_counters(still, &inner.collect())?;
+    move_counters(still, &changes.moves)?;
     Ok(())
 }
 

@@ -17,6 +17,9 @@
 //! The snippet takes registers that hold nothing any more, and saves others first. It counts into memory that refit has
 //! mapped too, so reading costs the program nothing.
 //!
+//! A function with a site that has no room is copied as a whole (`layout` says what stays of the original and what changes, `copy` writes
+//! the copy): snippets stand between its instructions. Calls, system calls and traps run at their old places.
+//!
 //! ## Why a thread is never lost
 //!
 //! Bytes change only while no thread runs ([`process::still`](crate::process)). At that time
@@ -28,6 +31,9 @@
 //!    leader but its first ([`Site::room`]). A displaced call pushes the address that it always pushed: nothing on any stack
 //!    ever tells of the patch area, and unwinding works as before.
 //!
+//! Of a copied function, every instruction but those that stay and those that become a jump moves the same way, to the snippet before its
+//! copy; return addresses lead to places that become jumps, or that stay.
+//!
 //! Taking out is the same in the other direction: threads in displaced instructions go back to the originals, threads in a
 //! snippet are let run step by step until they are through it. The patch area is given back when no thread and no
 //! signal frame can be in it.
@@ -38,20 +44,31 @@
 //! [`remains::repair`] takes out what somebody else has left.
 
 mod area;
+mod body;
+mod copy;
 mod frames;
+mod generate;
 mod install;
+mod jump;
+mod layout;
 mod patches;
+mod plan;
 mod relocate;
 pub mod remains;
 mod snippet;
+mod taken;
 mod why;
 mod withdraw;
 
-pub use install::{ENTRIES, EXITS, Installed, Plan, Stood, TIME};
+pub use body::{Body, Part};
+pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
+pub use plan::Plan;
 pub use relocate::Displaced;
 pub use snippet::{Action, Base, Clock, KEYS, Relation, Step, TIMER, Test, Value, Width};
 pub use why::Why;
 pub use withdraw::Withdrawn;
+
+use std::sync::Arc;
 
 use crate::live::Live;
 
@@ -60,6 +77,8 @@ use crate::live::Live;
 pub struct Site {
     /// Address of its first instruction in the program.
     pub address: u64,
+    /// When something is done there.
+    pub at: At,
     /// The code from there on, at least as far as `room` goes.
     pub code: Vec<u8>,
     /// How many bytes from `address` on may change: up to the next address that anything jumps or returns to, padding that
@@ -71,6 +90,19 @@ pub struct Site {
     pub springboards: Vec<Springboard>,
     /// What is to be done there, in this order.
     pub actions: Vec<Step>,
+    /// The function that it is in, for a copy of it where there is too little room; `None` if it cannot be copied.
+    pub function: Option<Arc<Body>>,
+}
+
+/// When something is done at an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum At {
+    /// Before it.
+    Before,
+    /// On the way that it takes, if it is a direct jump, when it takes it. Only a copy of the function can do that.
+    Taken,
+    /// Before it, when control comes from elsewhere than the function itself. Only a copy of the function can tell.
+    Entered,
 }
 
 /// Bytes that are never run: padding between functions.

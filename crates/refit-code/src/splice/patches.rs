@@ -48,8 +48,9 @@ pub(super) fn change<'r, E: From<Refusal>>(
             let place = &mut stretch.after[at..at + record.new.len()];
             let now = match &*place {
                 _ if !readable => Now::Foreign,
-                bytes if bytes == record.new => Now::New,
+                // A short jump can come out as the one that stood there.
                 bytes if bytes == record.old => Now::Old,
+                bytes if bytes == record.new => Now::New,
                 _ => Now::Foreign,
             };
             if let Some(bytes) = wanted(record, now)? {
@@ -72,7 +73,7 @@ pub(super) fn change<'r, E: From<Refusal>>(
 }
 
 fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'r>> {
-    let mut sorted: Vec<_> = records.into_iter().collect();
+    let mut sorted: Vec<_> = records.into_iter().filter(|record| record.changes()).collect();
     sorted.sort_by_key(|record| record.address);
     let mut stretches: Vec<Stretch<'_>> = Vec::new();
     for record in sorted {

@@ -5,7 +5,7 @@ use iced_x86::{
     Register,
 };
 
-use super::Why;
+use super::{Why, frames};
 
 /// The instructions at the beginning of a site that a jump takes the place of.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ impl Displaced {
                 return Err(Why::NoCode { address: instruction.ip() });
             }
             refuse_fixed(&instruction)?;
+            refuse_end_of_handler(&instruction, &code[found.length..])?;
             found.instructions.push(instruction);
             found.length += instruction.len();
             if !goes_on(&instruction) {
@@ -58,7 +59,12 @@ impl Displaced {
             begins.push((instruction.ip(), to.len()));
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
-                _ => to.push(*instruction),
+                _ => {
+                    // Nothing within is a target: what tells an address here tells the original's.
+                    let mut copy = *instruction;
+                    copy.set_ip(0);
+                    to.push(copy);
+                }
             }
         }
         if let Some(next) = self.next {
@@ -78,7 +84,7 @@ pub(super) fn made(
     made.map_err(|error| Why::Generate { address, reason: error.to_string() })
 }
 
-fn goes_on(instruction: &Instruction) -> bool {
+pub(super) fn goes_on(instruction: &Instruction) -> bool {
     !matches!(
         instruction.flow_control(),
         FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
@@ -87,7 +93,7 @@ fn goes_on(instruction: &Instruction) -> bool {
 
 /// A call that leaves the address that it always left, and jumps: two halves, since no instruction pushes 64 bits.
 /// Neither changes a flag or a register.
-fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
+pub(super) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
     let (at, back) = (call.ip(), call.next_ip());
     let low = back as u32;
     to.push(made(at, Instruction::with1(Code::Pushq_imm32, low.cast_signed()))?);
@@ -123,7 +129,7 @@ fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> 
     Ok(())
 }
 
-fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
+pub(super) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
     let reason = match instruction.mnemonic() {
         Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => {
             "the kernel makes an interrupted system call again by stepping back to it"
@@ -152,6 +158,12 @@ fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
         _ => return Ok(()),
     };
     Err(fixed(instruction, reason))
+}
+
+/// `code` begins with the instruction.
+pub(super) fn refuse_end_of_handler(instruction: &Instruction, code: &[u8]) -> Result<(), Why> {
+    let reason = "by these bytes it is known that handlers of signals return there";
+    if frames::ends_a_handler(code) { Err(fixed(instruction, reason)) } else { Ok(()) }
 }
 
 fn fixed(instruction: &Instruction, reason: &'static str) -> Why {

@@ -148,7 +148,13 @@ impl Remains {
 
     /// How many places of the program it has changed.
     pub fn sites(&self) -> usize {
-        self.records.iter().filter(|record| !record.copies.is_empty()).count()
+        self.records.iter().filter(|record| record.is_place()).count()
+    }
+
+    /// Instructions of functions that it has copied.
+    pub(super) fn copied(&self) -> impl Iterator<Item = u64> + '_ {
+        let records = self.records.iter().filter(|record| !record.changes());
+        records.flat_map(|record| record.copies.iter().map(|&(from, _)| from))
     }
 
     fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
@@ -156,7 +162,7 @@ impl Remains {
         let mut removed = Removed::default();
         patches::change(program, &self.records, |record, now| {
             // Of a site that is reached by way of a springboard there are two records; one has the copies.
-            let site = usize::from(!record.copies.is_empty());
+            let site = usize::from(record.is_place());
             match now {
                 Now::New => removed.sites += site,
                 Now::Foreign => removed.foreign += site,
@@ -189,14 +195,20 @@ impl Remains {
     /// stands in a snippet.
     fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
         let code = self.head.code_range();
-        let back: BTreeMap<u64, u64> = self
-            .records
-            .iter()
-            .flat_map(|record| &record.copies)
-            .map(|&(from, copy)| (copy, from))
-            .chain(self.hops())
-            .collect();
+        let hops: BTreeMap<u64, u64> = self.hops().collect();
         let threads: Vec<_> = still.threads().collect();
+        let mut counters = Vec::new();
+        for &thread in &threads {
+            counters.push(still.registers(thread)?.rip);
+        }
+        counters.extend(frames::saved(still)?.iter().map(|frame| frame.counter));
+        // Nobody is there, as a rule, and there may be many copies.
+        if !counters.iter().any(|counter| code.contains(counter) || hops.contains_key(counter)) {
+            return Ok(());
+        }
+        let copies = self.records.iter().flat_map(|record| &record.copies);
+        let copies = copies.map(|&(from, copy)| (copy, from));
+        let back: BTreeMap<u64, u64> = copies.chain(hops).collect();
         for thread in threads {
             step_out(still, thread, &code, &back)?;
         }

@@ -29,6 +29,14 @@ pub enum Why {
         /// What stands in the way.
         reason: &'static str,
     },
+    /// There is no way but a copy of the function, and none can be made.
+    #[error(
+        "at {address:#x} only a copy of the whole function would do, and it cannot be copied: some of its ways are not known"
+    )]
+    Uncopied {
+        /// The site.
+        address: u64,
+    },
     /// The bytes are no instructions.
     #[error("the bytes at {address:#x} are no instruction")]
     NoCode {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::Victim;
+use crate::victim::Victim;
 use refit_code::Live;
 use refit_code::splice::{
-    Action, Base, Clock, ENTRIES, EXITS, Installed, Plan, Relation, Site, Step, TIME, Test, Value,
-    Width, remains,
+    Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Relation, Site, Step, TIME, Test,
+    Value, Width, remains,
 };
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::read::Trace;
@@ -24,7 +24,16 @@ fn site(victim: &Victim, steps: Vec<Step>) -> Site {
     let address = victim.address("work");
     let mut code = vec![0; 32];
     victim.program().read(address, &mut code).expect("its code");
-    Site { address, code, room: 11, live: Live::ALL, springboards: Vec::new(), actions: steps }
+    Site {
+        address,
+        code,
+        room: 11,
+        live: Live::ALL,
+        springboards: Vec::new(),
+        actions: steps,
+        at: At::Before,
+        function: None,
+    }
 }
 
 /// Has the steps done at each call of `work` by two threads, `TIMES` each with 0, 1, 2, …; asks what they came to.

@@ -153,7 +153,7 @@ impl Writer<'_> {
     pub(super) fn processor(&mut self, into: Register) -> Result<bool, Why> {
         match self.setting.cells.lane {
             // `cpu_id`, which is -1 in a thread that has not registered yet: any lane will do.
-            super::Lane::Area(offset) => self.from_thread(into, offset + 4)?,
+            super::Lane::Area(offset) => self.word_of_thread(into, offset + 4)?,
             super::Lane::Asked => self.put(Instruction::with1(Code::Rdpid_r64, into))?,
             super::Lane::One => return Ok(false),
         }

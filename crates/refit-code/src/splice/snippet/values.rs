@@ -200,7 +200,7 @@ impl Writer<'_> {
     /// The number of this thread.
     pub(super) fn thread(&mut self, into: Register) -> Result<(), Why> {
         match self.setting.thread {
-            Some(offset) => self.from_thread(into, offset),
+            Some(offset) => self.word_of_thread(into, offset),
             None => {
                 self.call(libc::SYS_gettid)?;
                 self.copy(into, Register::RAX)
@@ -209,7 +209,7 @@ impl Writer<'_> {
     }
 
     /// 32 bits from the thread pointer on.
-    pub(super) fn from_thread(&mut self, into: Register, offset: i32) -> Result<(), Why> {
+    pub(super) fn word_of_thread(&mut self, into: Register, offset: i32) -> Result<(), Why> {
         let none = Register::None;
         let place = MemoryOperand::new(none, none, 1, offset.into(), 8, false, Register::FS);
         self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), place))

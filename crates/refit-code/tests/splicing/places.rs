@@ -1,15 +1,11 @@
-//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
-
-mod common;
-#[path = "splicing/steps.rs"]
-mod steps;
+//! Sites that are spliced in place.
 
 use std::time::Duration;
 
-use common::Victim;
+use super::victim::{self, Victim};
 use refit_code::Live;
 use refit_code::process::{Program, Refusal};
-use refit_code::splice::{Action, Installed, Plan, Site, Springboard, Value, Why, remains};
+use refit_code::splice::{Action, At, Installed, Plan, Site, Springboard, Value, Why, remains};
 
 /// All but some general registers is dead.
 fn general(mask: u16) -> Live {
@@ -23,12 +19,14 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
     victim.program().read(address, &mut code).expect("its code");
     Site {
         address,
+        at: At::Before,
         code,
         room,
         // `r11` is nobody's.
         live: general(!(1 << 11)),
         springboards: Vec::new(),
         actions: vec![Action::Count { cell }.into()],
+        function: None,
     }
 }
 
@@ -231,7 +229,7 @@ fn programs_that_cannot_be_changed_are_refused() {
     let error = |id| Program::open(id).expect_err("refused");
     assert!(matches!(error(0x3f_ffff), Refusal::NoSuch { .. }));
     let mut ended = std::process::Command::new("true").spawn().expect("true");
-    common::until(|| refit_sys::process::life(ended.id()).is_some_and(|life| life.ended()));
+    victim::until(|| refit_sys::process::life(ended.id()).is_some_and(|life| life.ended()));
     assert!(matches!(error(ended.id()), Refusal::Ended { .. }));
     ended.wait().expect("its end");
     let kernel =

@@ -20,25 +20,45 @@ pub(crate) struct Victim {
 
 /// Builds the victim once for all tests of a binary.
 fn binary() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("victim");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/victim.c");
-        let built = Command::new("cc")
-            .args(["-O2", "-g0", "-pthread", "-Wall", "-Werror", "-o"])
-            .args([&path, &source])
-            .status()
-            .expect("a C compiler");
-        assert!(built.success());
-        (folder, path)
-    });
-    path
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| build("cc", "victim.c", &["-pthread"])).path()
+}
+
+/// A program; it goes when this is dropped.
+pub(crate) struct Built {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Built {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Builds one of the programs beside this file.
+pub(crate) fn build(with: &str, source: &str, args: &[&str]) -> Built {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("victim");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/splicing").join(source);
+    let built = Command::new(with)
+        .args(["-O2", "-g0", "-Wall", "-Werror"])
+        .args(args)
+        .args([Path::new("-o"), &path, &source])
+        .status()
+        .expect("a compiler");
+    assert!(built.success());
+    Built { path, _folder: folder }
 }
 
 impl Victim {
     pub(crate) fn start() -> Self {
-        let mut child = Command::new(binary())
+        Self::of(binary())
+    }
+
+    /// One of this program.
+    pub(crate) fn of(path: &Path) -> Self {
+        let mut child = Command::new(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -91,6 +111,12 @@ impl Victim {
     pub(crate) fn end(&mut self) -> String {
         self.say("end");
         self.line()
+    }
+
+    /// Has it stand inside a function until it is told something.
+    pub(crate) fn hold(&mut self, with: u32) {
+        self.say(&format!("hold {with}"));
+        assert_eq!(self.line(), "held");
     }
 
     pub(crate) fn fork(&mut self) -> Program {

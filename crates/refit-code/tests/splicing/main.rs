@@ -1,0 +1,6 @@
+//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
+
+mod copies;
+mod places;
+mod steps;
+mod victim;
