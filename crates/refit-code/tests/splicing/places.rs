@@ -265,7 +265,7 @@ fn sites_go_one_by_one_under_running_threads_and_handlers() {
         let (plan, refused) = Plan::new(sites.clone());
         assert_eq!(refused.len(), 1, "a system call stays where it is");
         let installed = Installed::new(&program, &plan, 4, None).expect("installed");
-        common::until(|| installed.flags().expect("read") == [true, true, true, false]);
+        victim::until(|| installed.flags().expect("read") == [true, true, true, false]);
         let addresses: Vec<u64> = sites.iter().map(|site| site.address).collect();
         assert!(installed.is_removable(addresses[0]) && !installed.is_removable(addresses[3]));
         let patience = Duration::from_secs(10);
