@@ -2,7 +2,7 @@
 //!
 //! A flag is one store, which needs no register. Flags lie in memory that refit has mapped too, so looking at them costs the program
 //! nothing; taking out those that are set costs it a stop, so that is done for many at once, and the less often the fewer new ones
-//! there are ([`Pace`]). A program that runs for long soon runs as if nobody watched it.
+//! there are (`Pace`). A program that runs for long soon runs as if nobody watched it.
 //!
 //! A block that has no room for a jump is not watched, and said so.
 

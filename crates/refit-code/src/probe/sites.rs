@@ -235,6 +235,12 @@ impl<'m> Place<'m> {
         let Self { module, ref flow, function, .. } = *self;
         // Who knows where an unknown jump goes: one instruction is safe, two are not.
         let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
+        // A jump past a prefix leads into an instruction that runs as a whole at other times: its bytes stay.
+        let before = flow.instructions().partition_point(|one| one.address < address);
+        let nearest = flow.instructions()[..before].iter().rev();
+        if nearest.take_while(|one| one.address + 15 > address).any(|one| one.end() > address) {
+            return 0;
+        }
         if !flow.targets_known() || is_returned_into(module, function, address) {
             return alone;
         }

@@ -123,3 +123,16 @@ fn files_are_named_by_patterns() {
     assert!(error.to_string().contains("no code of a file called nothing*"), "{error}");
     routes.is_untouched();
 }
+
+#[test]
+fn jumps_past_a_prefix_lead_where_they_did() {
+    let mut routes = Routes::start();
+    let program = routes.program();
+    let cover = covered(&program, &[]);
+    assert_eq!(routes.ask("locked 0"), "1");
+    assert_eq!(routes.ask("locked 1"), "2");
+    drop(cover);
+    remains::repair(&program).expect("taken out");
+    assert_eq!(routes.ask("locked 1"), "3");
+    routes.is_untouched();
+}

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-long route(long);
+long route(long), locked(long);
 // Six blocks with room for a jump each: an odd number skips the second, a small one the fifth.
 __asm__(
 	".text\n.p2align 4\n.globl route\n.type route,@function\nroute:\n"
@@ -12,6 +12,13 @@ __asm__(
 	"3: cmp $100,%rdi\njbe 4f\n"
 	"imul $3,%rax,%rax\nsub $3,%rax\n"
 	"4: lea 5(%rax),%rax\nret\n.size route,.-route\n.p2align 4\n");
+
+// Jumps past a prefix, as the C library does where there is one thread only.
+long sum;
+__asm__(
+	".text\n.p2align 4\n.globl locked\n.type locked,@function\nlocked:\n"
+	"mov %rdi,%rax\ntest %rdi,%rdi\nje 1f+1\n"
+	"1: lock addq $1,sum(%rip)\nmov sum(%rip),%rax\nret\n.size locked,.-locked\n.p2align 4\n");
 
 #define APART __attribute__((noinline, noclone))
 // Whatever the compiler makes of it: here is room for a jump.
@@ -59,6 +66,7 @@ int main(void) {
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
 		if (sscanf(line, "route %ld", &n) == 1) printf("%ld\n", route(n));
+		if (sscanf(line, "locked %ld", &n) == 1) printf("%ld\n", locked(n));
 		if (sscanf(line, "outer %ld", &n) == 1) outer(n), puts("done");
 		if (sscanf(line, "nested %ld", &n) == 1) printf("%d\n", nested(n) >= 0);
 		fflush(stdout);
