@@ -4,7 +4,8 @@
 //! nothing; taking out those that are set costs it a stop, so that is done for many at once, and the less often the fewer new ones
 //! there are (`Pace`). A program that runs for long soon runs as if nobody watched it.
 //!
-//! A block that has no room for a jump is not watched, and said so.
+//! Where a block of a function has no room for a jump, the function is copied with the flags of all its blocks, which then stay until
+//! the end: a store for each block that is run, and no stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -199,8 +200,7 @@ fn function(
     if known.sources.contains(Sources::STUB) {
         return None;
     }
-    // What is in a copy could not go by itself.
-    let place = Place::in_place(module, id, bias);
+    let place = Place::new(module, id, bias);
     let (mut blocks, mut sites) = (Vec::new(), Vec::new());
     for block in place.flow().blocks() {
         let size = block.end.saturating_sub(block.start);
@@ -251,8 +251,9 @@ fn decide(
 
 fn reason(why: &Why) -> &'static str {
     match why {
-        Why::Short { .. } => "too short for a jump",
+        Why::Short { .. } => "too short for a jump, with none near",
         Why::Fixed { .. } => "an instruction that cannot run elsewhere",
+        Why::Uncopied { .. } => "in a function that cannot be copied, whose ways are not all known",
         _ => "no instructions",
     }
 }

@@ -123,17 +123,16 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let timers = Timers::new(function.convention);
     let steps = Steps {
         here: vec![timers.step(0, true)],
+        entering: vec![timers.step(0, true)],
         leaving: vec![timers.step(0, false)],
-        ..Steps::default()
+        returning: false,
     };
     let own = sites::sites(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
-    // Exits that are taken at times only have their sites in a copy.
-    let (own, taken): (Vec<Site>, Vec<Site>) =
-        own.into_iter().partition(|one| one.at == At::Before);
-    let own: Vec<u64> = own.iter().map(|site| site.address.wrapping_sub(bias)).collect();
+    let own: Vec<(u64, At)> =
+        own.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
     let begins = |edge: &Edge| match edge.to {
         Target::Block(block) if edge.kind != EdgeKind::Fall => {
-            place.flow().blocks().get(block as usize).is_some_and(|block| block.start == own[0])
+            place.flow().blocks().get(block as usize).is_some_and(|block| block.start == own[0].0)
         }
         _ => false,
     };
@@ -144,9 +143,7 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let mut refused = Vec::new();
     // As long as a site cannot be had, the calls that need it are given up.
     loop {
-        let mut sites =
-            wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
-        sites.extend(taken.iter().cloned());
+        let sites = wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
         let addresses: Vec<u64> =
             sites.iter().map(|site| site.address.wrapping_sub(bias)).collect();
         let (plan, lost) = Plan::new(sites);
@@ -170,30 +167,30 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
 /// All sites for a function whose entry is the first of `own` and whose exits are the others.
 fn wanted(
     place: &Place<'_>,
-    own: &[u64],
+    own: &[(u64, At)],
     calls: &[Call],
     timers: Timers,
 ) -> Result<Vec<Site>, sites::NoSite> {
-    let mut steps: Vec<(u64, u8, Step)> = Vec::new();
-    for (number, &address) in own.iter().enumerate() {
-        let enters = number == 0;
+    let mut steps: Vec<(u64, At, u8, Step)> = Vec::new();
+    for (number, &(address, at)) in own.iter().enumerate() {
+        let enters = number == 0 || at == At::Entered;
         // A block that begins where a call returns needs one site for both.
         let begins = place.flow().block_at(address).map_or(address, |(_, block)| block.start);
-        let shared = !enters && calls.iter().any(|call| call.sites.1 == begins);
-        let at = if shared { begins } else { address };
-        steps.push((at, if enters { 0 } else { 3 }, timers.step(0, enters)));
+        let shared = !enters && at == At::Before && calls.iter().any(|call| call.sites.1 == begins);
+        let address = if shared { begins } else { address };
+        steps.push((address, at, if enters { 0 } else { 3 }, timers.step(0, enters)));
     }
     for (number, call) in (1..).zip(calls) {
-        steps.push((call.sites.0, 2, timers.step(number, true)));
-        steps.push((call.sites.1, 1, timers.step(number, false)));
+        steps.push((call.sites.0, At::Before, 2, timers.step(number, true)));
+        steps.push((call.sites.1, At::Before, 1, timers.step(number, false)));
     }
     // Where one call returns and the next one begins, the one comes before the other.
-    steps.sort_by_key(|&(address, rank, _)| (address, rank));
-    let mut sites: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
-    for (address, _, step) in steps {
-        sites.entry(address).or_default().push(step);
+    steps.sort_by_key(|&(address, at, rank, _)| (address, at, rank));
+    let mut sites: BTreeMap<(u64, At), Vec<Step>> = BTreeMap::new();
+    for (address, at, _, step) in steps {
+        sites.entry((address, at)).or_default().push(step);
     }
-    sites.into_iter().map(|(address, steps)| place.site(address, At::Before, steps)).collect()
+    sites.into_iter().map(|((address, at), steps)| place.site(address, at, steps)).collect()
 }
 
 /// The calls of a function that come back.

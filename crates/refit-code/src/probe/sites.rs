@@ -122,25 +122,19 @@ pub struct Place<'m> {
     flow: Flow,
     function: FunctionId,
     bias: u64,
-    /// The whole of it, if it can be copied.
-    body: Option<Arc<Body>>,
     /// Where something enters it other than from the instruction before, ascending.
     entered: Vec<u64>,
+    /// The whole of it, if it can be copied.
+    body: Option<Arc<Body>>,
 }
 
 impl<'m> Place<'m> {
     /// A function that stands `bias` bytes behind where its file says.
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
-        let place = Self::in_place(module, function, bias);
-        let body = super::body::body(module, &place.flow, bias).map(Arc::new);
-        Self { body, ..place }
-    }
-
-    /// The same, for sites that are had in place or not at all.
-    pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
         let entered = entered(&flow);
-        Self { module, flow, function, bias, body: None, entered }
+        let body = super::body::body(module, &flow, bias).map(Arc::new);
+        Self { module, flow, function, bias, entered, body }
     }
 
     /// Its control flow.

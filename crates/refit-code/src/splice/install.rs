@@ -56,8 +56,8 @@ pub struct Installed {
     stride: u64,
     cells: u32,
     sites: usize,
-    /// What has changed at each site, by address: the site itself, without the place that it jumps by.
-    pub(super) changes: Vec<Record>,
+    /// What has changed at each site that is spliced in place, by address: the site itself, without what it jumps by.
+    pub(super) places: Vec<Record>,
     /// How long the program stood still for it.
     pub stood: Stood,
 }
@@ -66,6 +66,8 @@ pub struct Installed {
 #[derive(Default)]
 struct Changes {
     records: Vec<Record>,
+    /// Those of the records that are of sites in place, by address.
+    places: Vec<Record>,
     moves: BTreeMap<u64, u64>,
 }
 
@@ -117,16 +119,12 @@ impl Installed {
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
                 let work = |still: &mut Still<'_>| change(still, &changes);
                 let ((), changing) = program.stand_still(PATIENCE, work)?;
-                let mut records = changes.records;
-                let places: BTreeSet<u64> = plan.places().collect();
-                records.retain(|record| record.is_place() && places.contains(&record.address));
-                records.sort_by_key(|record| record.address);
-                Ok((records, changing))
+                Ok((changes.places, changing))
             });
         match changed {
-            Ok((changes, changing)) => {
+            Ok((places, changing)) => {
                 let stood = Stood { preparing, changing };
-                Ok(Self { areas, lanes, stride, cells, sites: plan.len(), changes, stood })
+                Ok(Self { areas, lanes, stride, cells, sites: plan.len(), places, stood })
             }
             Err(why) => {
                 let heads: Vec<_> = areas.iter().map(|area| area.head).collect();
@@ -158,6 +156,9 @@ impl Installed {
                 // What is between two snippets stops whoever gets there by mistake.
                 code.resize((made.at - begin) as usize, 0xcc);
                 code.extend(made.code);
+                if matches!(ready, Ready::Place(_)) {
+                    all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
+                }
                 records.extend(made.records);
                 all.moves.extend(made.moves);
             }
@@ -170,6 +171,7 @@ impl Installed {
             area.note(program, &records)?;
             all.records.extend(records);
         }
+        all.places.sort_by_key(|record| record.address);
         Ok(all)
     }
 

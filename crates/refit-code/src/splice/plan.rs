@@ -95,14 +95,6 @@ impl Plan {
         self.ready.is_empty()
     }
 
-    /// Addresses of the sites that are in no copy.
-    pub(super) fn places(&self) -> impl Iterator<Item = u64> + '_ {
-        self.ready.iter().filter_map(|ready| match ready {
-            Ready::Place(place) => Some(place.site.address),
-            Ready::Copied(_) => None,
-        })
-    }
-
     /// How many functions are copied.
     pub fn copies(&self) -> usize {
         self.ready.iter().filter(|ready| matches!(ready, Ready::Copied(_))).count()

@@ -195,20 +195,20 @@ impl Remains {
     /// stands in a snippet.
     fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
         let code = self.head.code_range();
-        let hops: BTreeMap<u64, u64> = self.hops().collect();
         let threads: Vec<_> = still.threads().collect();
         let mut counters = Vec::new();
         for &thread in &threads {
             counters.push(still.registers(thread)?.rip);
         }
         counters.extend(frames::saved(still)?.iter().map(|frame| frame.counter));
+        let hops: BTreeMap<u64, u64> = self.hops().collect();
         // Nobody is there, as a rule, and there may be many copies.
         if !counters.iter().any(|counter| code.contains(counter) || hops.contains_key(counter)) {
             return Ok(());
         }
         let copies = self.records.iter().flat_map(|record| &record.copies);
-        let copies = copies.map(|&(from, copy)| (copy, from));
-        let back: BTreeMap<u64, u64> = copies.chain(hops).collect();
+        let back: BTreeMap<u64, u64> =
+            copies.map(|&(from, copy)| (copy, from)).chain(hops).collect();
         for thread in threads {
             step_out(still, thread, &code, &back)?;
         }

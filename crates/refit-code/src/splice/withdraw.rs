@@ -66,7 +66,7 @@ impl Installed {
     }
 
     fn change_at(&self, address: u64) -> Option<&Record> {
-        let at = self.changes.binary_search_by_key(&address, |record| record.address).ok()?;
-        self.changes.get(at)
+        let at = self.places.binary_search_by_key(&address, |record| record.address).ok()?;
+        self.places.get(at)
     }
 }
