@@ -39,9 +39,10 @@ fn open_flags(direct: bool) -> FopenFlags {
 
 impl Filesystem for Fuse {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Not FUSE_ATOMIC_O_TRUNC: with it the kernel has us truncate before it finds out that the file is a program that
+        // runs, and answers ETXTBSY when that has lost its code.
         let mut wanted = InitFlags::FUSE_ASYNC_READ
             | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_BIG_WRITES
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2

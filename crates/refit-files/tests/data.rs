@@ -29,6 +29,29 @@ fn a_file_larger_than_all_page_frames() {
 }
 
 #[test]
+fn a_program_that_runs_keeps_its_code() {
+    in_both_modes(|served| {
+        let path = served.path("program");
+        fs::copy("/bin/cat", &path).unwrap();
+        let length = fs::metadata(&path).unwrap().len();
+        let mut running = Command::new(&path)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Truncating needs no file that is open for writing.
+        for how in [OFlags::WRONLY, OFlags::RDONLY] {
+            let truncating = rustix::fs::open(&path, how | OFlags::TRUNC, 0.into());
+            assert_eq!(truncating.unwrap_err(), rustix::io::Errno::TXTBSY);
+        }
+        assert_eq!(fs::metadata(&path).unwrap().len(), length);
+        running.stdin.take().unwrap().write_all(b"well").unwrap();
+        let output = running.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stdout == b"well", "{output:?}");
+    });
+}
+
+#[test]
 fn sparse_files_and_their_holes() {
     in_both_modes(|served| {
         let path = served.path("sparse");

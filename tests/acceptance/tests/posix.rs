@@ -43,25 +43,13 @@ fn add(user: &str) -> bool {
     added
 }
 
-/// A case that fails by chance, some times in a hundred, when it is quick enough (`CAVEATS.md`): a program that has just been started
-/// can be opened for writing. It has to pass when it is run again.
-const BY_CHANCE: &str = "open::etxtbsy";
-const AGAIN: usize = 5;
-
-fn pjdfstest(program: &Path, served: &Served, cases: &[&str]) -> Ran {
+fn pjdfstest(program: &Path, served: &Served) -> Ran {
     let settings = served.scratch().join("pjdfstest.toml");
     fs::write(&settings, SETTINGS).unwrap();
     let elsewhere = served.scratch().join("elsewhere");
     fs::create_dir_all(&elsewhere).unwrap();
     let mut command = Command::new(program);
-    command
-        .arg("-c")
-        .arg(settings)
-        .arg("-p")
-        .arg(served.directory())
-        .arg("-s")
-        .arg(elsewhere)
-        .args(cases);
+    command.arg("-c").arg(settings).arg("-p").arg(served.directory()).arg("-s").arg(elsewhere);
     run(&mut command, "", Limit::seconds(300))
 }
 
@@ -77,14 +65,7 @@ fn no_case_fails(name: &str, cache: CacheMode, pace: Option<Pace>) {
     // Most files of the cases are empty and live for a moment: this one is there all the time.
     fs::write(served.path("lasting"), "a file").unwrap();
     let storm = pace.map(|pace| served.storm(pace));
-    let ran = pjdfstest(&program, &served, &[]);
-    let failing: Vec<_> = ran.output.lines().filter(|line| line.contains("FAILED")).collect();
-    let by_chance = failing.len() == 1 && failing[0].contains(BY_CHANCE);
-    if by_chance {
-        eprintln!("{name}: {BY_CHANCE} failed, and is run again");
-        let passes = |_| pjdfstest(&program, &served, &[BY_CHANCE]).status.success();
-        assert!((0..AGAIN).any(passes), "{BY_CHANCE} fails again and again");
-    }
+    let ran = pjdfstest(&program, &served);
     storm.map(refit_acceptance::Storm::stop);
     let summary = ran.output.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
     eprintln!("{name}: {summary}");
@@ -96,7 +77,7 @@ fn no_case_fails(name: &str, cache: CacheMode, pace: Option<Pace>) {
     });
     let failed: Vec<_> = failed.collect();
     assert!(
-        by_chance || (ran.status.success() && summary.contains("0 failed")),
+        ran.status.success() && summary.contains("0 failed"),
         "{summary}\n{failed:#?}\n{}",
         ran.errors
     );

@@ -66,6 +66,11 @@ fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
         for place in &watch.watched {
             for watching in &place.actions {
                 let told = watch.read(watching).map_err(failed)?;
+                if told.lost > 0 {
+                    let calls = format::counted(told.lost, "call");
+                    let (module, name) = (&place.module, &place.name);
+                    eprintln!("refit: {calls} of {module}:{name} not timed: too many threads");
+                }
                 let mut add = |key, reading| {
                     let (module, name) = (place.module.as_str(), place.name.as_str());
                     let (process, address) = (program.id(), place.address);
