@@ -32,7 +32,7 @@ pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
 }
 
 fn part(module: &Module, flow: &Flow, range: &Range<u64>, bias: u64) -> Option<Part> {
-    let filling = padding(module, range.end);
+    let filling = unused_behind(module, flow, range.end);
     let length = usize::try_from(range.end - range.start).ok()? + filling;
     let code = module.bytes(range.start, length)?.to_vec();
     let moved = |range: Range<u64>| range.start.wrapping_add(bias)..range.end.wrapping_add(bias);
@@ -42,6 +42,17 @@ fn part(module: &Module, flow: &Flow, range: &Range<u64>, bias: u64) -> Option<P
         code,
         unused: gaps(module, flow, range).chain([behind]).map(moved).collect(),
     })
+}
+
+/// Bytes of filling behind a part; none that control goes through on its way to the next function.
+fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
+    let behind = end..end + padding(module, end) as u64;
+    let own = flow.edges().iter().filter_map(|edge| match edge.to {
+        Target::Outside(address) => Some(address).filter(|address| behind.contains(address)),
+        _ => None,
+    });
+    let first = own.chain(module.entered_inside(behind.clone())).min();
+    (first.unwrap_or(behind.end) - end) as usize
 }
 
 /// Bytes between instructions that no way leads to, and that are there to fill.

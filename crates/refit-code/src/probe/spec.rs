@@ -8,7 +8,7 @@
 //! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'histogram' VALUE | 'span' | 'event' [VALUE [',' VALUE]] | 'poison'
 //! ```
 //!
-//! Values and conditions stand in [`super::operand`]. The words are those of bpftrace and perf where they have them.
+//! Values and conditions stand in [`operand`]. The words are those of bpftrace and perf where they have them.
 
 use std::fmt;
 

@@ -62,7 +62,7 @@ pub enum Action {
         /// Which time.
         clock: Clock,
     },
-    /// Writes a record into the instruments' buffers (`Rings`).
+    /// Writes a record into the instruments' buffers.
     Event {
         /// The event and its phase, as [`What::word`](refit_instruments::record::What::word) says it.
         what: u32,
