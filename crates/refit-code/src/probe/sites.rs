@@ -120,6 +120,23 @@ pub fn sites(
     Ok(sites)
 }
 
+/// Sites before these instructions of a function, with the actions that `actions` says for each by its number among them; those
+/// where nothing can be a site are left out.
+pub fn before_each(
+    module: &Module,
+    flow: &Flow,
+    bias: u64,
+    addresses: &[u64],
+    mut actions: impl FnMut(usize) -> Vec<Action>,
+) -> Vec<Site> {
+    let place = Place { module, flow, function: flow.function(), bias };
+    let mut sites = Vec::new();
+    for &address in addresses {
+        sites.extend(place.site(address, actions(sites.len())));
+    }
+    sites
+}
+
 /// How many cells an action counts into.
 pub fn cells(action: Do) -> u32 {
     let action = match action {

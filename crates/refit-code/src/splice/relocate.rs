@@ -112,7 +112,8 @@ fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> 
             if call.memory_base() == Register::RSP {
                 // The return address lies between now.
                 operand.displacement += 8;
-                operand.displ_size = 4;
+                // One byte, or four where they do not do.
+                operand.displ_size = 1;
             }
             Instruction::with1(Code::Jmp_rm64, operand)
         }
@@ -130,6 +131,12 @@ fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
         Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort => {
             "a transaction aborts to where it began"
         }
+        Mnemonic::Jrcxz
+        | Mnemonic::Jecxz
+        | Mnemonic::Jcxz
+        | Mnemonic::Loop
+        | Mnemonic::Loope
+        | Mnemonic::Loopne => "its jump reaches 127 bytes and has no longer form",
         Mnemonic::Endbr64 => "indirect jumps look for it there",
         Mnemonic::Call if instruction.op0_register() == Register::RSP => {
             "it calls what the stack pointer tells"
