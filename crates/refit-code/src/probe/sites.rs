@@ -248,7 +248,12 @@ fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usi
     let next = entered.filter(|&start| start > address).min();
     match next.filter(|&next| next < range.end) {
         Some(next) => (next - address) as usize,
-        None => (range.end - address) as usize + padding(module, range.end),
+        None => {
+            let behind = padding(module, range.end);
+            let entered = module.entered_inside(range.end..range.end + behind as u64);
+            let behind = entered.map_or(behind, |first| (first - range.end) as usize);
+            (range.end - address) as usize + behind
+        }
     }
 }
 
@@ -293,7 +298,9 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
         let begins =
             module.function_at(at).is_none() && at > 0 && module.function_at(at - 1).is_some();
         let length = if begins { padding(module, at) } else { 0 };
-        if length < LONG {
+        // Nobody goes through it on the way from one function to the next.
+        let entered = module.entered_inside(at..at + length as u64).is_some();
+        if length < LONG || entered {
             at += 1;
             continue;
         }

@@ -58,7 +58,13 @@ impl Displaced {
             begins.push((instruction.ip(), to.len()));
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
-                _ => to.push(*instruction),
+                _ => {
+                    // The encoder would lead what tells an address of these instructions to their copies: a loop past its
+                    // snippet, and a pointer to this very function to nobody's.
+                    let mut copy = *instruction;
+                    copy.set_ip(0);
+                    to.push(copy);
+                }
             }
         }
         if let Some(next) = self.next {

@@ -251,7 +251,7 @@ impl Writer<'_> {
             }
         }
         if !needs_flags(live) {
-            // Carry and sign; neither zero nor overflow.
+            // Carry; neither zero nor sign nor overflow.
             self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RSP, -1))?;
         }
         Ok(())

@@ -11,6 +11,7 @@ mod end;
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -18,8 +19,8 @@ use std::sync::Mutex;
 use refit_code::flow::{Flow, Marks};
 use refit_code::functions::Sources;
 use refit_code::live::{Live, flag};
-use refit_code::probe::sites;
-use refit_code::splice::{Action, Installed, Plan, remains};
+use refit_code::probe::sites::before_each;
+use refit_code::splice::{Action, Installed, Plan, Site, remains};
 use refit_code::{Function, FunctionId};
 
 use end::{End, Needed, difference};
@@ -135,81 +136,117 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let requests: Vec<_> = batch.iter().map(|&id| request(stage, id)).collect();
     let plain = stage.run(0, &requests, FILLS[0]);
     let other = stage.run(1, &requests, FILLS[1]);
-    let spliced = with_sites(stage, &flows, &requests, &mut tally);
-    let (spliced, areas) = spliced;
+    let sites = sites(stage, &flows, &requests);
+    let (spliced, areas, passed, refused) = with_sites(stage, &sites, &requests);
+    (tally.sites, tally.passed, tally.refused) = (sites.len() - refused, passed, refused);
     let code = Code { stage, flows: &flows, areas };
     let mut differ = Vec::new();
     for (at, plain) in plain.iter().enumerate() {
         *tally.ends.entry(plain.kind()).or_default() += 1;
-        let unclear = !plain.tells() || code.difference(plain, &other[at]).is_some();
+        // Where nothing was, there may be a patch area now.
+        let unclear = !plain.tells()
+            || code.areas.iter().any(|area| area.contains(&plain.fault))
+            || code.difference(plain, &other[at]).is_some();
         tally.unclear += usize::from(unclear || !spliced[at].tells());
         if !unclear && spliced[at].tells() {
             differ.extend(code.difference(plain, &spliced[at]).map(|what| (at, what)));
         }
     }
-    if differ.is_empty() {
-        return tally;
-    }
-    // What has changed by itself in the meantime (the time of day) is no fault.
-    let again = stage.run(3, &requests, FILLS[0]);
     for (at, what) in differ {
+        // What has changed by itself in the meantime (the time of day) is no fault.
+        let again = stage.run(3, &requests[at..=at], FILLS[0]);
         let code = Code { stage, flows: &flows, areas: Vec::new() };
-        let still = code.difference(&plain[at], &again[at]).is_none();
-        tally.unclear += usize::from(!still);
-        let function = stage.module.function(batch[at]);
-        let name = format!("{}:{}", stage.mapped.name(), function.name());
-        let at = plain[at].at().wrapping_sub(stage.bias);
-        tally.different.extend(still.then(|| format!("{name}, at {at:#x}: {what}")));
+        if code.difference(&plain[at], &again[0]).is_some() {
+            tally.unclear += 1;
+            continue;
+        }
+        let name = stage.module.function(batch[at]).name();
+        let name = format!("{}:{name}", stage.mapped.name());
+        let begins = requests[at].0.wrapping_sub(stage.bias);
+        let ends = plain[at].at().wrapping_sub(stage.bias);
+        let culprit = culprit(stage, &flows, &sites, requests[at], &plain[at]);
+        tally.different.push(format!("{name} ({begins:#x}), at {ends:#x}: {what}; {culprit}"));
     }
     tally
+}
+
+/// The one site that makes a difference, if one alone does.
+fn culprit(
+    stage: &mut Stage,
+    flows: &BTreeMap<FunctionId, Flow>,
+    sites: &[Site],
+    request: (u64, u64),
+    plain: &End,
+) -> String {
+    let mut suspects = sites;
+    while suspects.len() > 1 {
+        let (first, second) = suspects.split_at(suspects.len() / 2);
+        let guilty = [first, second].into_iter().find(|half| {
+            let (ends, areas, ..) = with_sites(stage, half, &[request]);
+            let code = Code { stage, flows, areas };
+            code.difference(plain, &ends[0]).is_some()
+        });
+        match guilty {
+            Some(half) => suspects = half,
+            None => return format!("by {} sites together", suspects.len()),
+        }
+    }
+    let at = suspects[0].address.wrapping_sub(stage.bias);
+    format!("by the site at {at:#x}")
 }
 
 /// Where a function begins in the program, and a number for its state.
 fn request(stage: &Stage, id: FunctionId) -> (u64, u64) {
     let entry = stage.module.function(id).entry;
-    let seed: u64 = std::env::var("REFIT_DIFFERENTIAL_SEED").map_or(0, |text| text.parse().unwrap_or(0));
-    (entry.wrapping_add(stage.bias), entry ^ seed << 48)
+    let seed = std::env::var("REFIT_DIFFERENTIAL_SEED").ok().and_then(|text| text.parse().ok());
+    (entry.wrapping_add(stage.bias), entry ^ seed.unwrap_or(0) << 48)
 }
 
-/// How the functions end with sites in them, and where patch areas were.
-fn with_sites(
-    stage: &mut Stage,
-    flows: &BTreeMap<FunctionId, Flow>,
-    requests: &[(u64, u64)],
-    tally: &mut Tally,
-) -> (Vec<End>, Vec<std::ops::Range<u64>>) {
+/// Sites in functions.
+fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u64)]) -> Vec<Site> {
     let mut all = Vec::new();
     for (flow, (_, seed)) in flows.values().zip(requests) {
-        // Not each one: what a jump takes is no site any more. Which, depends on the seed.
-        let step = (seed ^ seed >> 5) as usize % 4 + 1;
-        let chosen: Vec<_> = flow.instructions().iter().map(|one| one.address).step_by(step).collect();
+        // Not before each instruction: what a jump takes is no site any more. Which, depends on the seed.
+        let step = (seed ^ seed >> 5 ^ seed >> 48) as usize % 4 + 1;
+        let first = (seed >> 48) as usize % step;
+        let all_of_it = flow.instructions().iter().map(|one| one.address);
+        let chosen: Vec<_> = all_of_it.skip(first).step_by(step).collect();
         let actions = |_| vec![Action::Count { cell: 0 }, Action::Poison];
-        all.extend(sites::before_each(&stage.module, flow, stage.bias, &chosen, actions));
+        all.extend(before_each(&stage.module, flow, stage.bias, &chosen, actions));
     }
     all.sort_by_key(|site| site.address);
     all.dedup_by_key(|site| site.address);
-    for (cell, site) in all.iter_mut().enumerate() {
+    all
+}
+
+/// How functions end with sites in the program; where patch areas were, how many sites were passed, how many refused.
+fn with_sites(
+    stage: &mut Stage,
+    sites: &[Site],
+    requests: &[(u64, u64)],
+) -> (Vec<End>, Vec<Range<u64>>, usize, usize) {
+    let mut sites = sites.to_vec();
+    for (cell, site) in sites.iter_mut().enumerate() {
         site.actions[0] = Action::Count { cell: cell as u32 };
     }
-    let cells = all.len() as u32;
-    let (plan, refused) = Plan::new(all);
-    (tally.sites, tally.refused) = (plan.len(), refused.len());
+    let cells = sites.len() as u32;
+    let (plan, refused) = Plan::new(sites);
     let installed = Installed::new(&stage.program, &plan, cells).expect("put in");
-    let areas = stage.program.mappings().expect("it runs").into_iter();
+    let mappings = stage.program.mappings().expect("it runs").into_iter();
     let own = |name: &Path| name.to_string_lossy().starts_with("/memfd:refit-splice");
-    let areas = areas.filter(|one| one.executable && own(&one.name)).map(|one| one.range).collect();
+    let areas = mappings.filter(|one| own(&one.name)).map(|one| one.range).collect();
     let spliced = stage.run(2, requests, FILLS[0]);
     let counted = |cell: &u32| installed.cell(*cell).expect("read") > 0;
-    tally.passed = (0..cells).filter(counted).count();
+    let passed = (0..cells).filter(counted).count();
     remains::repair(&stage.program).expect("taken out");
-    (spliced, areas)
+    (spliced, areas, passed, refused.len())
 }
 
 /// What is known of the code that functions end in.
 struct Code<'s> {
     stage: &'s Stage,
     flows: &'s BTreeMap<FunctionId, Flow>,
-    areas: Vec<std::ops::Range<u64>>,
+    areas: Vec<Range<u64>>,
 }
 
 impl Code<'_> {
