@@ -1,10 +1,12 @@
 //! `refit probe` and `refit repair`: watching the functions of programs that run, and cleaning up after it.
 
+use std::collections::BTreeMap;
 use std::process::{Child, Command};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use refit_code::lines::Lines;
 use refit_code::probe::modules;
 use refit_code::probe::spec::{Do, Spec};
 use refit_code::probe::watch::{self, Error, Prepared, Reading, Watch, Watched};
@@ -51,6 +53,10 @@ pub(crate) struct ProbeArgs {
     /// List the places that the probes name, and do nothing
     #[arg(short, long)]
     list: bool,
+
+    /// With --list: tell the file and line of source of each place, from debug information
+    #[arg(long, requires = "list")]
+    lines: bool,
 
     /// Print what would change in the program, and do nothing
     #[arg(long, conflicts_with = "list")]
@@ -118,7 +124,7 @@ fn watch(
     let failed = |error: Error| failure(id, &error);
     let program = Program::open(id).map_err(|refusal| failed(refusal.into()))?;
     if args.list {
-        return list(&program, &args.probes, out);
+        return list(&program, args, out);
     }
     let prepared = watch::prepare(&program, &args.probes).map_err(failed)?;
     tell_refused(&prepared);
@@ -142,20 +148,31 @@ fn watch(
     out.flush()
 }
 
-fn list(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
+fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line {
         module: String,
         name: String,
         address: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        line: Option<String>,
     }
-    let found = watch::list(program, probes).map_err(|error| failure(program.id(), &error))?;
+    let found = watch::list(program, &args.probes).map_err(|error| failure(program.id(), &error))?;
+    let mut sources = BTreeMap::new();
     for (file, found) in found {
         let (module, name, address) = (file.name(), found.name, found.address);
+        let line = args.lines.then(|| {
+            let source = sources.entry(file.path.clone());
+            // A file that cannot be read any more could be when it was listed.
+            let source = source.or_insert_with(|| Lines::open(&file.file).ok().flatten());
+            source.as_ref().and_then(|source| source.at(address).pop())
+        });
+        let line = line.flatten().map(|origin| origin.to_string());
         if out.json() {
-            out.object(&Line { module, name, address })?;
+            out.object(&Line { module, name, address, line })?;
         } else {
-            out.line(&format!("uprobe:{module}:{name}"))?;
+            let line = line.map_or_else(String::new, |line| format!("  {line}"));
+            out.line(&format!("uprobe:{module}:{name}{line}"))?;
         }
     }
     out.flush()
