@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
 use refit_code::Module;
+use refit_code::image::{Image, Kind};
 use refit_code::probe::modules::{self, Mapped};
 use refit_code::process::Program;
 
@@ -56,8 +57,17 @@ fn library() -> &'static Path {
 impl Stage {
     /// Loads a program or library; why not, if it cannot be had.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
-        // A library that links to others of its folder, or a program: who can be run is one.
-        let is_library = path.to_string_lossy().contains(".so");
+        let image = Image::open(path).map_err(|why| why.to_string())?;
+        let is_library = match image.kind() {
+            Kind::Shared => true,
+            Kind::Fixed | Kind::Pie => false,
+            // It would not load the stage, and run.
+            Kind::Static | Kind::StaticPie => return Err("it loads nothing".to_owned()),
+        };
+        let mode = path.metadata().map_err(|error| error.to_string())?.mode();
+        if mode & 0o6000 != 0 {
+            return Err("it runs as somebody else".to_owned());
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let board_path = folder.path().join("board");
         let board = File::options().read(true).write(true).create_new(true).open(&board_path);
