@@ -89,11 +89,7 @@ pub fn sites(
         let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
         NoSite::Inside { address: found.address, near }
     })?;
-    // What marks the target of an indirect jump stays where it is.
-    let address = match decode(module, instruction.address) {
-        Some(mark) if mark.code() == Code::Endbr64 => instruction.end(),
-        _ => instruction.address,
-    };
+    let address = behind_mark(module, instruction.address);
     let place = Place { module, flow: &flow, function: found.function, bias };
     let (mut here, mut leaving, mut cell) = (Vec::new(), Vec::new(), first);
     for &action in actions {
@@ -132,6 +128,7 @@ pub fn before_each(
     let place = Place { module, flow, function: flow.function(), bias };
     let mut sites = Vec::new();
     for &address in addresses {
+        let address = behind_mark(module, address);
         sites.extend(place.site(address, actions(sites.len())));
     }
     sites
@@ -219,6 +216,14 @@ fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Liv
         return Live { red_zone: false, ..Live::ALL };
     }
     flow.live_before(address)
+}
+
+/// What marks the target of an indirect jump stays where it is.
+fn behind_mark(module: &Module, address: u64) -> u64 {
+    match decode(module, address) {
+        Some(mark) if mark.code() == Code::Endbr64 => mark.next_ip(),
+        _ => address,
+    }
 }
 
 fn decode(module: &Module, address: u64) -> Option<Instruction> {
