@@ -71,7 +71,10 @@ fn lines_of_source_are_told() {
     assert!(shown.contains("lined.c:2 inner, inlined at "), "{shown}");
     let object = refit(&["funcs", "-p", path, "main", "--lines", "--json"]);
     let object: serde_json::Value = serde_json::from_slice(&object.stdout).expect("one object");
-    assert_eq!((&object["inlined"][0], &object["source"]["function"]), (&"inner".into(), &"main".into()));
+    assert_eq!(
+        (&object["inlined"][0], &object["source"]["function"]),
+        (&"inner".into(), &"main".into())
+    );
     let none = refit(&["funcs", "-p", "/bin/true", "sub_*", "--lines"]);
     assert!(text(&none.stderr).contains("no debug information"), "{}", text(&none.stderr));
 }

@@ -221,8 +221,17 @@ impl<'p> Still<'p> {
     }
 }
 
-/// One instruction of a held thread whose signals are blocked.
+/// One instruction of a held thread whose signals are blocked, but for the one that tells of the step: where that is blocked, the
+/// kernel takes the program's handler of it away.
 pub(super) fn step_once(held: &mut Held) -> io::Result<()> {
+    let mask = held.signal_mask()?;
+    held.set_signal_mask(mask & !(1 << (libc::SIGTRAP - 1)))?;
+    let stepped = step_to_trap(held);
+    held.set_signal_mask(mask)?;
+    stepped
+}
+
+fn step_to_trap(held: &mut Held) -> io::Result<()> {
     loop {
         match held.step()? {
             Stop::Signal(libc::SIGTRAP) => return Ok(()),

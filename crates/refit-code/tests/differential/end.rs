@@ -35,9 +35,8 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        let word = |n: usize| {
-            u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("eight bytes"))
-        };
+        let word =
+            |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("eight bytes"));
         let vector = |n: usize| u128::from(word(n)) | u128::from(word(n + 1)) << 64;
         Self {
             ended: word(0) > 0,
@@ -107,7 +106,13 @@ pub(crate) struct Needed {
 /// What differs between the end without and the end with sites; `None`: nothing.
 pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<String> {
     if (plain.ended, plain.signal) != (spliced.ended, spliced.signal) {
-        return Some(format!("{} {} / {} {}", plain.kind(), plain.signal, spliced.kind(), spliced.signal));
+        return Some(format!(
+            "{} {} / {} {}",
+            plain.kind(),
+            plain.signal,
+            spliced.kind(),
+            spliced.signal
+        ));
     }
     if !plain.ended {
         return None;
@@ -136,9 +141,7 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     for (number, (&one, &other)) in plain.general.iter().zip(&spliced.general).enumerate() {
         if needed.live.general >> number & 1 == 1 {
             let pushed = needed.pushes && number == 4 && one == other.wrapping_add(8);
-            // What a snippet has pushed, found in a slot of the stack that nobody has written: its flags.
-            let junk = other & !0xcd5 == 0x202;
-            let excused = pushed || junk || !strict && other == POISON + number as u64;
+            let excused = pushed || is_junk(other) || !strict && other == POISON + number as u64;
             word(REGISTERS[number], one, if excused { one } else { other });
         }
     }
@@ -153,12 +156,18 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     ];
     // Carry and auxiliary; neither zero nor sign nor overflow.
     let poisoned = !strict && spliced.flags & 0x8d1 == 0x11;
-    for (_, bit) in flags.into_iter().filter(|&(_, bit)| bit == 10 || !poisoned).filter(|(flag, _)| needed.live.flags & flag != 0) {
+    for (_, bit) in flags
+        .into_iter()
+        .filter(|&(_, bit)| bit == 10 || !poisoned)
+        .filter(|(flag, _)| needed.live.flags & flag != 0)
+    {
         word(&format!("flag {bit}"), plain.flags >> bit & 1, spliced.flags >> bit & 1);
     }
     for number in 0..16 {
         let (one, other) = (plain.low[number], spliced.low[number]);
-        if needed.live.vectors >> number & 1 == 1 && one != other && (strict || other != u128::MAX) {
+        let junk = is_junk(other as u64) || is_junk((other >> 64) as u64);
+        let excused = one == other || junk || !strict && other == u128::MAX;
+        if needed.live.vectors >> number & 1 == 1 && !excused {
             found.push(format!("xmm{number}"));
         }
         if needed.live.upper >> number & 1 == 1 && plain.high[number] != spliced.high[number] {
@@ -169,6 +178,11 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
         found.push("x87".to_owned());
     }
     (!found.is_empty()).then(|| found.join(", "))
+}
+
+/// Whether a word may be what a snippet has pushed, found in a slot of the stack that nobody has written since: its flags.
+fn is_junk(word: u64) -> bool {
+    word & !0xcd5 == 0x202
 }
 
 /// What poison writes into general registers: this and their number.

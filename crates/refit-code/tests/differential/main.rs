@@ -264,7 +264,8 @@ impl Code<'_> {
         let at = plain.at().wrapping_sub(self.stage.bias);
         let mut needed = Needed { live: KEPT, moved: false, pushes: false, called: false };
         if plain.returned() {
-            needed.live = Live { general: KEPT.general | 0b101, vectors: 3, upper: 3, x87: true, ..KEPT };
+            needed.live =
+                Live { general: KEPT.general | 0b101, vectors: 3, upper: 3, x87: true, ..KEPT };
         } else if let Some(id) = self.stage.module.function_at(at) {
             let looked_at;
             let flow = match self.flows.get(&id) {

@@ -157,7 +157,8 @@ fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Fai
         #[serde(skip_serializing_if = "Option::is_none")]
         line: Option<String>,
     }
-    let found = watch::list(program, &args.probes).map_err(|error| failure(program.id(), &error))?;
+    let found =
+        watch::list(program, &args.probes).map_err(|error| failure(program.id(), &error))?;
     let mut sources = BTreeMap::new();
     for (file, found) in found {
         let (module, name, address) = (file.name(), found.name, found.address);
