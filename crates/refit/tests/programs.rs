@@ -1,5 +1,5 @@
-//! Programs that know nothing of it answer the same while all their functions are watched, while all that is called dead in them
-//! is poisoned, and afterwards; and nothing is left in them.
+//! Programs that know nothing of it answer the same while all their functions are watched, while all that is called dead where
+//! these begin and end is poisoned, and afterwards; and nothing is left in them. With REFIT_PROGRAMS_BLOCKS, blocks are poisoned too.
 //!
 //! Each program answers numbers line by line. What it should say, another process of it says that nobody touches.
 //! `ci/programs.sh` does it for longer, and with servers under load.
@@ -136,13 +136,15 @@ fn nothing_is_left(answerer: &Answerer, before: &[String]) {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 }
 
+/// How many numbers are asked at a time.
+const EACH: u32 = 5;
+
 /// How often each thing is done.
 fn rounds() -> u32 {
     std::env::var("REFIT_PROGRAMS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 fn answers_the_same(command: &[&str], question: fn(u32) -> String) {
-    const EACH: u32 = 5;
     let (mut left_alone, mut probed) =
         (Answerer::start(command, question), Answerer::start(command, question));
     // What is loaded when it is needed first is there then.
@@ -155,19 +157,25 @@ fn answers_the_same(command: &[&str], question: fn(u32) -> String) {
             nothing_is_left(&probed, &before);
             assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "{command:?}: after {probe}");
         }
-        let program = Program::open(probed.id()).expect("a child of ours");
-        let installed = poison_blocks(&program);
-        assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "{command:?}: poison in blocks");
-        remains::repair(&program).expect("taken out");
-        // An area stays for as long as somebody would return to it.
-        while remains::find(&program).is_ok_and(|left| !left.is_empty()) {
-            assert_eq!(probed.ask(1), left_alone.ask(1), "{command:?}: poison is taken out");
-            remains::repair(&program).expect("taken out");
+        if std::env::var_os("REFIT_PROGRAMS_BLOCKS").is_some() {
+            poisoned_in_blocks(&mut probed, &mut left_alone);
+            nothing_is_left(&probed, &before);
         }
-        drop(installed);
-        nothing_is_left(&probed, &before);
-        assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "{command:?}: after poison in blocks");
     }
+}
+
+fn poisoned_in_blocks(probed: &mut Answerer, left_alone: &mut Answerer) {
+    let program = Program::open(probed.id()).expect("a child of ours");
+    let installed = poison_blocks(&program);
+    assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "poison in blocks");
+    remains::repair(&program).expect("taken out");
+    // An area stays for as long as somebody would return to it.
+    while remains::find(&program).is_ok_and(|left| !left.is_empty()) {
+        assert_eq!(probed.ask(1), left_alone.ask(1), "poison is taken out");
+        remains::repair(&program).expect("taken out");
+    }
+    drop(installed);
+    assert_eq!(probed.ask(EACH), left_alone.ask(EACH), "after poison in blocks");
 }
 
 fn number(number: u32) -> String {

@@ -236,6 +236,9 @@ fn decode(module: &Module, address: u64) -> Option<Instruction> {
 fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usize {
     // Who knows where an unknown jump goes: one instruction is safe, two are not.
     let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
+    if is_within(flow, address) {
+        return 0;
+    }
     if !flow.targets_known() || is_returned_into(module, function, address) {
         return alone;
     }
@@ -260,6 +263,16 @@ fn room(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> usi
             (range.end - address) as usize + behind
         }
     }
+}
+
+/// Whether an instruction that begins before `address` goes on there: who jumps past its first byte runs another one, and what
+/// changes the one changes both.
+fn is_within(flow: &Flow, address: u64) -> bool {
+    /// Bytes of the longest instruction.
+    const LONGEST: u64 = 15;
+    let before = flow.instructions().partition_point(|one| one.address < address);
+    let near = flow.instructions()[..before].iter().rev();
+    near.take_while(|one| one.address + LONGEST > address).any(|one| one.end() > address)
 }
 
 /// Whether Go returns to behind the first instruction, although it was never called from there: a goroutine begins as if
