@@ -171,13 +171,15 @@ complete -c refit -n "__fish_refit_using_subcommand mounts" -s h -l help -d 'Pri
 complete -c refit -n "__fish_refit_using_subcommand umount" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand umount" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand umount" -s h -l help -d 'Print help'
-complete -c refit -n "__fish_refit_using_subcommand probe" -s p -l pid -d 'Watch this process' -r
+complete -c refit -n "__fish_refit_using_subcommand probe" -s p -l pid -d 'Watch these processes' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -s e -l expression -d 'What to watch, and how; several at once' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l interval -d 'Print what was counted each time this has gone by' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -l for -d 'For how long; otherwise until the program ends, or Ctrl-C' -r
+complete -c refit -n "__fish_refit_using_subcommand probe" -s o -l output -d 'Where the trace with records of events and spans goes' -r -F
 complete -c refit -n "__fish_refit_using_subcommand probe" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -s l -l list -d 'List the places that the probes name, and do nothing'
 complete -c refit -n "__fish_refit_using_subcommand probe" -l dry-run -d 'Print what would change in the program, and do nothing'
+complete -c refit -n "__fish_refit_using_subcommand probe" -l openmetrics -d 'Print what was counted as OpenMetrics text'
 complete -c refit -n "__fish_refit_using_subcommand probe" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand probe" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand repair" -s p -l pid -d 'The process' -r
@@ -186,6 +188,7 @@ complete -c refit -n "__fish_refit_using_subcommand repair" -l verify -d 'Change
 complete -c refit -n "__fish_refit_using_subcommand repair" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand repair" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand record" -s p -l pid -d 'Record this process: an instance, or any program for its context switches' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -s e -l expression -d 'Watch this in the process or command too: as for `refit probe`; counts are told as samples' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -s o -l output -d 'Where the trace goes' -r -F
 complete -c refit -n "__fish_refit_using_subcommand record" -l mode -d 'What happens when a buffer fills' -r -f -a "stream\t'Written as it comes; what finds no place is lost, and counted'
 flight\t'The oldest is forgotten; what is there at the end is written'
