@@ -239,7 +239,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__cfg)
-            opts="-p -h --program --module --svg --live --json --instance --help"
+            opts="-p -h --program --module --svg --live --lines --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -432,7 +432,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__funcs)
-            opts="-p -h --program --module --json --instance --help"
+            opts="-p -h --program --module --lines --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1102,7 +1102,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__probe)
-            opts="-p -e -l -o -h --pid --expression --list --dry-run --interval --for --openmetrics --output --json --instance --help"
+            opts="-p -e -l -h --pid --expression --list --lines --dry-run --interval --for --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1132,36 +1132,6 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --output)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                -o)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1174,7 +1144,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__record)
-            opts="-p -e -o -h --pid --expression --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
+            opts="-p -o -h --pid --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1185,14 +1155,6 @@ _refit() {
                     return 0
                     ;;
                 -p)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --expression)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -e)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
