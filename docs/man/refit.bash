@@ -31,14 +31,8 @@ _refit() {
             refit,completions)
                 cmd="refit__subcmd__completions"
                 ;;
-            refit,cover)
-                cmd="refit__subcmd__cover"
-                ;;
             refit,doctor)
                 cmd="refit__subcmd__doctor"
-                ;;
-            refit,drill)
-                cmd="refit__subcmd__drill"
                 ;;
             refit,export)
                 cmd="refit__subcmd__export"
@@ -127,14 +121,8 @@ _refit() {
             refit__subcmd__help,completions)
                 cmd="refit__subcmd__help__subcmd__completions"
                 ;;
-            refit__subcmd__help,cover)
-                cmd="refit__subcmd__help__subcmd__cover"
-                ;;
             refit__subcmd__help,doctor)
                 cmd="refit__subcmd__help__subcmd__doctor"
-                ;;
-            refit__subcmd__help,drill)
-                cmd="refit__subcmd__help__subcmd__drill"
                 ;;
             refit__subcmd__help,export)
                 cmd="refit__subcmd__help__subcmd__export"
@@ -215,7 +203,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -251,7 +239,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__cfg)
-            opts="-p -h --program --module --svg --live --json --instance --help"
+            opts="-p -h --program --module --svg --live --lines --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -357,59 +345,6 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        refit__subcmd__cover)
-            opts="-p -h --pid --module --functions --drcov --interval --for --json --instance --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -p)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --module)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --drcov)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --interval)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --for)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --instance)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         refit__subcmd__doctor)
             opts="-h --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -417,59 +352,6 @@ _refit() {
                 return 0
             fi
             case "${prev}" in
-                --instance)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        refit__subcmd__drill)
-            opts="-p -h --pid --for --depth --share --svg --json --instance --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -p)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --for)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --depth)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --share)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --svg)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -550,7 +432,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__funcs)
-            opts="-p -h --program --module --json --instance --help"
+            opts="-p -h --program --module --lines --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -580,7 +462,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -663,35 +545,7 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        refit__subcmd__help__subcmd__cover)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         refit__subcmd__help__subcmd__doctor)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        refit__subcmd__help__subcmd__drill)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1248,7 +1102,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__probe)
-            opts="-p -e -l -o -h --pid --expression --list --dry-run --interval --for --openmetrics --output --json --instance --help"
+            opts="-p -e -l -h --pid --expression --list --lines --dry-run --interval --for --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1278,36 +1132,6 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --output)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                -o)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1320,7 +1144,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__record)
-            opts="-p -e -o -h --pid --expression --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
+            opts="-p -o -h --pid --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1331,14 +1155,6 @@ _refit() {
                     return 0
                     ;;
                 -p)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --expression)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -e)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -142,6 +142,7 @@ complete -c refit -n "__fish_refit_using_subcommand report" -s h -l help -d 'Pri
 complete -c refit -n "__fish_refit_using_subcommand funcs" -s p -l program -d 'A process, by its number, or a program or library, by its path' -r
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l module -d 'Only modules of the process whose path matches; a name without a slash is that of the file. The program itself, unless said otherwise' -r
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand funcs" -l lines -d 'Tell the file and line of source where each begins, from debug information, and which functions were inlined into it'
 complete -c refit -n "__fish_refit_using_subcommand funcs" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand funcs" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand cfg" -s p -l program -d 'A process, by its number, or a program or library, by its path' -r
@@ -149,6 +150,7 @@ complete -c refit -n "__fish_refit_using_subcommand cfg" -l module -d 'Only modu
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l svg -d 'Draw it to this file' -r -F
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l live -d 'Say what is dead before each instruction'
+complete -c refit -n "__fish_refit_using_subcommand cfg" -l lines -d 'Tell the files and lines of source that each block comes from, and the functions that were inlined there'
 complete -c refit -n "__fish_refit_using_subcommand cfg" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand cfg" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand export" -l to -d 'What to make of it' -r -f -a "perfetto\t'A timeline for ui.perfetto.dev and trace_processor'
@@ -180,6 +182,7 @@ complete -c refit -n "__fish_refit_using_subcommand probe" -l for -d 'For how lo
 complete -c refit -n "__fish_refit_using_subcommand probe" -s o -l output -d 'Where the trace with records of events and spans goes' -r -F
 complete -c refit -n "__fish_refit_using_subcommand probe" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand probe" -s l -l list -d 'List the places that the probes name, and do nothing'
+complete -c refit -n "__fish_refit_using_subcommand probe" -l lines -d 'With --list: tell the file and line of source of each place, from debug information'
 complete -c refit -n "__fish_refit_using_subcommand probe" -l dry-run -d 'Print what would change in the program, and do nothing'
 complete -c refit -n "__fish_refit_using_subcommand probe" -l openmetrics -d 'Print what was counted as OpenMetrics text'
 complete -c refit -n "__fish_refit_using_subcommand probe" -l json -d 'Print one JSON object per line'

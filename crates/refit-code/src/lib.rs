@@ -17,6 +17,7 @@
 //! - [`image`] reads the file: segments, symbols, frame descriptions, stubs, Go's function table, separate debug symbols.
 //! - [`functions`] joins these sources to one list, in which every byte of code belongs to one function at most.
 //! - [`flow`] follows the instructions of a function to basic blocks and edges.
+//! - [`lines`] reads which lines of source that was, where debug information is there.
 //! - [`live`] says which registers, flags and vectors are needed later, before each instruction.
 //! - [`cache`] keeps what took long on disk, by the content of the file.
 //! - [`process`] holds a running program still and makes system calls in it, from outside.
@@ -27,7 +28,7 @@
 //!
 //! # What it does not do
 //!
-//! The first five change nothing, start nothing and run nothing of what they read. They believe nothing either: a file may hold
+//! The first six change nothing, start nothing and run nothing of what they read. They believe nothing either: a file may hold
 //! anything, and the worst that comes of it is an error, or an answer that says that it does not know.
 
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ pub mod flow;
 pub mod functions;
 pub mod glob;
 pub mod image;
+pub mod lines;
 pub mod live;
 mod module;
 mod obscure;

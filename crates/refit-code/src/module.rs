@@ -70,7 +70,7 @@ impl Module {
         &self.knowledge.functions[id.0 as usize]
     }
 
-    /// The first address in `within` that code elsewhere jumps or calls to although no function is entered there.
+    /// The first address in `within` that code elsewhere jumps, calls or falls to although no function is entered there.
     pub fn entered_inside(&self, within: std::ops::Range<u64>) -> Option<u64> {
         let inner = &self.knowledge.inner;
         let first = inner.partition_point(|address| *address < within.start);

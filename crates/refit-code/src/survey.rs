@@ -31,7 +31,7 @@ pub(crate) struct Knowledge {
     /// By ascending entry.
     pub(crate) functions: Vec<Function>,
     pub(crate) returns: Vec<bool>,
-    /// Addresses within functions that others jump or call to, ascending.
+    /// Addresses within functions that others jump or call to, and those between functions that control comes to, ascending.
     pub(crate) inner: Vec<u64>,
     pub(crate) summaries: Vec<Summary>,
     /// What callers need when each returns.
@@ -232,7 +232,11 @@ impl<'a> Survey<'a> {
             .iter()
             .flat_map(|d| d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target)));
         for &target in targets {
-            let Some(id) = map.at(target) else { continue };
+            let Some(id) = map.at(target) else {
+                // Filling that control goes through from one function to the next.
+                inner.insert(target);
+                continue;
+            };
             let entry = self.functions[id.0 as usize].entry;
             let new = entry != target && inner.insert(target);
             if new && self.inner.binary_search(&target).is_err() {

@@ -51,3 +51,30 @@ fn what_is_not_there_is_told_with_what_is_near() {
     assert!(text(&refit(&["funcs", "-p", "/etc/passwd"]).stderr).contains("not an ELF"));
     assert!(text(&refit(&["funcs", "-p", "4294967295"]).stderr).contains("4294967295"));
 }
+
+#[test]
+fn lines_of_source_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = "static inline __attribute__((always_inline)) int inner(int x)\n{ return x * 13; }\n\
+                  int main(int n, char **v)\n{ volatile int to = inner(n); return to & (v == 0); }\n";
+    std::fs::write(folder.path().join("lined.c"), source).expect("written");
+    let path = folder.path().join("lined");
+    let built = Command::new("cc")
+        .args(["-g", "-O2", "-o", "lined", "lined.c"])
+        .current_dir(folder.path())
+        .status();
+    assert!(built.expect("a C compiler").success());
+    let path = path.to_str().expect("a path");
+    let listed = text(&refit(&["funcs", "-p", path, "main", "--lines"]).stdout);
+    assert!(listed.contains("lined.c:") && listed.contains("(inner)"), "{listed}");
+    let shown = text(&refit(&["cfg", "-p", path, "main", "--lines"]).stdout);
+    assert!(shown.contains("lined.c:2 inner, inlined at "), "{shown}");
+    let object = refit(&["funcs", "-p", path, "main", "--lines", "--json"]);
+    let object: serde_json::Value = serde_json::from_slice(&object.stdout).expect("one object");
+    assert_eq!(
+        (&object["inlined"][0], &object["source"]["function"]),
+        (&"inner".into(), &"main".into())
+    );
+    let none = refit(&["funcs", "-p", "/bin/true", "sub_*", "--lines"]);
+    assert!(text(&none.stderr).contains("no debug information"), "{}", text(&none.stderr));
+}

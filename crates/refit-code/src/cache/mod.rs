@@ -1,6 +1,6 @@
 //! What took long is kept on disk, by the content of the file.
 //!
-//! A cache file is a header and the analysis as postcard. The header has a magic number with the version of the format, a hash
+//! A cache file is a header and the analysis as postcard. The header has a magic number, the state of the analysing code, a hash
 //! of the analysed file and a hash of what follows; a file that is not right in each of them is not used, and is written
 //! anew. It lies in a directory that nobody else can write to, belongs to this user, and is written under
 //! another name first. What it says is checked to be *sound* before it is used: numbers are in range, ranges lie in the file's
@@ -16,8 +16,9 @@ use crate::functions::map::Map;
 use crate::image::Image;
 use crate::survey::Knowledge;
 
-/// Changes with everything that makes another analysis of the same file, or another format of it.
-const MAGIC: [u8; 16] = *b"refit-code v0001";
+const MAGIC: &[u8] = b"refit-code ";
+/// Another one, as `build.rs` has it, for any change of this crate: it may find something else in the same file.
+const STATE: &[u8] = env!("REFIT_CODE_STATE").as_bytes();
 /// A larger file is none of ours.
 const LARGEST: u64 = 1 << 30;
 
@@ -75,7 +76,7 @@ pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowled
     }
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes).ok()?;
-    let body = bytes.strip_prefix(&MAGIC)?.strip_prefix(&key.hash)?;
+    let body = bytes.strip_prefix(MAGIC)?.strip_prefix(STATE)?.strip_prefix(&key.hash)?;
     let (hash, body) = body.split_at_checked(32)?;
     if blake3::hash(body).as_bytes() != hash {
         return None;
@@ -104,7 +105,8 @@ pub(crate) fn store(directory: &Path, key: &Key, knowledge: &Knowledge) -> io::R
 static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
-    file.write_all(&MAGIC)?;
+    file.write_all(MAGIC)?;
+    file.write_all(STATE)?;
     file.write_all(&key.hash)?;
     file.write_all(blake3::hash(body).as_bytes())?;
     file.write_all(body)

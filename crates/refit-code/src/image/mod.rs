@@ -129,6 +129,12 @@ impl Image {
         &self.build_id
     }
 
+    /// The file that has debug information for this one, itself or a separate one, and the file that this one shares
+    /// some of it with others in (`.gnu_debugaltlink`).
+    pub fn debug_file(&self) -> Option<(PathBuf, Option<PathBuf>)> {
+        separate::lines(self)
+    }
+
     /// Its contents.
     pub fn data(&self) -> &[u8] {
         &self.data

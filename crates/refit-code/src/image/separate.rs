@@ -1,9 +1,12 @@
 //! Debug symbols that a distribution keeps apart from the file: by build id, or by the name in `.gnu_debuglink`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::elf as constants;
 
+use super::Image;
 use super::elf::Elf;
 use super::symbols::{self, Symbol};
 
@@ -12,6 +15,27 @@ const ROOT: &str = "/usr/lib/debug";
 
 /// Symbols of functions from the separate file, if there is one that belongs to this file.
 pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
+    let table = |_: &Path, separate: &Elf| symbols::table(separate, constants::SHT_SYMTAB);
+    read(path, build_id, elf, table).unwrap_or_default()
+}
+
+/// The file with debug information for `image`, and the one that it shares some of it with others in.
+pub(super) fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
+    let elf = Elf::parse(image.path(), image.data()).ok()?;
+    let found = |path: &Path, elf: &Elf| (path.to_owned(), alternative(path, elf));
+    if elf.section(".debug_info").is_some() {
+        return Some(found(image.path(), &elf));
+    }
+    read(image.path(), image.build_id(), &elf, found)
+}
+
+/// What `look` finds in the separate file, if there is one that belongs to this file.
+fn read<T>(
+    path: &Path,
+    build_id: &[u8],
+    elf: &Elf,
+    look: impl FnOnce(&Path, &Elf) -> T,
+) -> Option<T> {
     for candidate in candidates(path, build_id, elf) {
         let Ok(meta) = std::fs::metadata(&candidate) else { continue };
         if !meta.is_file() || meta.len() > super::LARGEST {
@@ -21,10 +45,19 @@ pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
         let Ok(separate) = Elf::parse(&candidate, &data) else { continue };
         // Only what was made together has the addresses of this file.
         if !build_id.is_empty() && note(&separate).is_some_and(|id| id == build_id) {
-            return symbols::table(&separate, constants::SHT_SYMTAB);
+            return Some(look(&candidate, &separate));
         }
     }
-    Vec::new()
+    None
+}
+
+/// The file that `.gnu_debugaltlink` names: its path, a zero, its build id.
+fn alternative(path: &Path, elf: &Elf) -> Option<PathBuf> {
+    let (_, link) = elf.section(".gnu_debugaltlink")?;
+    let name = link.split(|byte| *byte == 0).next()?;
+    let name = Path::new(OsStr::from_bytes(name));
+    // Seen from the folder of the file; what is absolute stays so.
+    Some(path.parent()?.join(name)).filter(|found| found.is_file())
 }
 
 fn candidates(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<PathBuf> {

@@ -168,6 +168,8 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
             effect.reads |= Set::VECTORS | Set::MASKS | Set::X87;
             effect.writes |= Set::VECTORS | Set::MASKS | Set::X87;
         }
+        // Without shadow stacks it leaves the register as it was, and that is how programs find out.
+        M::Rdsspd | M::Rdsspq => effect.kills = Set::NONE,
         M::Pushf | M::Pushfd | M::Pushfq => effect.reads |= Set::FLAGS,
         // Upper halves of what they convert to or copy stay.
         M::Cvtsi2sd

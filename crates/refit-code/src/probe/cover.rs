@@ -4,8 +4,8 @@
 //! nothing; taking out those that are set costs it a stop, so that is done for many at once, and the less often the fewer new ones
 //! there are (`Pace`). A program that runs for long soon runs as if nobody watched it.
 //!
-//! Where a block of a function has no room for a jump, the function is copied with the flags of all its blocks, which then stay until
-//! the end: a store for each block that is run, and no stop.
+//! A block that has no room for a jump is not watched, and said so; or else its function is copied with the flags of all its blocks,
+//! which then stay until the end ([`Blocks::All`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -120,12 +120,22 @@ pub struct Cover {
     pace: Pace,
 }
 
+/// Which blocks are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// Those that have room for a jump: their flags go as they are set.
+    Roomy,
+    /// All of them, but for functions that cannot be copied. Where a block has no room, its function runs in a copy, with a store
+    /// for each block until the end.
+    All,
+}
+
 /// Decides which blocks can be watched, of the files that one of the patterns `modules` names by path or file name; of the program itself if
 /// there is none. Nothing is changed.
 ///
 /// # Errors
 /// [`Error`]: a name that nothing has, a file that cannot be read, nothing that can be watched.
-pub fn prepare(program: &Program, modules: &[String]) -> Result<Prepared, Error> {
+pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<Prepared, Error> {
     let (mut files, mut sites, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
     for mapped in chosen(program, modules)? {
         let module = mapped.open()?;
@@ -133,7 +143,7 @@ pub fn prepare(program: &Program, modules: &[String]) -> Result<Prepared, Error>
         let bias = mapped.bias(&module).ok_or_else(replaced)?;
         let ids: Vec<_> = (0..module.functions().len() as u32).map(FunctionId).collect();
         let found: Vec<_> =
-            ids.into_par_iter().filter_map(|id| function(&module, id, bias)).collect();
+            ids.into_par_iter().filter_map(|id| function(&module, id, bias, which)).collect();
         let mut functions = Vec::with_capacity(found.len());
         for (mut function, wanted) in found {
             for (block, site) in function.blocks.iter_mut().zip(wanted) {
@@ -194,13 +204,17 @@ fn function(
     module: &Module,
     id: FunctionId,
     bias: u64,
+    which: Blocks,
 ) -> Option<(Function, Vec<Result<Site, NoSite>>)> {
     let known = module.function(id);
     // A stub only jumps on.
     if known.sources.contains(Sources::STUB) {
         return None;
     }
-    let place = Place::new(module, id, bias);
+    let place = match which {
+        Blocks::Roomy => Place::in_place(module, id, bias),
+        Blocks::All => Place::new(module, id, bias),
+    };
     let (mut blocks, mut sites) = (Vec::new(), Vec::new());
     for block in place.flow().blocks() {
         let size = block.end.saturating_sub(block.start);

@@ -115,6 +115,24 @@ pub fn sites(
     Ok(sites)
 }
 
+/// Sites before these instructions of a function, with the actions that `actions` says for each by its number among them; those
+/// where nothing can be a site are left out.
+pub fn before_each(
+    module: &Module,
+    function: FunctionId,
+    bias: u64,
+    addresses: &[u64],
+    mut actions: impl FnMut(usize) -> Vec<Step>,
+) -> Vec<Site> {
+    let place = Place::new(module, function, bias);
+    let mut sites = Vec::new();
+    for &address in addresses {
+        let address = behind_mark(module, address);
+        sites.extend(place.site(address, At::Before, actions(sites.len())));
+    }
+    sites
+}
+
 /// A function in a program, for sites in it.
 #[derive(Debug)]
 pub struct Place<'m> {
@@ -131,10 +149,16 @@ pub struct Place<'m> {
 impl<'m> Place<'m> {
     /// A function that stands `bias` bytes behind where its file says.
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+        let place = Self::in_place(module, function, bias);
+        let body = super::body::body(module, &place.flow, bias).map(Arc::new);
+        Self { body, ..place }
+    }
+
+    /// The same, for sites that are had in place or not at all.
+    pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
         let entered = entered(&flow);
-        let body = super::body::body(module, &flow, bias).map(Arc::new);
-        Self { module, flow, function, bias, entered, body }
+        Self { module, flow, function, bias, entered, body: None }
     }
 
     /// Its control flow.
@@ -229,10 +253,7 @@ impl<'m> Place<'m> {
         let Self { module, ref flow, function, .. } = *self;
         // Who knows where an unknown jump goes: one instruction is safe, two are not.
         let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
-        // A jump past a prefix leads into an instruction that runs as a whole at other times: its bytes stay.
-        let before = flow.instructions().partition_point(|one| one.address < address);
-        let nearest = flow.instructions()[..before].iter().rev();
-        if nearest.take_while(|one| one.address + 15 > address).any(|one| one.end() > address) {
+        if is_within(flow, address) {
             return 0;
         }
         if !flow.targets_known() || is_returned_into(module, function, address) {
@@ -247,7 +268,12 @@ impl<'m> Place<'m> {
         let next = next.into_iter().chain(module.entered_inside(address + 1..range.end)).min();
         match next.filter(|&next| next < range.end) {
             Some(next) => (next - address) as usize,
-            None => (range.end - address) as usize + padding(module, range.end),
+            None => {
+                let behind = padding(module, range.end);
+                let entered = module.entered_inside(range.end..range.end + behind as u64);
+                let behind = entered.map_or(behind, |first| (first - range.end) as usize);
+                (range.end - address) as usize + behind
+            }
         }
     }
 }
@@ -311,6 +337,16 @@ fn sets_result(module: &Module, address: u64) -> bool {
     })
 }
 
+/// Whether an instruction that begins before `address` goes on there: who jumps past its first byte runs another one, and what
+/// changes the one changes both.
+fn is_within(flow: &Flow, address: u64) -> bool {
+    /// Bytes of the longest instruction.
+    const LONGEST: u64 = 15;
+    let before = flow.instructions().partition_point(|one| one.address < address);
+    let near = flow.instructions()[..before].iter().rev();
+    near.take_while(|one| one.address + LONGEST > address).any(|one| one.end() > address)
+}
+
 /// Whether Go returns to behind the first instruction, although it was never called from there: a goroutine begins as if
 /// `runtime.goexit` had called it, whose first instruction is there for that.
 fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {
@@ -356,7 +392,9 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
         }
         let begins = at > 0 && module.function_at(at - 1).is_some();
         let length = if begins { padding(module, at) } else { 0 };
-        if length < LONG {
+        // Nobody goes through it on the way from one function to the next.
+        let entered = module.entered_inside(at..at + length as u64).is_some();
+        if length < LONG || entered {
             at += 1;
             continue;
         }

@@ -60,7 +60,8 @@ impl Displaced {
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
                 _ => {
-                    // Nothing within is a target: what tells an address here tells the original's.
+                    // The encoder would lead what tells an address of these instructions to their copies: a loop past its
+                    // snippet, and a pointer to this very function to nobody's.
                     let mut copy = *instruction;
                     copy.set_ip(0);
                     to.push(copy);
@@ -168,4 +169,57 @@ pub(super) fn refuse_end_of_handler(instruction: &Instruction, code: &[u8]) -> R
 
 fn fixed(instruction: &Instruction, reason: &'static str) -> Why {
     Why::Fixed { address: instruction.ip(), text: instruction.to_string(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{BlockEncoder, BlockEncoderOptions, InstructionBlock};
+
+    use super::*;
+
+    /// What the instructions at 0x1000 read like at 0x2000.
+    fn moved(code: &[u8]) -> Vec<Instruction> {
+        let mut copies = Vec::new();
+        let displaced = Displaced::new(0x1000, code, 5).expect("they can be moved");
+        displaced.write(&mut copies).expect("copies");
+        let block = InstructionBlock::new(&copies, 0x2000);
+        let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).expect("encoded");
+        let bytes = encoded.code_buffer;
+        Decoder::with_ip(64, &bytes, 0x2000, DecoderOptions::NONE).into_iter().collect()
+    }
+
+    #[test]
+    fn a_pointer_to_the_site_stays_one() {
+        // sub $0x48, %rsp; lea -11(%rip), %rdi: where the first one is.
+        let copies = moved(&[0x48, 0x83, 0xec, 0x48, 0x48, 0x8d, 0x3d, 0xf5, 0xff, 0xff, 0xff]);
+        assert_eq!(copies[1].memory_displacement64(), 0x1000);
+        // dec %edi; jne -4; ret: a loop that begins there passes there each time.
+        let copies = moved(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]);
+        assert_eq!(copies[1].near_branch64(), 0x1000);
+    }
+
+    #[test]
+    fn calls_through_the_stack_pointer_read_what_they_read() {
+        for (code, displacement) in [
+            (&[0xff, 0x14, 0x24, 0x66, 0x90][..], 8),
+            (&[0xff, 0x54, 0x24, 0x70, 0x90], 0x78),
+            (&[0xff, 0x54, 0x24, 0x7c, 0x90], 0x84),
+            (&[0xff, 0x94, 0x24, 0x00, 0x01, 0x00, 0x00], 0x108),
+        ] {
+            let copies = moved(code);
+            let jump = copies
+                .iter()
+                .find(|one| one.op0_kind() == OpKind::Memory && one.is_jmp_near_indirect());
+            let jump = jump.expect("a jump through memory");
+            let place = (jump.memory_base(), jump.memory_displacement64());
+            assert_eq!(place, (Register::RSP, displacement));
+        }
+    }
+
+    #[test]
+    fn jumps_that_only_reach_near_are_refused() {
+        for code in [[0xe3, 0x10, 0x90, 0x90, 0x90], [0xe2, 0x10, 0x90, 0x90, 0x90]] {
+            assert!(matches!(Displaced::new(0x1000, &code, 5), Err(Why::Fixed { .. })));
+        }
+    }
 }

@@ -52,6 +52,24 @@ END cleared",
 }
 
 #[test]
+fn what_may_do_nothing_leaves_what_was_there() {
+    let module = assemble(
+        "
+FUNC shadowed
+  xor %eax, %eax
+  rdsspq %rax
+  ret
+END shadowed
+FUNC first_bit
+  bsf %rdi, %rax
+  ret
+END first_bit",
+    );
+    assert!(before(&module, "shadowed", 1).general(RAX), "without shadow stacks it is a nop");
+    assert!(before(&module, "first_bit", 0).general(RAX), "stays where no bit is set");
+}
+
+#[test]
 fn flags_live_across_what_may_leave_them() {
     let module = assemble(
         "

@@ -4,4 +4,5 @@ mod binaries;
 mod build;
 mod damaged;
 mod hazards;
+mod lines;
 mod live;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use refit_code::probe::cover::{self, Cover};
+use refit_code::probe::cover::{self, Blocks, Cover, Tally};
 use refit_code::probe::drcov;
 use refit_code::process::Program;
 use refit_code::splice::remains;
@@ -11,7 +11,7 @@ use super::program::Routes;
 
 fn covered(program: &Program, modules: &[&str]) -> Cover {
     let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
-    let prepared = cover::prepare(program, &modules).expect("prepared");
+    let prepared = cover::prepare(program, &modules, Blocks::Roomy).expect("prepared");
     prepared.install(program).expect("installed")
 }
 
@@ -64,12 +64,39 @@ fn what_a_killed_refit_left_is_taken_out_although_some_had_gone() {
     assert_eq!(routes.ask("route 2"), "15");
     cover.look().expect("read");
     cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
-    let gone = cover.relieved.sites;
+    let (left, gone) = (cover.left(), cover.relieved.sites);
     assert!(gone > 100 && cover.relieved.foreign == 0, "{:?}", cover.relieved);
     // It knows no more than what stands in the program.
     drop(cover);
     let removed = remains::repair(&program).expect("taken out");
-    assert!(removed.sites > 100 && removed.foreign == 0, "{removed:?}");
+    assert_eq!((removed.sites, removed.foreign), (left, 0));
+    assert_eq!(routes.ask("route 300"), "926");
+    routes.is_untouched();
+}
+
+#[test]
+fn all_blocks_are_watched_where_functions_are_copied() {
+    let mut routes = Routes::start();
+    let program = routes.program();
+    let share = |which| {
+        let prepared = cover::prepare(&program, &["*".to_owned()], which).expect("prepared");
+        let mut cover = prepared.install(&program).expect("installed");
+        let functions = cover.files.iter().flat_map(|file| &file.functions);
+        let tally = functions.fold(Tally::default(), |all, one| all.and(cover.tally(one)));
+        cover.remove(&program).expect("taken out");
+        tally
+    };
+    let (roomy, all) = (share(Blocks::Roomy), share(Blocks::All));
+    assert_eq!(roomy.blocks, all.blocks);
+    // What is left are functions whose ways are not all known.
+    assert!(all.watched > roomy.watched && all.watched * 100 > all.blocks * 97, "{all:?}");
+    let prepared = cover::prepare(&program, &["*".to_owned()], Blocks::All).expect("prepared");
+    let mut cover = prepared.install(&program).expect("installed");
+    assert_eq!(routes.ask("route 2"), "15");
+    cover.look().expect("read");
+    cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
+    assert_eq!(routes.ask("route 300"), "926");
+    cover.remove(&program).expect("taken out");
     assert_eq!(routes.ask("route 300"), "926");
     routes.is_untouched();
 }
@@ -119,7 +146,8 @@ fn files_are_named_by_patterns() {
     let all = cover.arrivals(&program, &["*".to_owned()]).expect("its files");
     assert!(all.contains(&"routes".to_owned()) && !all.contains(&"libc.so.6".to_owned()));
     remains::repair(&program).expect("taken out");
-    let error = cover::prepare(&program, &["nothing*".to_owned()]).expect_err("no such file");
+    let error = cover::prepare(&program, &["nothing*".to_owned()], Blocks::Roomy)
+        .expect_err("no such file");
     assert!(error.to_string().contains("no code of a file called nothing*"), "{error}");
     routes.is_untouched();
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_code::probe::cover::{self, Cover, File, Function, Prepared, Tally};
+use refit_code::probe::cover::{self, Blocks, Cover, File, Function, Prepared, Tally};
 use refit_code::probe::drcov;
 use refit_code::probe::watch::Error;
 use refit_code::process::Program;
@@ -44,6 +44,10 @@ pub(crate) struct CoverArgs {
     #[arg(long = "module", value_name = "GLOB")]
     modules: Vec<String>,
 
+    /// Watch blocks that have no room for a jump too: their functions run in copies, whose flags stay until the end
+    #[arg(long)]
+    all: bool,
+
     /// Tell of each function too
     #[arg(long)]
     functions: bool,
@@ -79,7 +83,8 @@ fn watch(
 ) -> Result<(), Failure> {
     let failed = |error: Error| failure(id, &error);
     let program = Program::open(id).map_err(|refusal| failed(refusal.into()))?;
-    let prepared = cover::prepare(&program, &args.modules).map_err(failed)?;
+    let which = if args.all { Blocks::All } else { Blocks::Roomy };
+    let prepared = cover::prepare(&program, &args.modules, which).map_err(failed)?;
     tell_refused(&prepared);
     let mut cover = prepared.install(&program).map_err(failed)?;
     let stood = cover.stood();

@@ -5,7 +5,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
+use refit_code::process::{Program, Refusal, Still};
+use refit_sys::launch;
 use refit_sys::processor::Source;
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde::Serialize;
@@ -94,6 +98,7 @@ fn findings() -> Vec<Finding> {
         open_files(),
         userfaultfd(),
         ptrace(),
+        splicing(),
         perf_events(),
         network_namespaces(),
     ]
@@ -156,7 +161,7 @@ fn rseq() -> Finding {
         Source::MadeUp => "REFIT_PROCESSORS makes processors up",
     };
     Finding::new("rseq", ok, found).or(
-        "some nanoseconds per call to find the processor",
+        "some nanoseconds per call, and per count of a probe, to find the processor",
         "a kernel with CONFIG_RSEQ, and glibc 2.35 or later",
     )
 }
@@ -201,15 +206,62 @@ fn userfaultfd() -> Finding {
 
 fn ptrace() -> Finding {
     let scope = read("/proc/sys/kernel/yama/ptrace_scope");
-    let ok = matches!(scope.as_str(), "" | "0") || (scope != "3" && capable(CAP_SYS_PTRACE));
-    let found = match scope.as_str() {
-        "" => "programs of the same user (no Yama)".to_owned(),
-        scope => format!("kernel.yama.ptrace_scope = {scope}"),
+    let ok = match scope.as_str() {
+        // Programs that refit starts are its children, and may be traced.
+        "" | "0" => true,
+        "3" => false,
+        _ => capable(CAP_SYS_PTRACE),
+    };
+    let found = match (scope.as_str(), capable(CAP_SYS_PTRACE)) {
+        ("", false) => "programs of the same user (no Yama)".to_owned(),
+        ("", true) => "programs of every user (no Yama)".to_owned(),
+        (scope, true) => format!("kernel.yama.ptrace_scope = {scope}, with CAP_SYS_PTRACE"),
+        (scope, false) => format!("kernel.yama.ptrace_scope = {scope}, without CAP_SYS_PTRACE"),
     };
     Finding::new("ptrace", ok, found).or(
-        "nothing yet: files do not need it, changing the code of programs will",
-        "sysctl kernel.yama.ptrace_scope=0",
+        "code can be spliced into programs that refit starts (`refit probe -- COMMAND`), if at all",
+        "sysctl kernel.yama.ptrace_scope=0 (3 stays until the next boot), or run refit as root",
     )
+}
+
+/// Whether code can be changed: tried on a program of ours, which is this one, before its first instruction.
+fn splicing() -> Finding {
+    let tried = try_splicing();
+    let found = match &tried {
+        Ok(stood) => {
+            let stood = crate::format::nanos(stood.as_nanos() as u64);
+            format!("a program was stopped, its code written; it stood still for {stood}")
+        }
+        Err(why) => words(why),
+    };
+    Finding::new("splicing", tried.is_ok(), found).or(
+        "no probes: nothing can be spliced into programs",
+        "allow ptrace in the sandbox that forbids it; boot with proc_mem.force_override=ptrace",
+    )
+}
+
+fn try_splicing() -> Result<Duration, String> {
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut child = launch::at_entry(&mut Command::new(own)).map_err(|e| e.to_string())?;
+    let tried = rewrite(child.id()).map_err(|e| e.to_string());
+    // It has not begun, and nobody needs it.
+    let _ = child.kill();
+    let _ = child.wait();
+    tried
+}
+
+/// Writes a byte of a program's code that is there already.
+fn rewrite(id: u32) -> Result<Duration, Refusal> {
+    let program = Program::open(id)?;
+    let mappings = program.mappings()?;
+    let code = mappings.iter().find(|one| one.executable && one.readable && !one.writable);
+    let at = code.map(|code| code.range.start).ok_or(Refusal::NoSyscall { id })?;
+    let write = |_: &mut Still<'_>| {
+        let mut byte = [0];
+        let written = program.read(at, &mut byte).and_then(|()| program.write(at, &byte));
+        written.map_err(|source| Refusal::System { id, what: "write its code", source })
+    };
+    program.stand_still(Duration::from_secs(10), write).map(|((), stood)| stood)
 }
 
 fn perf_events() -> Finding {
@@ -221,7 +273,7 @@ fn perf_events() -> Finding {
         level => format!("kernel.perf_event_paranoid = {level}"),
     };
     Finding::new("perf events", ok && !level.is_empty(), found).or(
-        "nothing yet: files do not need them, instruments will",
+        "no processor events in recordings; splicing does not need them",
         "sysctl kernel.perf_event_paranoid=1",
     )
 }

@@ -209,7 +209,7 @@ impl<'t> Writer<'t> {
             }
         }
         if !self.taken.flags {
-            // Carry and sign; neither zero nor overflow.
+            // Carry; neither zero nor sign nor overflow.
             self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RSP, -1))?;
         }
         Ok(())

@@ -7,9 +7,10 @@ use clap::builder::ValueHint;
 use refit_code::FunctionId;
 use refit_code::Module;
 use refit_code::flow::{Edge, EdgeKind, Flow, Target};
+use refit_code::lines::Lines;
 use serde::Serialize;
 
-use super::listing;
+use super::listing::{self, Told};
 use super::picture;
 use super::subject::{Subject, SubjectArgs, no_such_function};
 use crate::failure::Failure;
@@ -21,6 +22,7 @@ use crate::output::Output;
 Example:
   refit cfg -p /bin/bash execute_command_internal
   refit cfg -p 4711 malloc --module 'libc.so*' --live
+  refit cfg -p ./server handle_request --lines
   refit cfg -p /bin/bash 0x30210 --svg main.svg
 
 Blocks are numbered by address; below each stands where control goes from there. With --live, each instruction is followed \
@@ -40,6 +42,10 @@ pub(crate) struct CfgArgs {
     /// Say what is dead before each instruction
     #[arg(long)]
     live: bool,
+
+    /// Tell the files and lines of source that each block comes from, and the functions that were inlined there
+    #[arg(long)]
+    lines: bool,
 }
 
 /// Prints or draws a graph.
@@ -55,13 +61,15 @@ pub(crate) fn run(args: &CfgArgs, out: &mut Output) -> Result<(), Failure> {
             Failure::new(&*asked, why, "name a file in a directory that you may write to")
         })?;
     }
+    let lines = args.lines.then(|| subject.lines()).flatten();
     if out.json() {
-        return out.object(&graph(subject, &flow, args.live));
+        return out.object(&graph(subject, &flow, args.live, lines.as_ref()));
     }
     if args.svg.is_some() {
         return Ok(());
     }
-    listing::lines(&subject.module, &flow, args.live).iter().try_for_each(|line| out.line(line))
+    let listed = listing::lines(&subject.module, &flow, args.live, lines.as_ref());
+    listed.iter().try_for_each(|line| out.line(line))
 }
 
 /// The one function that is meant: one that has exactly this name, or the only one that matches.
@@ -149,6 +157,9 @@ struct InstructionLine {
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead: Option<Vec<String>>,
+    /// The innermost function first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<Vec<Told>>,
 }
 
 #[derive(Serialize)]
@@ -161,7 +172,7 @@ struct EdgeLine {
     leads_to: Option<String>,
 }
 
-fn graph(subject: &Subject, flow: &Flow, live: bool) -> Graph {
+fn graph(subject: &Subject, flow: &Flow, live: bool, lines: Option<&Lines>) -> Graph {
     let module = &subject.module;
     let function = module.function(flow.function());
     let instruction = |i: &refit_code::flow::Instruction| InstructionLine {
@@ -169,6 +180,7 @@ fn graph(subject: &Subject, flow: &Flow, live: bool) -> Graph {
         length: i.length,
         text: module.text(i),
         dead: live.then(|| listing::dead(&flow.live_before(i.address))),
+        source: lines.map(|lines| lines.at(i.address).into_iter().map(Told::of).collect()),
     };
     let blocks = flow.blocks().iter().map(|block| BlockLine {
         address: block.start,

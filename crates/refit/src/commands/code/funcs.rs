@@ -1,10 +1,14 @@
 //! `refit funcs`: the functions of a program or library.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use refit_code::FunctionId;
 use refit_code::flow::Flow;
+use refit_code::lines::Lines;
 use serde::Serialize;
 
+use super::listing::Told;
 use super::subject::{Subject, SubjectArgs, no_such_function};
 use crate::failure::Failure;
 use crate::format;
@@ -17,11 +21,13 @@ use crate::table::{Align, Table};
 Example:
   refit funcs -p /bin/bash 'execute_*'
   refit funcs -p 4711 'SSL_*' --module 'libssl*'
+  refit funcs -p ./server 'handle_*' --lines
 
 Addresses are those of the file. SOURCES says who knows of a function: symbol, export (dynamic symbol), frame \
 (.eh_frame), go (.gopclntab), stub (of the procedure linkage table), start (entry point, initialisers), call (others call it), \
 resolver (picks an implementation). Functions without a name are called sub_ and their address. A ? stands behind the blocks of \
-functions with jumps that were not understood: there may be more.")]
+functions with jumps that were not understood: there may be more. With --lines, functions that were inlined stand in \
+parentheses behind the line.")]
 pub(crate) struct FuncsArgs {
     #[command(flatten)]
     subject: SubjectArgs,
@@ -29,6 +35,10 @@ pub(crate) struct FuncsArgs {
     /// Pattern over names (`*` any characters, `?` one), or an address (0x1234)
     #[arg(default_value = "*", hide_default_value = true)]
     glob: String,
+
+    /// Tell the file and line of source where each begins, from debug information, and which functions were inlined into it
+    #[arg(long)]
+    lines: bool,
 }
 
 #[derive(Serialize)]
@@ -46,28 +56,37 @@ struct Line<'a> {
     targets_known: bool,
     returns: bool,
     sources: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<Told>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inlined: Option<Vec<String>>,
 }
 
 /// Lists functions.
 pub(crate) fn run(args: &FuncsArgs, out: &mut Output) -> Result<(), Failure> {
     let asked = format!("list functions {}", args.glob);
     let subjects = args.subject.open(&asked)?;
-    let mut table = Table::new(&[
+    let mut columns = vec![
         ("ADDRESS", Align::Right),
         ("SIZE", Align::Right),
         ("BLOCKS", Align::Right),
         ("SOURCES", Align::Left),
         ("NAME", Align::Left),
-    ]);
+    ];
+    columns.extend(args.lines.then_some(("LINE", Align::Left)));
+    let mut table = Table::new(&columns);
     let mut found = 0usize;
     for subject in &subjects {
+        let lines = args.lines.then(|| subject.lines()).flatten();
         for id in subject.module.find(&args.glob) {
             found += 1;
             let flow = subject.module.flow(id);
             if out.json() {
-                print(subject, id, &flow, out)?;
+                print(subject, id, &flow, lines.as_ref(), out)?;
             } else {
-                table.row(row(subject, id, &flow, subjects.len() > 1));
+                let mut row = row(subject, id, &flow, subjects.len() > 1);
+                row.extend(lines.as_ref().map(|lines| line(lines, &flow, subject, id)));
+                table.row(row);
             }
         }
     }
@@ -80,8 +99,15 @@ pub(crate) fn run(args: &FuncsArgs, out: &mut Output) -> Result<(), Failure> {
     table.lines().iter().try_for_each(|line| out.line(line))
 }
 
-fn print(subject: &Subject, id: FunctionId, flow: &Flow, out: &mut Output) -> Result<(), Failure> {
+fn print(
+    subject: &Subject,
+    id: FunctionId,
+    flow: &Flow,
+    lines: Option<&Lines>,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let function = subject.module.function(id);
+    let source = lines.and_then(|lines| lines.at(function.entry).pop()).map(Told::of);
     out.object(&Line {
         module: &subject.path.to_string_lossy(),
         loaded_at: subject.loaded_at,
@@ -95,7 +121,28 @@ fn print(subject: &Subject, id: FunctionId, flow: &Flow, out: &mut Output) -> Re
         targets_known: flow.targets_known(),
         returns: subject.module.returns(id),
         sources: function.sources.names(),
+        source,
+        inlined: lines.map(|lines| inlined(lines, flow)),
     })
+}
+
+/// Where it begins, and what was inlined into it.
+fn line(lines: &Lines, flow: &Flow, subject: &Subject, id: FunctionId) -> String {
+    let begins = lines.at(subject.module.function(id).entry).pop();
+    let begins = begins.map_or_else(|| "-".to_owned(), |origin| origin.to_string());
+    let inlined = inlined(lines, flow);
+    if inlined.is_empty() { begins } else { format!("{begins} ({})", inlined.join(", ")) }
+}
+
+/// Names of the functions that were inlined into a function.
+fn inlined(lines: &Lines, flow: &Flow) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for instruction in flow.instructions() {
+        let mut origins = lines.at(instruction.address);
+        origins.pop();
+        names.extend(origins.into_iter().filter_map(|origin| origin.function));
+    }
+    names.into_iter().collect()
 }
 
 fn row(subject: &Subject, id: FunctionId, flow: &Flow, several: bool) -> Vec<String> {

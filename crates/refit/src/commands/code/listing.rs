@@ -1,8 +1,10 @@
 //! A control-flow graph as lines of text.
 
 use refit_code::flow::{Block, Flow, Instruction, Target};
+use refit_code::lines::{Lines, Origin};
 use refit_code::live::flag;
 use refit_code::{Live, Module};
+use serde::Serialize;
 
 use super::cfg::leads;
 
@@ -22,8 +24,50 @@ const FLAGS: [(u8, &str); 6] = [
     (flag::OVERFLOW, "of"),
 ];
 
+/// A place in the source.
+#[derive(Serialize)]
+pub(super) struct Told {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+impl Told {
+    pub(super) fn of(origin: Origin) -> Self {
+        Self { function: origin.function, file: origin.file, line: origin.line }
+    }
+}
+
+/// The places in the source that the instructions of a block come from, in their order, each once; functions that were inlined
+/// stand before those into which they were.
+fn origins(flow: &Flow, block: &Block, source: &Lines) -> Vec<String> {
+    let mut told = Vec::new();
+    for instruction in flow.block_instructions(block) {
+        let origins = source.at(instruction.address);
+        let Some((outer, inlined)) = origins.split_last() else { continue };
+        let mut line = String::new();
+        for origin in inlined {
+            let name = origin.function.as_deref().unwrap_or("?");
+            line += &format!("{origin} {name}, inlined at ");
+        }
+        line += &outer.to_string();
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    told
+}
+
 /// The graph: a head line, then block by block.
-pub(super) fn lines(module: &Module, flow: &Flow, live: bool) -> Vec<String> {
+pub(super) fn lines(
+    module: &Module,
+    flow: &Flow,
+    live: bool,
+    source: Option<&Lines>,
+) -> Vec<String> {
     let function = module.function(flow.function());
     let known = if flow.targets_known() { "" } else { "; some jumps were not understood" };
     let mut lines = vec![format!(
@@ -50,6 +94,8 @@ pub(super) fn lines(module: &Module, flow: &Flow, live: bool) -> Vec<String> {
         let from =
             if from.is_empty() { String::new() } else { format!("  ← {}", from.join(", ")) };
         lines.push(format!("block {i}{from}"));
+        let told = source.map(|source| origins(flow, block, source)).unwrap_or_default();
+        lines.extend(told.into_iter().map(|line| format!("  {line}")));
         lines.extend(instructions(module, flow, block, live).into_iter().map(|l| format!("  {l}")));
         for edge in flow.edges_from(i as u32) {
             lines.push(format!("  → {}", leads(module, edge)));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use refit_code::lines::Lines;
 use refit_code::probe::modules;
 use refit_code::{Module, OpenError};
 
@@ -29,6 +30,20 @@ pub(crate) struct Subject {
     pub(crate) module: Module,
     /// What the process added to the addresses of the file.
     pub(crate) loaded_at: Option<u64>,
+}
+
+impl Subject {
+    /// Its debug information.
+    pub(crate) fn lines(&self) -> Option<Lines> {
+        let lines = Lines::of(self.module.image());
+        if lines.is_none() {
+            eprintln!(
+                "refit: no debug information for {}: compile it with -g, or install its -dbgsym package",
+                self.path.display(),
+            );
+        }
+        lines
+    }
 }
 
 impl SubjectArgs {

@@ -5,12 +5,14 @@ mod print;
 mod repair;
 mod trace;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
+use refit_code::lines::Lines;
 use refit_code::probe::spec::{Do, Spec};
 use refit_code::probe::watch::{self, Error, Prepared, Watch};
 use refit_code::process::Program;
@@ -59,6 +61,10 @@ pub(crate) struct ProbeArgs {
     /// List the places that the probes name, and do nothing
     #[arg(short, long)]
     list: bool,
+
+    /// With --list: tell the file and line of source of each place, from debug information
+    #[arg(long, requires = "list")]
+    lines: bool,
 
     /// Print what would change in the program, and do nothing
     #[arg(long, conflicts_with = "list")]
@@ -110,7 +116,7 @@ fn watch(
     let open = |&id: &u32| Program::open(id).map_err(|refusal| failure(id, &refusal.into()));
     let programs: Vec<Program> = ids.iter().map(open).collect::<Result<_, _>>()?;
     if args.list {
-        return programs.iter().try_for_each(|program| list(program, &args.probes, out));
+        return programs.iter().try_for_each(|program| list(program, args, out));
     }
     if args.dry_run {
         return programs.iter().try_for_each(|program| plan(program, &args.probes, out));
@@ -193,20 +199,32 @@ fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Fail
     out.flush()
 }
 
-fn list(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
+fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line {
         module: String,
         name: String,
         address: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        line: Option<String>,
     }
-    let found = watch::list(program, probes).map_err(|error| failure(program.id(), &error))?;
+    let found =
+        watch::list(program, &args.probes).map_err(|error| failure(program.id(), &error))?;
+    let mut sources = BTreeMap::new();
     for (file, found) in found {
         let (module, name, address) = (file.name(), found.name, found.address);
+        let line = args.lines.then(|| {
+            let source = sources.entry(file.path.clone());
+            // A file that cannot be read any more could be when it was listed.
+            let source = source.or_insert_with(|| Lines::open(&file.file).ok().flatten());
+            source.as_ref().and_then(|source| source.at(address).pop())
+        });
+        let line = line.flatten().map(|origin| origin.to_string());
         if out.json() {
-            out.object(&Line { module, name, address })?;
+            out.object(&Line { module, name, address, line })?;
         } else {
-            out.line(&format!("uprobe:{module}:{name}"))?;
+            let line = line.map_or_else(String::new, |line| format!("  {line}"));
+            out.line(&format!("uprobe:{module}:{name}{line}"))?;
         }
     }
     out.flush()
