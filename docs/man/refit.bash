@@ -31,8 +31,14 @@ _refit() {
             refit,completions)
                 cmd="refit__subcmd__completions"
                 ;;
+            refit,cover)
+                cmd="refit__subcmd__cover"
+                ;;
             refit,doctor)
                 cmd="refit__subcmd__doctor"
+                ;;
+            refit,drill)
+                cmd="refit__subcmd__drill"
                 ;;
             refit,export)
                 cmd="refit__subcmd__export"
@@ -121,8 +127,14 @@ _refit() {
             refit__subcmd__help,completions)
                 cmd="refit__subcmd__help__subcmd__completions"
                 ;;
+            refit__subcmd__help,cover)
+                cmd="refit__subcmd__help__subcmd__cover"
+                ;;
             refit__subcmd__help,doctor)
                 cmd="refit__subcmd__help__subcmd__doctor"
+                ;;
+            refit__subcmd__help,drill)
+                cmd="refit__subcmd__help__subcmd__drill"
                 ;;
             refit__subcmd__help,export)
                 cmd="refit__subcmd__help__subcmd__export"
@@ -203,7 +215,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -345,6 +357,59 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__cover)
+            opts="-p -h --pid --module --all --functions --drcov --interval --for --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --module)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drcov)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__doctor)
             opts="-h --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -352,6 +417,59 @@ _refit() {
                 return 0
             fi
             case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__drill)
+            opts="-p -h --pid --for --depth --share --svg --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --share)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --svg)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -462,7 +580,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -545,7 +663,35 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__cover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__doctor)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__drill)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1102,7 +1248,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__probe)
-            opts="-p -e -l -h --pid --expression --list --lines --dry-run --interval --for --json --instance --help"
+            opts="-p -e -l -o -h --pid --expression --list --lines --dry-run --interval --for --openmetrics --output --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1132,6 +1278,36 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --output)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                -o)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1144,7 +1320,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__record)
-            opts="-p -o -h --pid --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
+            opts="-p -e -o -h --pid --expression --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1155,6 +1331,14 @@ _refit() {
                     return 0
                     ;;
                 -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --expression)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -e)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -193,6 +193,7 @@ complete -c refit -n "__fish_refit_using_subcommand cover" -l drcov -d 'Write th
 complete -c refit -n "__fish_refit_using_subcommand cover" -l interval -d 'Print what was reached each time this has gone by' -r
 complete -c refit -n "__fish_refit_using_subcommand cover" -l for -d 'For how long; otherwise until the program ends, or Ctrl-C' -r
 complete -c refit -n "__fish_refit_using_subcommand cover" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand cover" -l all -d 'Watch blocks that have no room for a jump too: their functions run in copies, whose flags stay until the end'
 complete -c refit -n "__fish_refit_using_subcommand cover" -l functions -d 'Tell of each function too'
 complete -c refit -n "__fish_refit_using_subcommand cover" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand cover" -s h -l help -d 'Print help'

@@ -17,7 +17,10 @@ pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
     let function = module.function(flow.function());
     // Go's runtime makes a panic of a fault, and asks which of its functions it happened in.
     let known = flow.edges().iter().all(|edge| edge.to != Target::Unknown);
-    if !known || function.convention == Convention::Go {
+    // A way out of it into the middle of another one's code is none: something was misread.
+    let within = |address| function.ranges.iter().any(|range| range.contains(&address));
+    let own = flow.instructions().iter().all(|one| within(one.address));
+    if !known || !own || function.convention == Convention::Go {
         return None;
     }
     let parts: Option<Vec<Part>> =

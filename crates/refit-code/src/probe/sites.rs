@@ -253,16 +253,15 @@ impl<'m> Place<'m> {
         let Self { module, ref flow, function, .. } = *self;
         // Who knows where an unknown jump goes: one instruction is safe, two are not.
         let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
+        let ranges = &module.function(function).ranges;
+        // What is another one's code is not changed on this one's behalf.
+        let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return 0 };
         if is_within(flow, address) {
             return 0;
         }
         if !flow.targets_known() || is_returned_into(module, function, address) {
             return alone;
         }
-        let ranges = &module.function(function).ranges;
-        let Some(range) = ranges.iter().find(|range| range.contains(&address)) else {
-            return alone;
-        };
         let next = self.entered.partition_point(|&start| start <= address);
         let next = self.entered.get(next).copied();
         let next = next.into_iter().chain(module.entered_inside(address + 1..range.end)).min();

@@ -37,6 +37,8 @@ fn a_comparison_bounds_a_table() {
     assert_eq!(table("mov %edi, %eax\n cmp $4, %eax\n jae 9f"), (4, true), "not above");
     assert_eq!(table("lea -65(%rdi), %eax\n cmp $3, %al\n ja 9f\n movzbl %al, %eax"), (4, true));
     assert_eq!(table("movzbl (%rdi), %eax\n cmp $3, %al\n ja 9f"), (4, true), "low byte");
+    let twice = "mov %edi, %eax\n cmp $7, %eax\n ja 9f\n cmp $3, %al\n ja 9f";
+    assert_eq!(table(twice), (4, true), "first all, then the low byte");
     assert_eq!(table("lea 4(%rdi), %eax\n cmp $-4, %edi\n jb 9f"), (4, true), "from -4 to -1");
     assert_eq!(table("cmpl $3, 8(%rdi)\n ja 9f\n mov 8(%rdi), %eax"), (4, true), "in memory");
 }
