@@ -14,6 +14,7 @@ mod phases;
 mod plot;
 mod plugins;
 mod probes;
+mod programs;
 mod recording;
 mod report;
 mod stats;
@@ -23,7 +24,7 @@ mod water;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "calls",
     "instructions",
     "interposer",
@@ -38,6 +39,7 @@ const PARTS: [&str; 14] = [
     "water",
     "top",
     "probes",
+    "programs",
 ];
 
 fn main() -> ExitCode {
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
             "recording" => report.recording(&recording::measure(20)),
             "top" => report.top(top::measure()),
             "probes" => report.probes(probes::measure()),
+            "programs" => report.programs(&programs::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use refit_code::probe::spec::Spec;
 use refit_code::probe::watch;
 use refit_code::process::Program;
+use refit_instruments::session::{Geometry, Session};
+use refit_instruments::write::{Options, Recorder};
 
 use crate::stats::Sample;
 
@@ -28,18 +30,32 @@ const PEER_ROUNDS: usize = 5;
 #[derive(Default)]
 pub(crate) struct Probes {
     pub(crate) plain: [Sample; 2],
-    pub(crate) count: [Sample; 2],
-    pub(crate) latency: [Sample; 2],
-    pub(crate) histogram: [Sample; 2],
+    /// Of each of [`PROBES`].
+    pub(crate) probes: [[Sample; 2]; PROBES.len()],
     pub(crate) clock: Sample,
     /// Empty where bpftrace is not there.
     pub(crate) uprobe: Sample,
+    /// Empty where Frida is not there.
+    pub(crate) frida: Sample,
     /// From the beginning to probes that count, in ms.
     pub(crate) attach: Sample,
     /// Functions of a library that are counted at once, and for how long the program stands still for it, in ms.
     pub(crate) many: usize,
     pub(crate) stood: Sample,
 }
+
+/// What is measured; `count` and `latency` have to reach something.
+pub(crate) const PROBES: [&str; 9] = [
+    "{ count }",
+    "{ latency }",
+    "{ histogram arg0 }",
+    "/arg0 < 0/ { count }",
+    "{ count, by tid }",
+    "{ count, by arg0 }",
+    "{ event arg0, tid }",
+    "{ cpu }",
+    "/*(rsp) == 0/ { count }",
+];
 
 /// The function that is watched.
 #[inline(never)]
@@ -100,6 +116,10 @@ pub(crate) fn measure() -> Result<Probes, String> {
     let mut served = Served::start()?;
     let program = Program::open(served.child.id()).map_err(|e| e.to_string())?;
     let mut measured = Probes::default();
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let session = Session::create(Geometry::of_host()).map_err(|e| e.to_string())?;
+    let recorder = Recorder::start(session, &folder.path().join("trace"), Options::default())
+        .map_err(|e| e.to_string())?;
     for round in 0..=ROUNDS {
         // The first round is for caches, and for the analysis of the program.
         let mut scratch = Probes::default();
@@ -107,31 +127,31 @@ pub(crate) fn measure() -> Result<Probes, String> {
         for threads in [1, 2] {
             into.plain[threads - 1].push(served.run(CALLS, threads as u64)?);
         }
-        for (action, taken) in [
-            ("count", &mut into.count),
-            ("latency", &mut into.latency),
-            ("histogram arg0", &mut into.histogram),
-        ] {
+        for (number, probe) in PROBES.iter().enumerate() {
             let began = Instant::now();
-            let watch = put_in(&program, &format!("func:*:*watched_by_bench* {{ {action} }}"))?;
-            if action == "count" {
+            let watch = put_in(&program, &format!("func:*:*watched_by_bench* {probe}"), session)?;
+            if number == 0 {
                 into.attach.push(began.elapsed().as_secs_f64() * 1e3);
             }
+            // A record must find a place, and a system call takes its time.
+            let calls = if number < 6 { CALLS } else { FEW };
             for threads in [1, 2] {
-                taken[threads - 1].push(served.run(CALLS, threads as u64)?);
+                into.probes[number][threads - 1].push(served.run(calls, threads as u64)?);
             }
             watch.remove(&program).map_err(|e| e.to_string())?;
         }
         into.clock.push(clock());
     }
+    drop(recorder.stop());
     measured.uprobe = peer(&mut served, &program)?;
-    (measured.many, measured.stood) = many()?;
+    measured.frida = frida(&mut served, &program)?;
+    (measured.many, measured.stood) = many(session)?;
     Ok(measured)
 }
 
-fn put_in(program: &Program, probe: &str) -> Result<watch::Watch, String> {
+fn put_in(program: &Program, probe: &str, session: &Session) -> Result<watch::Watch, String> {
     let spec: Spec = probe.parse().map_err(|e| format!("{e}"))?;
-    let prepared = watch::prepare(program, &[spec], None).map_err(|e| e.to_string())?;
+    let prepared = watch::prepare(program, &[spec], Some(session)).map_err(|e| e.to_string())?;
     prepared.install(program).map_err(|e| e.to_string())
 }
 
@@ -175,6 +195,36 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
     Ok(sample)
 }
 
+/// The same function counted by Frida, in C; nothing where there is none.
+fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
+    let mut sample = Sample::default();
+    let python = std::env::var("FRIDA_PYTHON").unwrap_or_default();
+    let spec: Spec = "func:*:*watched_by_bench* { count }".parse().map_err(|e| format!("{e}"))?;
+    let found = watch::list(program, &[spec]).map_err(|e| e.to_string())?;
+    let (_, found) = found.first().ok_or("the function is not there")?;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/frida/count.py");
+    for _ in 0..PEER_ROUNDS {
+        let mut command = Command::new(&python);
+        command.args([script, &served.child.id().to_string(), &format!("{:#x}", found.address)]);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let Ok(mut child) = piped.spawn() else { return Ok(sample) };
+        let mut told = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut line = String::new();
+        told.read_line(&mut line).map_err(|e| e.to_string())?;
+        let attached = line.trim() == "attached";
+        let took = served.run(CALLS, 1)?;
+        drop(child.stdin.take());
+        line.clear();
+        told.read_line(&mut line).map_err(|e| e.to_string())?;
+        child.wait().map_err(|e| e.to_string())?;
+        // A peer that has not counted has not been measured.
+        if attached && line.trim().parse() == Ok(CALLS) {
+            sample.push(took);
+        }
+    }
+    Ok(sample)
+}
+
 fn interrupt(child: &Child) {
     if let Some(process) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
         // It may have ended by itself.
@@ -183,7 +233,7 @@ fn interrupt(child: &Child) {
 }
 
 /// All functions of sqlite's library counted at once.
-fn many() -> Result<(usize, Sample), String> {
+fn many(session: &Session) -> Result<(usize, Sample), String> {
     let mut command = Command::new("sqlite3");
     command.args(["-batch", ":memory:"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("sqlite3: {e}"))?;
@@ -195,7 +245,7 @@ fn many() -> Result<(usize, Sample), String> {
     let program = Program::open(child.id()).map_err(|e| e.to_string())?;
     let (mut sites, mut stood) = (0, Sample::default());
     for _ in 0..ROUNDS {
-        let watch = put_in(&program, "func:libsqlite3:sqlite3* { count }")?;
+        let watch = put_in(&program, "func:libsqlite3:sqlite3* { count }", session)?;
         sites = watch.watched.len();
         let time = watch.stood();
         stood.push((time.preparing + time.changing).as_secs_f64() * 1e3);

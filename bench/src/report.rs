@@ -16,7 +16,8 @@ use crate::load::{Load, caches, serve};
 use crate::phases::{PATTERNS, Pattern, Phases};
 use crate::plot;
 use crate::plugins::Plugins;
-use crate::probes::Probes;
+use crate::probes::{PROBES, Probes};
+use crate::programs::Measured as Program;
 use crate::recording::Recording;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
@@ -220,22 +221,29 @@ impl Report {
             format!("{:.2}", samples[n].median() - probes.plain[n].median())
         };
         let clocks = 2.0 * probes.clock.median() + 8.0;
-        for (what, samples, bar) in [
-            ("`count`, over the call", &probes.count, "≤ 3 / ≤ 5".to_owned()),
-            ("`latency`, over the call", &probes.latency, format!("≤ {clocks:.1} (2 × rdtsc + 8)")),
-            ("`histogram`, over the call", &probes.histogram, none()),
-        ] {
-            self.row(&[what.into(), over(samples, 0), over(samples, 1), bar]);
+        for (probe, samples) in PROBES.iter().zip(&probes.probes) {
+            let bar = match *probe {
+                "{ count }" => "≤ 3 / ≤ 5".to_owned(),
+                "{ latency }" => format!("≤ {clocks:.1} (2 × rdtsc + 8)"),
+                _ => none(),
+            };
+            let what = format!("`{probe}`, over the call");
+            self.row(&[what, over(samples, 0), over(samples, 1), bar]);
         }
         for (what, samples) in
-            [("the call", &probes.plain), ("the call with `count`", &probes.count)]
+            [("the call", &probes.plain), ("the call with `{ count }`", &probes.probes[0])]
         {
             self.row(&[what.into(), samples[0].show(2), samples[1].show(2), none()]);
         }
-        let count = probes.count[0].median() - probes.plain[0].median();
-        let times = (probes.uprobe.median() - probes.plain[0].median()) / count;
-        let (peer, bar) = (format!("bpftrace, {times:.0} times refit's"), "≥ 100 times".to_owned());
-        self.row(&[peer, probes.uprobe.show(1), none(), bar]);
+        let plain = probes.plain[0].median();
+        let count = probes.probes[0][0].median() - plain;
+        for (peer, sample, bar) in
+            [("bpftrace", &probes.uprobe, 100), ("Frida (Interceptor, C)", &probes.frida, 50)]
+        {
+            let times = (sample.median() - plain) / count;
+            let what = format!("{peer}, {times:.0} times refit's");
+            self.row(&[what, sample.show(1), none(), format!("≥ {bar} times")]);
+        }
         let attach = format!("{} ms", probes.attach.show(1));
         self.row(&["from nothing to counting".into(), attach, none(), "≤ 100 ms".into()]);
         let (what, stood) = (
@@ -244,6 +252,46 @@ impl Report {
         );
         let bar = format!("≤ {:.1} ms (2 ms for 1,000)", 2e-3 * probes.many as f64);
         self.row(&[what, stood, none(), bar]);
+    }
+
+    pub(crate) fn programs(&mut self, measured: &[Program]) {
+        let title =
+            "Programs with every function's entry and exit, or every basic block, watched at once";
+        let heads = [
+            "program",
+            "functions, of all",
+            "jumps / short jumps / copies (no traps)",
+            "blocks, of all",
+            "stood still, ms: functions / blocks",
+            "as it is, s",
+            "functions watched, times as long",
+            "blocks watched, times as long",
+            "says the same",
+        ];
+        self.section(title, "programs", &heads);
+        for one in measured {
+            if let Some(trouble) = &one.trouble {
+                self.row(&[one.name.into(), format!("not measured: {trouble}")]);
+                continue;
+            }
+            let share = |part: u64, all: u64| {
+                format!("{part} ({:.2} %)", 100.0 * part as f64 / all.max(1) as f64)
+            };
+            let (watched, all) = one.functions;
+            let [jumps, short, copies] = one.ways;
+            let times = |n: usize| format!("{:.2}", one.took[n].median() / one.took[0].median());
+            self.row(&[
+                one.name.into(),
+                share(watched as u64, all as u64),
+                format!("{jumps} / {short} / {copies}"),
+                share(one.blocks.watched, one.blocks.blocks),
+                format!("{} / {}", one.stood[0].show(1), one.stood[1].show(1)),
+                one.took[0].show(2),
+                times(1),
+                times(2),
+                if one.same { "yes".into() } else { "NO".into() },
+            ]);
+        }
     }
 
     pub(crate) fn water(&mut self, measured: &[Water]) {
