@@ -1,94 +1,14 @@
 //! `refit cover` and `refit drill`, on a database program that knows nothing of it.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-const SUM: &str = "with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000) \
-                   select sum(x) from c";
+use crate::shell::{SUM, Shell, interrupt, refit, run, text, verified, watching};
+
 /// Goes on for ever.
 const ENDLESS: &str = "with recursive c(x) as (select 1 union all select x + 1 from c) \
                        select sum(x) from c;";
-
-/// A database program that answers line by line; killed when it is dropped.
-struct Shell {
-    child: Child,
-    answers: BufReader<std::process::ChildStdout>,
-}
-
-impl Shell {
-    fn start() -> Self {
-        let mut child = Command::new("sqlite3")
-            .args(["-batch", ":memory:"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sqlite3");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut shell = Self { child, answers };
-        assert_eq!(shell.ask("select 40 + 2;"), "42");
-        shell
-    }
-
-    fn say(&mut self, question: &str) {
-        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{question}").expect("it listens");
-    }
-
-    fn ask(&mut self, question: &str) -> String {
-        self.say(question);
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("an answer");
-        line.trim_end().to_owned()
-    }
-
-    fn id(&self) -> String {
-        self.child.id().to_string()
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn refit(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
-    command.args(arguments);
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    refit(arguments).output().expect("refit")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn verified(id: &str) {
-    let output = run(&["repair", "-p", id, "--verify"]);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
-
-/// Waits until refit says on standard error that it watches.
-fn watching(child: &mut Child) -> BufReader<std::process::ChildStderr> {
-    let mut told = BufReader::new(child.stderr.take().expect("a pipe"));
-    loop {
-        let mut line = String::new();
-        assert_ne!(told.read_line(&mut line).expect("a line"), 0, "refit ended");
-        if line.contains("watching") {
-            return told;
-        }
-    }
-}
-
-fn interrupt(child: &Child) {
-    let process = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a number");
-    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it runs");
-}
 
 fn number(object: &Value, key: &str) -> u64 {
     object[key].as_u64().unwrap_or_else(|| panic!("no number {key} in {object}"))

@@ -1,91 +1,13 @@
 //! `refit probe` and `refit repair`, on programs that know nothing of it.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// A database program that answers line by line, and that has been asked something.
-struct Shell {
-    child: Child,
-    answers: BufReader<std::process::ChildStdout>,
-}
-
-impl Shell {
-    fn start() -> Self {
-        let mut child = Command::new("sqlite3")
-            .args(["-batch", ":memory:"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sqlite3");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut shell = Self { child, answers };
-        assert_eq!(shell.ask("select 40 + 2;"), "42");
-        shell
-    }
-
-    fn ask(&mut self, question: &str) -> String {
-        let stdin = self.child.stdin.as_mut().expect("a pipe");
-        writeln!(stdin, "{question}").expect("it listens");
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("an answer");
-        line.trim_end().to_owned()
-    }
-
-    fn id(&self) -> String {
-        self.child.id().to_string()
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn refit(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_refit"));
-    command.args(arguments);
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    refit(arguments).output().expect("refit")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::shell::{SUM, Shell, interrupt, refit, run, text, verified, watching};
 
 fn objects(bytes: &[u8]) -> Vec<Value> {
     text(bytes).lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
-}
-
-/// Waits until refit says on standard error that it watches.
-fn watching(child: &mut Child) -> BufReader<std::process::ChildStderr> {
-    let mut told = BufReader::new(child.stderr.take().expect("a pipe"));
-    let begin = Instant::now();
-    loop {
-        let mut line = String::new();
-        assert_ne!(told.read_line(&mut line).expect("a line"), 0, "refit ended");
-        if line.contains("watching") {
-            return told;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(120), "{line}");
-    }
-}
-
-fn interrupt(child: &Child) {
-    let process = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a number");
-    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it runs");
-}
-
-fn verified(id: &str) {
-    let output = run(&["repair", "-p", id, "--verify"]);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
 #[test]
@@ -135,10 +57,6 @@ fn watched(probe: &str, command: &[&str]) -> (String, Vec<Value>) {
     let told = told.iter().map(|line| serde_json::from_str(line).expect("an object")).collect();
     (own.concat(), told)
 }
-
-/// A database at work.
-const SUM: &str = "with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000) \
-                   select sum(x) from c";
 
 #[test]
 fn a_program_is_watched_from_its_beginning_with_all_its_functions() {
