@@ -5,6 +5,7 @@
 //! program counter at a known distance, and a saved stack pointer: of the stack that was interrupted, which may be another one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use refit_sys::maps::Mapping;
 
@@ -39,12 +40,17 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     // Most words that point at code are return addresses, and the same ones again and again.
     let mut known = BTreeMap::new();
     for thread in still.threads() {
-        let mut stacks = vec![still.registers(thread)?.rsp];
+        let registers = still.registers(thread)?;
+        let goroutine = goroutine(program, registers.fs_base, registers.rsp);
+        let mut stacks = vec![registers.rsp];
         let mut seen = BTreeSet::new();
         while let Some(top) = stacks.pop() {
-            let Some(end) = end_of_stack(&mappings, top).filter(|_| seen.insert(top)) else {
+            let Some(mut end) = end_of_stack(&mappings, top).filter(|_| seen.insert(top)) else {
                 continue;
             };
+            if let Some(own) = goroutine.clone().filter(|own| own.contains(&top)) {
+                end = end.min(own.end);
+            }
             let words = words(program, top, end);
             for (index, &word) in words.iter().enumerate() {
                 if !*known.entry(word).or_insert_with(|| restores(program, &mappings, word)) {
@@ -71,6 +77,19 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
 fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {
     let mapping = mappings.iter().find(|mapping| mapping.range.contains(&top))?;
     Some(mapping.range.end.min(top.saturating_add(DEEPEST)))
+}
+
+/// The stack of the goroutine that a thread runs, or of what Go's runtime does for it: stacks of many lie side by side there, with
+/// frames of handlers that have returned long ago. Go keeps the address of its `g` before the thread pointer (`runtime·tlsg`), whose first
+/// words say where its stack is. In other programs what stands there does not enclose the stack pointer.
+fn goroutine(program: &Program, thread_pointer: u64, top: u64) -> Option<Range<u64>> {
+    let word = |at: u64| {
+        let mut bytes = [0; 8];
+        program.read(at, &mut bytes).ok().map(|()| u64::from_le_bytes(bytes))
+    };
+    let g = word(thread_pointer.checked_sub(8)?).filter(|g| *g != 0 && g % 8 == 0)?;
+    let own = word(g)?..word(g.checked_add(8)?)?;
+    (own.contains(&top) && own.end - own.start <= DEEPEST).then_some(own)
 }
 
 fn words(program: &Program, top: u64, end: u64) -> Vec<u64> {

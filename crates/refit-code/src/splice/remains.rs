@@ -16,6 +16,9 @@ use super::{Why, frames, install};
 use crate::process::{Call, Program, Refusal, Still};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often handlers are waited for, and how long each time.
+const HANDLERS: usize = 50;
+const HANDLER: Duration = Duration::from_millis(5);
 /// Where addresses of programs end.
 const USER: u64 = 1 << 47;
 /// Instructions until a thread has left a snippet: more than any has.
@@ -68,11 +71,31 @@ pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
     Ok(mappings.iter().filter_map(|mapping| Remains::at(program, mapping)).collect())
 }
 
-/// Takes out all that refit has put into a program and into what was forked from it since.
+/// Takes out all that refit has put into a program and into what was forked from it since. Areas that a handler of a signal returns to
+/// are asked for again some times: handlers are short.
 ///
 /// # Errors
 /// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
 pub fn repair(program: &Program) -> Result<Removed, Why> {
+    let mut removed = repair_once(program)?;
+    for _ in 0..HANDLERS {
+        if removed.kept == 0 || removed.foreign > 0 {
+            break;
+        }
+        std::thread::sleep(HANDLER);
+        removed.kept = 0;
+        match repair_once(program) {
+            Ok(more) => removed = removed.and(more),
+            // With the program its memory is gone.
+            Err(_) if program.ended() => break,
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(removed)
+}
+
+/// Does it, but for areas that a handler of a signal returns to now.
+fn repair_once(program: &Program) -> Result<Removed, Why> {
     let files: BTreeSet<_> = find(program)?.iter().map(|remains| remains.file).collect();
     let mut removed = take_out(program)?;
     // A fork that was going on while the list was made is in the next one.
