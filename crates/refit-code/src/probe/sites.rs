@@ -9,7 +9,7 @@ use iced_x86::{
 
 use super::spec::What;
 use super::steps::Steps;
-use crate::flow::{Edge, EdgeKind, Flow, Target};
+use crate::flow::{Edge, EdgeKind, Flow, Marks, Target};
 use crate::functions::{Convention, Function, Sources};
 use crate::live::Live;
 use crate::splice::{At, Body, Displaced, Site, Springboard, Step};
@@ -157,7 +157,9 @@ impl<'m> Place<'m> {
     /// The same, for sites that are had in place or not at all.
     pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
-        let entered = entered(&flow);
+        let mut entered = entered(&flow);
+        entered.extend(resumed(module, &flow));
+        entered.sort_unstable();
         Self { module, flow, function, bias, entered, body: None }
     }
 
@@ -352,6 +354,20 @@ fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool
     let function = module.function(function);
     let marked = || decode(module, address).is_some_and(|first| first.mnemonic() == Mnemonic::Nop);
     function.convention == Convention::Go && address == function.entry && marked()
+}
+
+/// Where Go's runtime goes on in a function after a panic that it has recovered from: at its call of `runtime.deferreturn`.
+fn resumed(module: &Module, flow: &Flow) -> Vec<u64> {
+    if module.function(flow.function()).convention != Convention::Go {
+        return Vec::new();
+    }
+    let calls = flow.instructions().iter().filter(|one| one.marks.contains(Marks::CALL));
+    let resumes = |address: &u64| {
+        let call = decode(module, *address).filter(Instruction::is_call_near);
+        let called = call.and_then(|call| module.entered_at(call.near_branch_target()));
+        called.is_some_and(|function| function.name() == "runtime.deferreturn")
+    };
+    calls.map(|one| one.address).filter(resumes).collect()
 }
 
 /// Bytes from `address` on that are there to fill a gap.
