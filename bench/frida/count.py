@@ -14,7 +14,7 @@ const code = new CModule(`
 #include <gum/guminterceptor.h>
 #include <glib.h>
 extern volatile gint counter;
-void on_enter(GumInvocationContext *context) { g_atomic_int_inc(&counter); }
+void on_enter(GumInvocationContext *context) { g_atomic_int_add(&counter, 1); }
 `, { counter });
 Interceptor.attach(Process.mainModule.base.add(ptr('%s')), { onEnter: code.on_enter });
 rpc.exports = { count() { return counter.readU32(); } };

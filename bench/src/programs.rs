@@ -63,7 +63,7 @@ pub(crate) fn measure() -> Vec<Measured> {
         ("xz -T2", vec!["xz", "-T2", "-2", "-c", &own]),
         ("bash", vec!["bash", "-c", BASH]),
         ("perl", vec!["/usr/bin/perl", "-e", PERL]),
-        ("refit (Rust)", vec![&refit, "--json", "funcs", "/usr/bin/git"]),
+        ("refit (Rust)", vec![&refit, "--json", "funcs", "-p", "/usr/bin/git"]),
     ];
     let one = |(name, command): &(&'static str, Vec<&str>)| {
         let mut measured = Measured { name, same: true, ..Measured::default() };
