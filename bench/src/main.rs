@@ -17,6 +17,7 @@ mod probes;
 mod programs;
 mod recording;
 mod report;
+mod servers;
 mod stats;
 mod swaps;
 mod top;
@@ -24,7 +25,7 @@ mod water;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 15] = [
+const PARTS: [&str; 16] = [
     "calls",
     "instructions",
     "interposer",
@@ -40,6 +41,7 @@ const PARTS: [&str; 15] = [
     "top",
     "probes",
     "programs",
+    "servers",
 ];
 
 fn main() -> ExitCode {
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
             "top" => report.top(top::measure()),
             "probes" => report.probes(probes::measure()),
             "programs" => report.programs(&programs::measure()),
+            "servers" => report.servers(&servers::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -19,6 +19,7 @@ use crate::plugins::Plugins;
 use crate::probes::{PROBES, Probes};
 use crate::programs::Measured as Program;
 use crate::recording::Recording;
+use crate::servers::Served;
 use crate::stats::Sample;
 use crate::swaps::{Swaps, busy, idle};
 use crate::top::{self, Top};
@@ -290,6 +291,32 @@ impl Report {
                 times(1),
                 times(2),
                 if one.same { "yes".into() } else { "NO".into() },
+            ]);
+        }
+    }
+
+    pub(crate) fn servers(&mut self, measured: &[Served]) {
+        let title = "Servers under load while functions of them are counted";
+        let heads = [
+            "server and load",
+            "requests/s",
+            "one hot function counted",
+            "must reach",
+            "all functions counted",
+        ];
+        self.section(title, "servers", &heads);
+        for one in measured {
+            if let Some(trouble) = &one.trouble {
+                self.row(&[one.name.into(), format!("not measured: {trouble}")]);
+                continue;
+            }
+            let share = |n: usize| 100.0 * one.rates[n].median() / one.rates[0].median();
+            self.row(&[
+                one.name.into(),
+                one.rates[0].show(0),
+                format!("{:.1} % (`{}`)", share(1), one.hot),
+                "≥ 99 %".into(),
+                format!("{:.1} % ({} functions)", share(2), one.places),
             ]);
         }
     }
