@@ -31,6 +31,13 @@ pub fn life(id: u32) -> Option<Life> {
     parse(&buffer[..length])
 }
 
+/// Whether there is a process with this number, ended or not; asks for nothing but its number.
+pub fn exists(id: u32) -> bool {
+    let process = rustix::process::Pid::from_raw(id.cast_signed());
+    let asked = process.map(rustix::process::test_kill_process);
+    asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
+}
+
 /// The threads of a process now; none if there is no such process.
 pub fn threads(process: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
@@ -73,6 +80,7 @@ mod tests {
         let me = life(std::process::id()).expect("this process is there");
         assert!(!me.ended() && !me.stopped() && me.began > 0);
         assert_eq!(life(u32::MAX), None);
+        assert!(exists(std::process::id()) && !exists(u32::MAX) && !exists(0));
     }
 
     #[test]

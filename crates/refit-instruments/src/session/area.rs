@@ -233,8 +233,12 @@ impl Area {
     fn recorder_lives(&self) -> bool {
         let id = self.header(header::RECORDER).load(Ordering::Acquire);
         let began = self.header(header::RECORDER_BEGAN).load(Ordering::Acquire);
-        let life = u32::try_from(id).ok().filter(|id| *id != 0).and_then(process::life);
-        life.is_some_and(|life| !life.ended() && life.began == began)
+        let Some(id) = u32::try_from(id).ok().filter(|id| *id != 0) else { return false };
+        match process::life(id) {
+            Some(life) => !life.ended() && life.began == began,
+            // What cannot be looked at, for want of a descriptor perhaps, may well live.
+            None => process::exists(id),
+        }
     }
 
     /// This process records from now on; writers that find no place wait for it, or lose.
