@@ -33,8 +33,9 @@ pub fn life(id: u32) -> Option<Life> {
 
 /// Whether there is a process with this number, ended or not; asks for nothing but its number.
 pub fn exists(id: u32) -> bool {
-    let process = rustix::process::Pid::from_raw(id.cast_signed());
-    let asked = process.map(rustix::process::test_kill_process);
+    // Numbers below zero stand for groups.
+    let number = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
+    let asked = number.map(rustix::process::test_kill_process);
     asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
 }
 
