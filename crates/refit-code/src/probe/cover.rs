@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use super::modules::{self, Mapped};
 use super::sites::{NoSite, Place, behind_mark};
-use super::watch::{Error, take_out};
+use super::watch::{Error, open, take_out};
 use crate::functions::Sources;
 use crate::process::{Program, Refusal};
 use crate::splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
@@ -138,9 +138,7 @@ pub enum Blocks {
 pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<Prepared, Error> {
     let (mut files, mut sites, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
     for mapped in chosen(program, modules)? {
-        let module = mapped.open()?;
-        let replaced = || Error::Replaced { path: mapped.path.clone() };
-        let bias = mapped.bias(&module).ok_or_else(replaced)?;
+        let (module, bias) = open(&mapped)?;
         let ids: Vec<_> = (0..module.functions().len() as u32).map(FunctionId).collect();
         let found: Vec<_> =
             ids.into_par_iter().filter_map(|id| function(&module, id, bias, which)).collect();

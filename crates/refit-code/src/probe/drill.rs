@@ -378,11 +378,7 @@ fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool
 fn resolve(program: &Program, files: &mut Files, callee: &Callee) -> (Option<Spot>, String) {
     let (address, otherwise) = match callee {
         Callee::Direct(address) => (Some(*address), format!("{address:#x}")),
-        Callee::Stored(slot, name) => {
-            let mut bytes = [0; 8];
-            let read = program.read(*slot, &mut bytes).ok();
-            (read.map(|()| u64::from_le_bytes(bytes)), name.clone())
-        }
+        Callee::Stored(slot, name) => (program.word(*slot).ok(), name.clone()),
         Callee::Pointer(text) => (None, text.clone()),
     };
     // A file that cannot be read, or that is another one now, has no names to tell.

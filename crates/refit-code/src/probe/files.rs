@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::modules::{self, Mapped};
 use super::spec::{Place, What};
-use super::watch::{Error, found};
+use super::watch::{self, Error, found};
 use crate::functions::Sources;
 use crate::process::{Program, Refusal};
 use crate::{FunctionId, Module};
@@ -98,11 +98,7 @@ impl Files {
 
     fn open(&mut self, file: usize) -> Result<(&Module, u64), Error> {
         if !self.opened.contains_key(&file) {
-            let mapped = &self.mapped[file];
-            let module = mapped.open()?;
-            let replaced = || Error::Replaced { path: mapped.path.clone() };
-            let bias = mapped.bias(&module).ok_or_else(replaced)?;
-            self.opened.insert(file, (module, bias));
+            self.opened.insert(file, watch::open(&self.mapped[file])?);
         }
         let (module, bias) = &self.opened[&file];
         Ok((module, *bias))

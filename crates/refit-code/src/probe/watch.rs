@@ -186,6 +186,14 @@ pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, Found)>, E
     Ok(all)
 }
 
+/// A file of the program, analysed, and what the program adds to its addresses.
+pub(super) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
+    let module = mapped.open()?;
+    let bias = mapped.bias(&module);
+    let bias = bias.ok_or_else(|| Error::Replaced { path: mapped.path.clone() })?;
+    Ok((module, bias))
+}
+
 /// Places that one place of a specification names, by the number of their file; files are opened as they are needed.
 pub(super) fn found(
     mapped: &[Mapped],
@@ -202,11 +210,7 @@ pub(super) fn found(
     let (mut all, mut near) = (Vec::new(), Vec::new());
     for index in called {
         if let std::collections::btree_map::Entry::Vacant(free) = opened.entry(index) {
-            let module = mapped[index].open()?;
-            let bias = mapped[index]
-                .bias(&module)
-                .ok_or_else(|| Error::Replaced { path: mapped[index].path.clone() })?;
-            free.insert((module, bias));
+            free.insert(open(&mapped[index])?);
         }
         let (module, _) = &opened[&index];
         let found = sites::find(module, &place.what);

@@ -87,6 +87,16 @@ impl Program {
         self.memory.read_exact_at(into, address)
     }
 
+    /// The 64-bit word at `address`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn word(&self, address: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
     /// Changes its memory, read-only code included; the other processes that have mapped the file see nothing of it.
     ///
     /// # Errors

@@ -228,9 +228,7 @@ impl<'p> Still<'p> {
                 held.set_registers(&after).map_err(lost)?;
             }
             if pushes {
-                let mut flags = [0; 8];
-                self.program.read(after.rsp, &mut flags).map_err(lost)?;
-                let flags = u64::from_le_bytes(flags) & !TRAP_FLAG;
+                let flags = self.program.word(after.rsp).map_err(lost)? & !TRAP_FLAG;
                 self.program.write(after.rsp, &flags.to_le_bytes()).map_err(lost)?;
             }
         }

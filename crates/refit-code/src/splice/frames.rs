@@ -83,10 +83,7 @@ fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {
 /// frames of handlers that have returned long ago. Go keeps the address of its `g` before the thread pointer (`runtime·tlsg`), whose first
 /// words say where its stack is. In other programs what stands there does not enclose the stack pointer.
 fn goroutine(program: &Program, thread_pointer: u64, top: u64) -> Option<Range<u64>> {
-    let word = |at: u64| {
-        let mut bytes = [0; 8];
-        program.read(at, &mut bytes).ok().map(|()| u64::from_le_bytes(bytes))
-    };
+    let word = |at: u64| program.word(at).ok();
     let g = word(thread_pointer.checked_sub(8)?).filter(|g| *g != 0 && g % 8 == 0)?;
     let own = word(g)?..word(g.checked_add(8)?)?;
     (own.contains(&top) && own.end - own.start <= DEEPEST).then_some(own)

@@ -82,6 +82,7 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
         if removed.kept == 0 || removed.foreign > 0 {
             break;
         }
+        // Nothing tells from outside that a handler has returned.
         std::thread::sleep(HANDLER);
         removed.kept = 0;
         match repair_once(program) {
