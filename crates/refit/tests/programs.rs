@@ -126,7 +126,7 @@ fn poison_blocks(program: &Program) -> Installed {
 fn blocks(module: &Module, id: FunctionId, bias: u64) -> Vec<refit_code::splice::Site> {
     let flow = module.flow(id);
     let begins: Vec<_> = flow.blocks().iter().map(|block| block.start).collect();
-    sites::before_each(module, id, bias, &begins, |_| vec![Action::Poison.into()])
+    sites::before_each(module, id, bias, &begins, |_| vec![Action::POISON.into()])
 }
 
 fn nothing_is_left(answerer: &Answerer, before: &[String]) {

@@ -79,8 +79,8 @@ impl Steps {
             all.push(watching);
         }
         if !steps.leaving.is_empty() && spec.actions.contains(&Do::Poison) {
-            steps.entering.push(Action::Poison.into());
-            steps.leaving.push(Action::Poison.into());
+            steps.entering.push(Action::POISON.into());
+            steps.leaving.push(Action::POISON.into());
         }
         Ok((steps, all))
     }
@@ -100,7 +100,7 @@ impl Steps {
             Do::Histogram(operand) => {
                 (step(Action::Histogram { cell, value: operand.value }, key), None)
             }
-            Do::Poison => (Action::Poison.into(), None),
+            Do::Poison => (Action::POISON.into(), None),
             Do::Latency | Do::Concurrency | Do::Cpu => {
                 let clock = if *what == Do::Cpu { Clock::Thread } else { Clock::Wall };
                 // The number of the thread says for how long it has run.

@@ -141,7 +141,7 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     for (number, (&one, &other)) in plain.general.iter().zip(&spliced.general).enumerate() {
         if needed.live.general >> number & 1 == 1 {
             let pushed = needed.pushes && number == 4 && one == other.wrapping_add(8);
-            let excused = pushed || is_junk(other) || !strict && other == POISON + number as u64;
+            let excused = pushed || is_left(other) || !strict && other == POISON + number as u64;
             word(REGISTERS[number], one, if excused { one } else { other });
         }
     }
@@ -165,10 +165,10 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     }
     for number in 0..16 {
         let (one, other) = (plain.low[number], spliced.low[number]);
-        let junk = is_junk(other as u64) || is_junk((other >> 64) as u64);
-        let excused = one == other || junk || !strict && other == u128::MAX;
+        let left = is_left(other as u64) || is_left((other >> 64) as u64);
+        let excused = one == other || left || !strict && other == u128::MAX;
         if needed.live.vectors >> number & 1 == 1 && !excused {
-            found.push(format!("xmm{number}"));
+            found.push(format!("xmm{number}: {one:#x} / {other:#x}"));
         }
         if needed.live.upper >> number & 1 == 1 && plain.high[number] != spliced.high[number] {
             found.push(format!("ymm{number}"));
@@ -180,9 +180,12 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     (!found.is_empty()).then(|| found.join(", "))
 }
 
-/// Whether a word may be what a snippet has pushed, found in a slot of the stack that nobody has written since: its flags.
-fn is_junk(word: u64) -> bool {
-    word & !0xcd5 == 0x202
+/// What sites leave in unused stack.
+pub(crate) const LEFT: i32 = 0x0bad_cafe;
+
+/// Whether a word may come from a slot of the stack that nobody has written since a site was passed.
+fn is_left(word: u64) -> bool {
+    word == LEFT as u64
 }
 
 /// What poison writes into general registers: this and their number.

@@ -28,8 +28,10 @@ use stage::Stage;
 
 /// Functions that have sites at the same time.
 const BATCH: usize = 1000;
-/// What unused stack holds.
+/// What unused stack holds at first.
 const FILLS: [u64; 2] = [0x5555_5555_5555_5555, 0x1234_5678];
+/// What sites leave there.
+const LEFT: [i32; 3] = [end::LEFT, 0, -1];
 
 /// What was tried, and what came of it.
 #[derive(Debug, Default)]
@@ -137,7 +139,7 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let plain = stage.run(0, &requests, FILLS[0]);
     let other = stage.run(1, &requests, FILLS[1]);
     let sites = sites(stage, &flows, &requests);
-    let (spliced, areas, passed, refused) = with_sites(stage, &sites, &requests);
+    let (spliced, areas, passed, refused) = with_sites(stage, &sites, &requests, LEFT[0]);
     (tally.sites, tally.passed, tally.refused) = (sites.len() - refused, passed, refused);
     let code = Code { stage, flows: &flows, areas };
     let mut differ = Vec::new();
@@ -174,7 +176,8 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
 }
 
 /// The one site that makes a difference, if one alone does. `None` if control never comes there: then the function has read
-/// code as if it were a table, at an index that nobody gives it.
+/// code as if it were a table, at an index that nobody gives it. `None`, too, if what the site leaves below the stack makes the
+/// difference: then the function has read stack that nobody has written.
 fn culprit(
     stage: &mut Stage,
     flows: &BTreeMap<FunctionId, Flow>,
@@ -186,7 +189,7 @@ fn culprit(
     while suspects.len() > 1 {
         let (first, second) = suspects.split_at(suspects.len() / 2);
         let guilty = [first, second].into_iter().find(|half| {
-            let (ends, areas, ..) = with_sites(stage, half, &[request]);
+            let (ends, areas, ..) = with_sites(stage, half, &[request], LEFT[0]);
             let code = Code { stage, flows, areas };
             code.difference(plain, &ends[0]).is_some()
         });
@@ -196,8 +199,13 @@ fn culprit(
         }
     }
     let at = suspects[0].address.wrapping_sub(stage.bias);
-    let (.., passed, _) = with_sites(stage, suspects, &[request]);
-    (passed > 0).then(|| format!("by the site at {at:#x}"))
+    let ends = LEFT.map(|left| with_sites(stage, suspects, &[request], left));
+    let passed = ends[0].2 > 0;
+    let reads_unused_stack = ends[1..].iter().any(|(other, areas, ..)| {
+        let code = Code { stage, flows, areas: areas.clone() };
+        code.difference(&ends[0].0[0], &other[0]).is_some()
+    });
+    (passed && !reads_unused_stack).then(|| format!("by the site at {at:#x}"))
 }
 
 /// Where a function begins in the program, and a number for its state.
@@ -216,7 +224,7 @@ fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u6
         let first = (seed >> 48) as usize % step;
         let all_of_it = flow.instructions().iter().map(|one| one.address);
         let chosen: Vec<_> = all_of_it.skip(first).step_by(step).collect();
-        let actions = |_| vec![Action::Count { cell: 0 }.into(), Action::Poison.into()];
+        let actions = |_| vec![Action::Count { cell: 0 }.into(), Action::POISON.into()];
         let function = flow.function();
         let mut sites = before_each(&stage.module, function, stage.bias, &chosen, actions);
         // Half of the functions are copied where places are short, half keep what fits in place.
@@ -230,15 +238,17 @@ fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u6
     all
 }
 
-/// How functions end with sites in the program; where patch areas were, how many sites were passed, how many refused.
+/// How functions end with sites in the program that leave a number in unused stack; where patch areas were, how many sites were passed, how many refused.
 fn with_sites(
     stage: &mut Stage,
     sites: &[Site],
     requests: &[(u64, u64)],
+    left: i32,
 ) -> (Vec<End>, Vec<Range<u64>>, usize, usize) {
     let mut sites = sites.to_vec();
     for (cell, site) in sites.iter_mut().enumerate() {
         site.actions[0] = Action::Count { cell: cell as u32 }.into();
+        site.actions[1] = Action::Poison { stack: left }.into();
     }
     let cells = sites.len() as u32;
     let (plan, refused) = Plan::new(sites);

@@ -68,7 +68,7 @@ fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
         let mut add = |address, at| {
             let cell = wanted.sites.len() as u32;
             let mut actions = vec![Action::Count { cell }.into()];
-            actions.extend(poison.then_some(Action::Poison.into()));
+            actions.extend(poison.then_some(Action::POISON.into()));
             wanted.sites.push(place.site(address, at, actions).expect("its code"));
             wanted.names.push(name.clone());
             cell

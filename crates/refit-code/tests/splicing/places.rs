@@ -125,7 +125,7 @@ fn poison_shows_what_is_wrongly_called_dead() {
     let program = victim.program();
     let plain = victim.work(100);
     let mut at = site(&victim, "work", 11, 0);
-    at.actions = vec![Action::Poison.into()];
+    at.actions = vec![Action::POISON.into()];
     // The argument, and what functions keep for their callers.
     let kept = 1 << 7 | 1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12;
     at.live = general(kept);

@@ -48,7 +48,10 @@ pub enum Action {
         cell: u32,
     },
     /// Writes garbage into all that is said to be dead, after everything else: a program that then says the same has been understood.
-    Poison,
+    Poison {
+        /// What unused stack gets, sign-extended; registers get what tells them.
+        stack: i32,
+    },
     /// Adds the time to a cell of the thread where control leaves, takes it away where it enters, and counts either. So the cell holds
     /// the time that was spent inside, once as many have left as have entered, at any depth. Who leaves more often than it has entered
     /// was inside already when the site was put in: that does not count. See [`TIMER`] for the cells.
@@ -129,7 +132,7 @@ impl Step {
         let own: [Option<Value>; 2] = match self.action {
             Action::Histogram { value, .. } => [Some(value), None],
             Action::Event { payload, .. } => payload,
-            Action::Count { .. } | Action::Flag { .. } | Action::Poison | Action::Time { .. } => {
+            Action::Count { .. } | Action::Flag { .. } | Action::Poison { .. } | Action::Time { .. } => {
                 [None, None]
             }
         };
@@ -168,12 +171,15 @@ impl Step {
 }
 
 impl Action {
+    /// Garbage everywhere.
+    pub const POISON: Self = Self::Poison { stack: 0x0bad_beef };
+
     /// How many cells it counts into, for each key; timers have their own.
     pub fn cells(self) -> u32 {
         match self {
             Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Histogram { .. } => 65,
-            Self::Poison | Self::Event { .. } | Self::Time { .. } => 0,
+            Self::Poison { .. } | Self::Event { .. } | Self::Time { .. } => 0,
         }
     }
 
@@ -184,14 +190,14 @@ impl Action {
             | Self::Flag { cell }
             | Self::Histogram { cell, .. }
             | Self::Time { cell, .. } => cell,
-            Self::Poison | Self::Event { .. } => 0,
+            Self::Poison { .. } | Self::Event { .. } => 0,
         }
     }
 
     fn needs(self, lane: Lane) -> Needs {
         let needs = |scratch, fixed| Needs { scratch, fixed, reads: Set::NONE, stack: false };
         match self {
-            Self::Poison | Self::Flag { .. } => needs(0, Set::NONE),
+            Self::Poison { .. } | Self::Flag { .. } => needs(0, Set::NONE),
             Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
             Self::Count { .. } => needs(1, Set::NONE),
             Self::Histogram { .. } => needs(2, Set::NONE),
@@ -214,7 +220,7 @@ impl Writer<'_> {
         self.condition(&step.when, over)?;
         match step.action {
             // When the registers are the program's again.
-            Action::Poison => {}
+            Action::Poison { .. } => {}
             Action::Flag { cell } => self.flag(cell)?,
             Action::Count { .. } => {
                 let cells = self.cells_of(step, over)?;

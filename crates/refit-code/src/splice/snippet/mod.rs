@@ -56,6 +56,10 @@ pub(super) fn write(
         writer.step(step)?;
     }
     writer.restore()?;
-    let poisons = steps.iter().any(|step| step.action == Action::Poison);
-    if poisons { writer.poison(live) } else { Ok(()) }
+    for step in steps {
+        if let Action::Poison { stack } = step.action {
+            writer.poison(live, stack)?;
+        }
+    }
+    Ok(())
 }

@@ -194,7 +194,16 @@ impl<'t> Writer<'t> {
     }
 
     /// Garbage in all that nobody needs.
-    pub(super) fn poison(&mut self, live: Live) -> Result<(), Why> {
+    pub(super) fn poison(&mut self, live: Live, stack: i32) -> Result<(), Why> {
+        // More than snippets store there.
+        const WORDS: i64 = 16;
+        let below = if live.red_zone { RED_ZONE } else { 0 };
+        self.deepen(below)?;
+        for _ in 0..WORDS {
+            self.put(Instruction::with1(Code::Pushq_imm32, stack))?;
+        }
+        self.depth += 8 * WORDS;
+        self.deepen(-below - 8 * WORDS)?;
         for number in 0..16 {
             if live.general >> number & 1 == 0 && wide(number) != Register::RSP {
                 let garbage = 0x0bad_beef_dead_0000 + u64::from(number);
