@@ -6,13 +6,14 @@
 //! and libraries that are bytes ([`library`]), keep the latest of values that live forever ([`latest`]), tell whether
 //! a process is still there ([`process`]),
 //! tell what the scheduler does ([`perf`]), hold threads of other processes still ([`trace`]) and tell what is mapped
-//! there ([`maps`]), start a program and stop it at its entry ([`launch`]),
+//! there ([`maps`]), start programs ([`launch`]) and follow all that they start ([`follow`]),
 //! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
+pub mod follow;
 pub mod futex;
 pub mod latest;
 pub mod launch;
