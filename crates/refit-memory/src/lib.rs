@@ -19,6 +19,7 @@
 // What `#[interface]` generates is exempt; nothing else is.
 #![deny(unsafe_code)]
 
+mod anonymous;
 mod cell;
 mod events;
 mod factory;
@@ -36,11 +37,13 @@ mod reclaim;
 mod root;
 mod scratch;
 mod shared;
+pub mod store;
 mod sweep;
 mod table;
 mod whole;
 mod writeback;
 
+pub use anonymous::create_anonymous;
 pub use factory::{
     CacheParts, FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };

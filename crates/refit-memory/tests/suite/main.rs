@@ -1,5 +1,6 @@
 //! One suite for every implementation of a file cache, and for physical memory beneath it.
 
+mod anonymous;
 mod composition;
 mod conformance;
 mod faults;

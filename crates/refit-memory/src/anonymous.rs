@@ -1,0 +1,179 @@
+//! What is behind a cache of anonymous memory: no file, but pages in a store (Hui 2000, §3.2: FR of computational storage).
+//!
+//! A page that was never written back is not there, and reads as zeros. A page that is written back takes the place of what was
+//! there; a reader that has found that one reads it to its end (`store.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use refit_objects::{Implementations, Name, OwnedRep, Root, TransferError};
+
+use crate::PAGE_SIZE;
+use crate::fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
+use crate::store::{PageStore, StoreError, Stored};
+
+/// Name of the implementation.
+const SWAPPED: &str = "swapped";
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Makes the representative of `bytes` of anonymous memory, whose pages go to `store`.
+pub fn create_anonymous(
+    name: impl Into<Name>,
+    store: Arc<PageStore>,
+    bytes: u64,
+) -> FileRepresentativeRef {
+    let contents = Contents { pages: BTreeMap::new(), size: bytes };
+    let memory = Anonymous(Arc::new(Shared { store, contents: Mutex::new(contents) }));
+    refit_objects::create(name, Box::new(memory.clone()), Arc::new(Alone(memory)))
+}
+
+#[derive(Clone)]
+struct Anonymous(Arc<Shared>);
+
+struct Shared {
+    store: Arc<PageStore>,
+    contents: Mutex<Contents>,
+}
+
+struct Contents {
+    /// By number. Those that are missing are zeros.
+    pages: BTreeMap<u64, Arc<Stored>>,
+    size: u64,
+}
+
+impl Shared {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        // Each change is one operation on the map.
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pages that follow each other, as they are in the store.
+    fn load(&self, first: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        let (pages, _) = into.as_chunks::<PAGE_SIZE>();
+        let wanted = first..first + pages.len() as u64;
+        let found: Vec<(u64, Arc<Stored>)> = {
+            let contents = self.contents();
+            let there = contents.pages.range(wanted);
+            there.map(|(&number, page)| (number, Arc::clone(page))).collect()
+        };
+        into.fill(0);
+        for run in found.chunk_by(|one, next| one.0 + 1 == next.0) {
+            let from = (run[0].0 - first) as usize * PAGE_SIZE;
+            let run: Vec<_> = run.iter().map(|(_, page)| Arc::clone(page)).collect();
+            Stored::read(&run, &mut into[from..from + run.len() * PAGE_SIZE])?;
+        }
+        Ok(())
+    }
+
+    fn save(&self, first: u64, pages: &[u8], end: u64) -> Result<(), StoreError> {
+        let stored = self.store.put(pages)?;
+        let mut replaced = Vec::with_capacity(stored.len());
+        let mut contents = self.contents();
+        for (number, page) in (first..).zip(stored) {
+            replaced.extend(contents.pages.insert(number, Arc::new(page)));
+        }
+        contents.size = contents.size.max(end);
+        drop(contents);
+        // Outside of the lock: the store has locks of its own.
+        drop(replaced);
+        Ok(())
+    }
+}
+
+impl FileRepresentative for Anonymous {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
+        let left = self.0.contents().size.saturating_sub(offset);
+        let length = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if length == 0 {
+            return Ok(0);
+        }
+        let (first, before) = (offset / PAGE, (offset % PAGE) as usize);
+        let whole = (before + length).next_multiple_of(PAGE_SIZE);
+        if before == 0 && whole == length {
+            self.0.load(first, &mut buf[..length]).map_err(errno)?;
+            return Ok(length);
+        }
+        let mut pages = vec![0; whole];
+        self.0.load(first, &mut pages).map_err(errno)?;
+        buf[..length].copy_from_slice(&pages[before..before + length]);
+        Ok(length)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
+        let (first, before) = (offset / PAGE, (offset % PAGE) as usize);
+        let (whole, end) =
+            ((before + data.len()).next_multiple_of(PAGE_SIZE), offset + data.len() as u64);
+        if before == 0 && whole == data.len() {
+            return self.0.save(first, data, end).map_err(errno);
+        }
+        let mut pages = vec![0; whole];
+        self.0.load(first, &mut pages).map_err(errno)?;
+        pages[before..before + data.len()].copy_from_slice(data);
+        self.0.save(first, &pages, end).map_err(errno)
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), i32> {
+        let (last, rest) = (size / PAGE, (size % PAGE) as usize);
+        if rest > 0 && size < self.0.contents().size {
+            // What is cut off of its last page reads as zeros if it grows again.
+            let mut page = vec![0; PAGE_SIZE];
+            self.0.load(last, &mut page).map_err(errno)?;
+            page[rest..].fill(0);
+            self.0.save(last, &page, size).map_err(errno)?;
+        }
+        let mut contents = self.0.contents();
+        let cut = contents.pages.split_off(&size.div_ceil(PAGE));
+        contents.size = size;
+        drop(contents);
+        drop(cut);
+        Ok(())
+    }
+
+    fn size(&self) -> Result<u64, i32> {
+        Ok(self.0.contents().size)
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<(), i32> {
+        // It ends with its program: nothing has to last.
+        Ok(())
+    }
+}
+
+fn errno(error: StoreError) -> i32 {
+    match error {
+        StoreError::Full { .. } => libc::ENOSPC,
+        StoreError::Host { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        StoreError::Changed { .. } => libc::EIO,
+    }
+}
+
+impl Root<FileRepresentativeInterface> for Anonymous {
+    fn implementation(&self) -> &str {
+        SWAPPED
+    }
+
+    fn make_rep(&self, _processor: usize) -> OwnedRep<FileRepresentativeInterface> {
+        FileRepresentativeInterface::rep(self.clone())
+    }
+
+    // The store's pages are all the state there is, and both roots have them.
+    fn export(&self) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn import(&self, (): ()) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+struct Alone(Anonymous);
+
+impl Implementations<FileRepresentativeInterface> for Alone {
+    fn names(&self) -> Vec<&'static str> {
+        vec![SWAPPED]
+    }
+
+    fn root(&self, name: &str) -> Option<Box<dyn Root<FileRepresentativeInterface>>> {
+        (name == SWAPPED).then(|| Box::new(self.0.clone()) as _)
+    }
+}
