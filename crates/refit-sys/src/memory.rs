@@ -117,7 +117,7 @@ impl SharedMapping {
         Ok(u64::try_from(blocks).unwrap_or(0) * 512)
     }
 
-    fn place(&self, offset: usize, len: usize) -> *mut u8 {
+    pub(crate) fn place(&self, offset: usize, len: usize) -> *mut u8 {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(fits, "{len} bytes at {offset} lie beyond a mapping of {} bytes", self.len);
         // SAFETY: `offset` is at most the length of the mapping, which is one allocation.

@@ -1,0 +1,4 @@
+//! Each wrapper against the kernel: what it says is there is what the kernel does.
+
+mod common;
+mod userfault;
