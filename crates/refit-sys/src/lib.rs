@@ -24,6 +24,7 @@ pub mod perf;
 pub mod pidfd;
 pub mod process;
 pub mod processor;
+pub mod seccomp;
 pub mod step;
 pub mod thread;
 pub mod trace;
