@@ -13,6 +13,7 @@
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
+pub mod follow;
 pub mod futex;
 mod ioctl;
 pub mod latest;

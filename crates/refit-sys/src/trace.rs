@@ -7,9 +7,15 @@
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
 //! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
 
+mod state;
+
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
+
+use crate::follow::Options;
+
+pub use state::{Information, SystemCall};
 
 pub use libc::user_regs_struct as Registers;
 
@@ -41,14 +47,22 @@ impl Held {
     /// # Errors
     /// `ESRCH`: no such thread. `EPERM`: it is somebody else's, or another process traces it.
     pub fn seize(thread: u32) -> io::Result<Self> {
-        let held = Self { thread: thread as libc::pid_t, gone: false, here: PhantomData };
-        held.ask(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXEC as usize)?;
+        Self::seize_with(thread, Options::EXEC)
+    }
+
+    /// As [`seize`](Self::seize), and says what else is told of it ([`crate::follow`]).
+    ///
+    /// # Errors
+    /// As [`seize`](Self::seize).
+    pub fn seize_with(thread: u32, options: Options) -> io::Result<Self> {
+        let held = Self::of(thread);
+        held.ask(libc::PTRACE_SEIZE, options.number())?;
         Ok(held)
     }
 
-    /// A child that has asked to be traced, when it was started.
-    pub(crate) fn of_child(child: u32) -> Self {
-        Self { thread: child as libc::pid_t, gone: false, here: PhantomData }
+    /// A thread that the calling thread traces already: it was made by one that is followed, or asked for it itself.
+    pub fn of(thread: u32) -> Self {
+        Self { thread: thread as libc::pid_t, gone: false, here: PhantomData }
     }
 
     /// Its number.
