@@ -14,8 +14,6 @@ use crate::trace::{Held, Stop};
 const LOADING: Duration = Duration::from_secs(60);
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
-/// What the kernel calls the entry point of a program in its auxiliary vector.
-const AT_ENTRY: u64 = 9;
 
 /// Starts a program; it stands still (as after `SIGSTOP`) where the loader has handed over to it: libraries are mapped, and no
 /// instruction of it has run, but initialisers of libraries. `SIGCONT` lets it go on.
@@ -124,10 +122,7 @@ fn run_to_entry(mut held: Held, deadline: Instant) -> io::Result<()> {
 
 /// Where the program itself begins, as the kernel told the loader.
 fn entry(id: u32) -> io::Result<u64> {
-    let bytes = std::fs::read(format!("/proc/{id}/auxv"))?;
-    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-    let mut pairs = bytes.chunks_exact(16).map(|pair| (word(&pair[..8]), word(&pair[8..])));
-    let found = pairs.find(|&(kind, _)| kind == AT_ENTRY);
+    let found = crate::auxv::of(id)?.into_iter().find(|&(kind, _)| kind == libc::AT_ENTRY);
     found.map(|(_, value)| value).ok_or_else(|| io::Error::other("it tells no entry point"))
 }
 

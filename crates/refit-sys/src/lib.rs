@@ -10,22 +10,28 @@
 //! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
 //! object or a file is.
 
+pub mod auxv;
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
 pub mod follow;
+pub mod foreign;
 pub mod futex;
 mod ioctl;
 pub mod latest;
 pub mod launch;
+pub mod layout;
 pub mod library;
 pub mod maps;
+pub mod memfd;
 pub mod memory;
+pub mod pagemap;
 pub mod perf;
 pub mod pidfd;
 pub mod process;
 pub mod processor;
 pub mod seccomp;
+pub mod smaps;
 pub mod step;
 pub mod thread;
 pub mod trace;
