@@ -35,7 +35,7 @@ pub enum Stop {
     Event,
     /// It has run another program; it stands before the first instruction of it.
     Exec,
-    /// It is about to be given this signal.
+    /// It is about to be given this signal; none (0) where it stops for [`Options`] that only [`crate::follow`] tells apart.
     Signal(i32),
     /// It has ended.
     Ended,
@@ -141,7 +141,9 @@ impl Held {
         Ok(Some(match status >> 8 {
             libc::PTRACE_EVENT_STOP => Stop::Event,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
-            _ => Stop::Signal(status & 0xff),
+            0 if status & 0x80 == 0 => Stop::Signal(status),
+            // What options ask for is for who follows: nothing is to be delivered.
+            _ => Stop::Signal(0),
         }))
     }
 

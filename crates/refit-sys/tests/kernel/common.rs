@@ -37,6 +37,9 @@ impl Pages {
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE, allowed, how, fd, 0) };
         assert_ne!(base, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        // A touch is to bring one page, not its neighbours; a kernel without huge pages refuses, and brings one.
+        // SAFETY: advice changes no contents.
+        unsafe { libc::madvise(base, count * PAGE, libc::MADV_NOHUGEPAGE) };
         Self { base: base.cast(), count }
     }
 
