@@ -1,8 +1,9 @@
 //! Where the kernel believes a program's parts to be: `PR_SET_MM` of prctl(2).
 //!
-//! They decide where `brk` goes on, and what `/proc/PID/cmdline`, `environ` and `auxv` show. A process can change its own only;
-//! a program that stands still has the call made in it. All at once ([`Layout::call`]) needs no privilege, and a kernel with
-//! `CONFIG_CHECKPOINT_RESTORE` (`EINVAL` otherwise); one by one ([`Field::call`]) needs `CAP_SYS_RESOURCE`.
+//! They decide where `brk` goes on, and what `/proc/PID/cmdline` and `environ` show. A process can change its own only; a
+//! program that stands still has the call made in it ([`Layout::call`]). They are set all at once (`PR_SET_MM_MAP`, 3.18), which
+//! needs no privilege, but a kernel with `CONFIG_CHECKPOINT_RESTORE` (`EINVAL` otherwise); one by one would need
+//! `CAP_SYS_RESOURCE`.
 
 use std::io;
 use std::ops::Range;
@@ -24,33 +25,6 @@ pub struct Layout {
     pub arguments: Range<u64>,
     /// The texts of its environment.
     pub environment: Range<u64>,
-}
-
-/// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// The beginning of the code.
-    CodeStart,
-    /// The end of the code.
-    CodeEnd,
-    /// The beginning of the data.
-    DataStart,
-    /// The end of the data.
-    DataEnd,
-    /// The bottom of the stack.
-    StackStart,
-    /// The beginning of the heap.
-    HeapStart,
-    /// The end of the heap.
-    HeapEnd,
-    /// The beginning of the arguments.
-    ArgumentsStart,
-    /// The end of the arguments.
-    ArgumentsEnd,
-    /// The beginning of the environment.
-    EnvironmentStart,
-    /// The end of the environment.
-    EnvironmentEnd,
 }
 
 /// Bytes of [`Layout::image`].
@@ -105,26 +79,6 @@ impl Layout {
     pub fn call(address: u64) -> (i64, [u64; 6]) {
         let (what, size) = (u64::from(raw::PR_SET_MM_MAP), IMAGE as u64);
         (libc::SYS_prctl, [u64::from(raw::PR_SET_MM), what, address, size, 0, 0])
-    }
-}
-
-impl Field {
-    /// The system call, its number and arguments, that sets it.
-    pub fn call(self, address: u64) -> (i64, [u64; 6]) {
-        let what = match self {
-            Field::CodeStart => raw::PR_SET_MM_START_CODE,
-            Field::CodeEnd => raw::PR_SET_MM_END_CODE,
-            Field::DataStart => raw::PR_SET_MM_START_DATA,
-            Field::DataEnd => raw::PR_SET_MM_END_DATA,
-            Field::StackStart => raw::PR_SET_MM_START_STACK,
-            Field::HeapStart => raw::PR_SET_MM_START_BRK,
-            Field::HeapEnd => raw::PR_SET_MM_BRK,
-            Field::ArgumentsStart => raw::PR_SET_MM_ARG_START,
-            Field::ArgumentsEnd => raw::PR_SET_MM_ARG_END,
-            Field::EnvironmentStart => raw::PR_SET_MM_ENV_START,
-            Field::EnvironmentEnd => raw::PR_SET_MM_ENV_END,
-        };
-        (libc::SYS_prctl, [u64::from(raw::PR_SET_MM), u64::from(what), address, 0, 0, 0])
     }
 }
 
