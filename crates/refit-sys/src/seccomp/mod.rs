@@ -74,6 +74,20 @@ pub unsafe fn install(program: &Program, how: Install) -> io::Result<Option<Owne
     }
 }
 
+/// Whether filters can have listeners here.
+///
+/// # Errors
+/// `EOPNOTSUPP`: they cannot. `ENOSYS`, `EPERM`: the kernel has no filters, or a sandbox forbids to ask.
+pub fn offered() -> io::Result<()> {
+    let action = raw::SECCOMP_RET_USER_NOTIF;
+    let (number, what) = (libc::SYS_seccomp, raw::SECCOMP_GET_ACTION_AVAIL);
+    // SAFETY: `action` is a valid place for what is asked about.
+    match unsafe { libc::syscall(number, what, 0_u32, &raw const action) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The calling thread, and what it starts, gains no privileges any more by `exec` (`PR_SET_NO_NEW_PRIVS`): so it may install
 /// filters without being privileged.
 ///

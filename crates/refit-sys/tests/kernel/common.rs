@@ -80,6 +80,9 @@ impl Child {
         let id = unsafe { libc::fork() };
         assert!(id >= 0, "{}", io::Error::last_os_error());
         if id == 0 {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: the limit is read. A child that is to die of a signal leaves no file behind.
+            unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
             let status = catch_unwind(AssertUnwindSafe(what)).unwrap_or(101);
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(status) };

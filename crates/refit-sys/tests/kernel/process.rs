@@ -220,7 +220,8 @@ fn a_layout_is_set_by_calls_that_the_process_makes() {
     };
     let mut size = 0_u32;
     // SAFETY: a place for the size of the structure.
-    let told = unsafe { libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_MAP_SIZE, &raw mut size, 0, 0) };
+    let told =
+        unsafe { libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_MAP_SIZE, &raw mut size, 0, 0) };
     if told != 0 {
         println!("skipped: this kernel has no PR_SET_MM_MAP (CONFIG_CHECKPOINT_RESTORE)");
         return;

@@ -145,12 +145,10 @@ fn who_touches_poison_is_killed_by_it() {
     server.poison(pages.all(), Wake::Now).expect("none is there");
     let short = server.zero(pages.all(), Wake::Now).expect_err("poison is there");
     assert_eq!(short.cause(), Cause::Present);
-    let mut pipe = [0; 2];
-    // SAFETY: a place for two descriptors, which live as long as the test; the kernel reads the page, and refuses to.
-    let written = unsafe {
-        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
-        libc::write(pipe[1], pages.all().start as *const libc::c_void, 1)
-    };
+    let (_reader, writer) = io::pipe().expect("a pipe");
+    let page = pages.all().start as *const libc::c_void;
+    // SAFETY: the kernel reads the page, and refuses to.
+    let written = unsafe { libc::write(writer.as_raw_fd(), page, 1) };
     assert_eq!((written, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EFAULT)));
     let child = Child::of(|| {
         // SAFETY: the signal kills, as it would without a run time.
