@@ -136,8 +136,7 @@ fn event(thread: u32, status: i32) -> io::Result<Event> {
     let message = || {
         let held = Held::of(thread);
         let message = held.message();
-        // Nothing is to be done to it: it stays as it is.
-        std::mem::forget(held);
+        held.leave();
         message
     };
     let signal = libc::WSTOPSIG(status);

@@ -112,7 +112,8 @@ impl Pidfd {
     /// Frees the memory of a process that has been killed, before it gets to do so itself (process_mrelease(2), 5.15).
     ///
     /// # Errors
-    /// `EINVAL`: it has not been killed. `ESRCH`: its memory is gone already. `EINTR`: a signal came; ask again.
+    /// `EINVAL`: it has not been killed. `ESRCH`: its memory is gone already. `EAGAIN`: not all of it could be freed now;
+    /// `EINTR`: a signal came; ask again.
     pub fn release_memory(&self) -> io::Result<()> {
         // SAFETY: the descriptor is open; no memory is passed. A process that is not being killed is refused.
         let done = unsafe { libc::syscall(libc::SYS_process_mrelease, self.fd.as_raw_fd(), 0) };

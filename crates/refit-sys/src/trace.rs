@@ -60,7 +60,8 @@ impl Held {
         Ok(held)
     }
 
-    /// A thread that the calling thread traces already: it was made by one that is followed, or asked for it itself.
+    /// A thread that the calling thread traces already: it was made by one that is followed, or asked for it itself. Who is
+    /// done with it before its tracing is to end [`leave`](Self::leave)s it.
     pub fn of(thread: u32) -> Self {
         Self { thread: thread as libc::pid_t, gone: false, here: PhantomData }
     }
@@ -261,6 +262,11 @@ impl Held {
     /// `ESRCH` never; anything else that `ptrace` says.
     pub fn let_go(mut self) -> io::Result<()> {
         self.release()
+    }
+
+    /// Leaves it as it is, running or stopped, and traced: [`of`](Self::of) finds it again.
+    pub fn leave(mut self) {
+        self.gone = true;
     }
 
     /// Lets it go untraced, but as if it had been sent `SIGSTOP`.

@@ -133,7 +133,7 @@ fn a_program_is_followed_with_everything_it_starts() {
     };
     let shell = child.id();
     first.resume(0).expect("it is there");
-    std::mem::forget(first);
+    first.leave();
     let (mut made, mut ran, mut seen, mut ended) = (vec![], vec![], vec![], vec![]);
     while !ended.contains(&(shell, 3)) {
         let (thread, event) = follow::next(true).expect("traced").expect("waited for");
@@ -157,7 +157,7 @@ fn a_program_is_followed_with_everything_it_starts() {
         }
         let held = Held::of(thread);
         held.resume(signal).expect("it is there");
-        std::mem::forget(held);
+        held.leave();
     }
     made.sort_unstable();
     ran.sort_unstable();
