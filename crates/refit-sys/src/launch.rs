@@ -7,8 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::follow::Options;
-use crate::trace::{Held, Stop};
+use crate::trace::{Held, Options, Stop};
 
 /// How long the loader may take: it reads files, over a network perhaps.
 const LOADING: Duration = Duration::from_secs(60);

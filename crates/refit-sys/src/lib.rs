@@ -20,7 +20,6 @@ pub mod auxv;
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
-pub mod follow;
 pub mod foreign;
 pub mod futex;
 mod ioctl;

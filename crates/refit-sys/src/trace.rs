@@ -7,14 +7,14 @@
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
 //! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
 
+mod event;
 mod state;
 
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::follow::Options;
-
+pub use event::{Event, Options, next, next_of};
 pub use state::{Information, SystemCall};
 
 pub use libc::user_regs_struct as Registers;
@@ -35,7 +35,7 @@ pub enum Stop {
     Event,
     /// It has run another program; it stands before the first instruction of it.
     Exec,
-    /// It is about to be given this signal; none (0) where it stops for [`Options`] that only [`crate::follow`] tells apart.
+    /// It is about to be given this signal; none (0) where it stops for [`Options`] that only [`next`] tells apart.
     Signal(i32),
     /// It has ended.
     Ended,
@@ -50,7 +50,7 @@ impl Held {
         Self::seize_with(thread, Options::EXEC)
     }
 
-    /// As [`seize`](Self::seize), and says what else is told of it ([`crate::follow`]).
+    /// As [`seize`](Self::seize), and says what else is told of it ([`next`]).
     ///
     /// # Errors
     /// As [`seize`](Self::seize).
@@ -60,7 +60,7 @@ impl Held {
         Ok(held)
     }
 
-    /// A thread that the calling thread traces already: it was made by one that is followed, or asked for it itself. Who is
+    /// A thread that the calling thread traces already: it was made by one that is traced, or asked for it itself. Who is
     /// done with it before its tracing is to end [`leave`](Self::leave)s it.
     pub fn of(thread: u32) -> Self {
         Self { thread: thread as libc::pid_t, gone: false, here: PhantomData }
@@ -143,7 +143,7 @@ impl Held {
             libc::PTRACE_EVENT_STOP => Stop::Event,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
             0 if status & 0x80 == 0 => Stop::Signal(status),
-            // What options ask for is for who follows: nothing is to be delivered.
+            // What options ask for is for `next`: nothing is to be delivered.
             _ => Stop::Signal(0),
         }))
     }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::Held;
-use crate::follow::Options;
+use super::{Held, Options};
 
 /// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
 const FIRST: usize = 4096;
@@ -200,7 +199,7 @@ impl Held {
         self.ask(libc::PTRACE_LISTEN, 0)
     }
 
-    /// What an event is about ([`crate::follow::Event`] has taken it apart).
+    /// What an event is about ([`super::Event`] has taken it apart).
     pub(crate) fn message(&self) -> io::Result<u64> {
         let mut message = 0_u64;
         let place = &raw mut message;

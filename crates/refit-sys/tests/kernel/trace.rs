@@ -5,11 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use refit_sys::auxv::{self, OnStack};
-use refit_sys::follow::{self, Event, Options};
 use refit_sys::foreign::Memory;
 use refit_sys::launch;
 use refit_sys::seccomp::{self, Action, Filter, Install};
-use refit_sys::trace::{Held, Stop, SystemCall};
+use refit_sys::trace::{self, Event, Held, Options, Stop, SystemCall};
 
 use crate::common::{Child, LONG, idle, offered};
 
@@ -23,7 +22,7 @@ fn held(child: &Child, options: Options) -> Option<Held> {
 
 /// The next event of one that is followed.
 fn next(of: &Held) -> Event {
-    let (thread, event) = follow::next_of(of.thread(), true).expect("traced").expect("waited for");
+    let (thread, event) = trace::next_of(of.thread(), true).expect("traced").expect("waited for");
     assert_eq!(thread, of.thread());
     event
 }
@@ -82,7 +81,7 @@ fn a_stopped_process_is_left_stopped_until_it_is_continued() {
     held.resume(libc::SIGSTOP).expect("it is there");
     assert_eq!(next(&held), Event::Stopped(libc::SIGSTOP));
     held.leave_stopped().expect("its process is stopped");
-    assert_eq!(follow::next_of(child.id(), false).expect("traced"), None);
+    assert_eq!(trace::next_of(child.id(), false).expect("traced"), None);
     child.signal(libc::SIGCONT);
     assert_eq!(next(&held), Event::Interrupted);
     held.resume(0).expect("it is there");
@@ -136,7 +135,7 @@ fn a_program_is_followed_with_everything_it_starts() {
     first.leave();
     let (mut made, mut ran, mut seen, mut ended) = (vec![], vec![], vec![], vec![]);
     while !ended.contains(&(shell, 3)) {
-        let (thread, event) = follow::next(true).expect("traced").expect("waited for");
+        let (thread, event) = trace::next(true).expect("traced").expect("waited for");
         let mut signal = 0;
         match event {
             Event::Fork { child } | Event::Vfork { child } | Event::Clone { child } => {
@@ -166,7 +165,7 @@ fn a_program_is_followed_with_everything_it_starts() {
     seen.sort_unstable();
     ended.sort_unstable();
     assert_eq!(seen, ended);
-    let none = follow::next(true).expect_err("all have ended");
+    let none = trace::next(true).expect_err("all have ended");
     assert_eq!(none.raw_os_error(), Some(libc::ECHILD));
 }
 

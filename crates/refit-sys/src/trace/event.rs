@@ -1,14 +1,14 @@
-//! Following whole programs: what all of their threads and children do, told to the one thread that traces them.
+//! Events: what traced threads do, and those that they start, told to the one thread that traces them.
 //!
 //! Threads that one of them makes are traced from their first moment on, if the [`Options`] say so. Each stops with every
-//! event, until it is resumed ([`crate::trace::Held::of`] has the means). The first event of a new one is
+//! event, until it is resumed ([`Held::of`] has the means). The first event of a new one is
 //! [`Event::Interrupted`]; it may be told before the event of whoever made it.
 
 use std::io;
 
 use bitflags::bitflags;
 
-use crate::trace::Held;
+use super::Held;
 
 bitflags! {
     /// What is told of a traced thread (`PTRACE_O_*`); those that it makes inherit it.
@@ -35,7 +35,7 @@ bitflags! {
     }
 }
 
-/// What a followed thread has done, or is about to do.
+/// What a traced thread has done, or is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is about to be given this signal, if it is resumed with it.
