@@ -76,6 +76,9 @@ _refit() {
             refit,probe)
                 cmd="refit__subcmd__probe"
                 ;;
+            refit,ps)
+                cmd="refit__subcmd__ps"
+                ;;
             refit,record)
                 cmd="refit__subcmd__record"
                 ;;
@@ -85,11 +88,17 @@ _refit() {
             refit,report)
                 cmd="refit__subcmd__report"
                 ;;
+            refit,run)
+                cmd="refit__subcmd__run"
+                ;;
             refit,show)
                 cmd="refit__subcmd__show"
                 ;;
             refit,swap)
                 cmd="refit__subcmd__swap"
+                ;;
+            refit,tend)
+                cmd="refit__subcmd__tend"
                 ;;
             refit,top)
                 cmd="refit__subcmd__top"
@@ -172,6 +181,9 @@ _refit() {
             refit__subcmd__help,probe)
                 cmd="refit__subcmd__help__subcmd__probe"
                 ;;
+            refit__subcmd__help,ps)
+                cmd="refit__subcmd__help__subcmd__ps"
+                ;;
             refit__subcmd__help,record)
                 cmd="refit__subcmd__help__subcmd__record"
                 ;;
@@ -181,11 +193,17 @@ _refit() {
             refit__subcmd__help,report)
                 cmd="refit__subcmd__help__subcmd__report"
                 ;;
+            refit__subcmd__help,run)
+                cmd="refit__subcmd__help__subcmd__run"
+                ;;
             refit__subcmd__help,show)
                 cmd="refit__subcmd__help__subcmd__show"
                 ;;
             refit__subcmd__help,swap)
                 cmd="refit__subcmd__help__subcmd__swap"
+                ;;
+            refit__subcmd__help,tend)
+                cmd="refit__subcmd__help__subcmd__tend"
                 ;;
             refit__subcmd__help,top)
                 cmd="refit__subcmd__help__subcmd__top"
@@ -215,7 +233,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -580,7 +598,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -873,6 +891,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__ps)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__record)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -915,6 +947,20 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -930,6 +976,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__swap)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__tend)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1319,6 +1379,24 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__ps)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__record)
             opts="-p -e -o -h --pid --expression --output --mode --ring --rotate --keep --for --no-switches --check --rounds --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1471,6 +1549,24 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__run)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__show)
             opts="-f -h --follow --every --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1536,6 +1632,24 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__tend)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

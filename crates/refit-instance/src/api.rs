@@ -32,8 +32,8 @@ use crate::system::WrapAct;
 use crate::upgrades::Upgrading;
 use crate::wire::{
     CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, KnownWrapper, Mount,
-    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, RecordRequest, Recorded, Swap,
-    Unwrap, Upgrade, UpgradeLine, Wrap,
+    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo, RecordRequest,
+    Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 use crate::wraps;
 
@@ -73,6 +73,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(plugins::plugins, plugins::load))
         .routes(routes!(plugins::unload))
         .routes(routes!(changes))
+        .routes(routes!(processes))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
         .routes(routes!(cache))
@@ -342,6 +343,12 @@ fn send_changes(shared: &Shared, query: &ChangesQuery, sender: &Sender<JournalLi
             return;
         }
     }
+}
+
+/// Processes of the program that runs under the instance, by number.
+#[utoipa::path(get, path = "/processes", responses((status = 200, body = [ProcessInfo])))]
+async fn processes(State(shared): State<Shared>) -> Result<Json<Vec<ProcessInfo>>, Refusal> {
+    blocking("list processes", move || Ok(Json(shared.core.system.processes()))).await
 }
 
 /// What is mounted.

@@ -24,7 +24,7 @@ use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
     CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
-    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause,
+    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
     RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
@@ -173,6 +173,14 @@ impl Client {
         let asked = "read the journal";
         let path = with_query(asked, "/changes", query)?;
         self.lines(asked, get(asked, &path)?)
+    }
+
+    /// Processes of the program that runs under it, by number.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn processes(&self) -> Result<Vec<ProcessInfo>, Refusal> {
+        self.get("list processes", "/processes")
     }
 
     /// What is mounted.

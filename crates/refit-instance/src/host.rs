@@ -8,22 +8,30 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
+use refit_tasks::Tree;
 
 use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
     CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectActivity, ObjectInfo, PluginInfo,
-    WrapperFailure, WrapperInfo,
+    ProcessInfo, WrapperFailure, WrapperInfo,
 };
 
 /// The objects and file servers of this process, for which replacement policies can be loaded.
 pub fn host() -> Arc<dyn System> {
-    refit_objects::plugin::accept::<ReplacementPolicyInterface>();
-    Arc::new(Host)
+    host_of(Arc::default())
 }
 
-struct Host;
+/// The same, with the processes of a tree.
+pub fn host_of(tree: Arc<Tree>) -> Arc<dyn System> {
+    refit_objects::plugin::accept::<ReplacementPolicyInterface>();
+    Arc::new(Host { tree })
+}
+
+struct Host {
+    tree: Arc<Tree>,
+}
 
 impl System for Host {
     fn objects(&self) -> Vec<ObjectInfo> {
@@ -107,6 +115,10 @@ impl System for Host {
                 refit_objects::unwrap_named(object, &which, *change, owner)
             }
         }
+    }
+
+    fn processes(&self) -> Vec<ProcessInfo> {
+        self.tree.processes().into_iter().map(ProcessInfo::from).collect()
     }
 
     fn plugins(&self) -> Vec<PluginInfo> {

@@ -36,7 +36,7 @@ mod wraps;
 pub use client::{Client, Lines};
 pub use directory::{Found, SocketDirectory, find};
 pub use glob::Glob;
-pub use host::host;
+pub use host::{host, host_of};
 pub use instance::{Instance, InstanceOptions};
 pub use refit_objects::Clustering;
 pub use refusal::{Kind, Refusal};

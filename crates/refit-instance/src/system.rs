@@ -14,7 +14,9 @@ use refit_objects::{Clustering, Probation, UpgradeControl};
 
 use crate::plugins;
 use crate::refusal::Refusal;
-use crate::wire::{CacheMode, ClassInfo, MountRequest, ObjectActivity, ObjectInfo, PluginInfo};
+use crate::wire::{
+    CacheMode, ClassInfo, MountRequest, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo,
+};
 
 /// Objects are to be swapped: one, or several as one change.
 #[derive(Clone, Debug)]
@@ -155,6 +157,11 @@ pub trait System: Send + Sync + 'static {
     /// What stood in the way; there is always something.
     fn unload(&self, path: &Path) -> Result<(), Refusal> {
         Err(plugins::loads_nothing("unload", path))
+    }
+
+    /// Processes of the program that runs under this instance; none unless one does.
+    fn processes(&self) -> Vec<ProcessInfo> {
+        Vec::new()
     }
 
     /// Mounts; returns when the mount answers.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use refit_change::Report;
 /// Which building blocks a mount is made of.
 pub use refit_objects::composition::Plan;
+use refit_tasks::Process;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -333,6 +334,33 @@ pub struct Mount {
     pub leaving: bool,
     /// What the file server counts.
     pub stats: BTreeMap<String, u64>,
+}
+
+/// A process of the program that runs under an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessInfo {
+    /// Its number.
+    pub pid: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// As `ps` shows it: `R`, `S`, `D`, `T`, `t`, `Z`.
+    pub state: char,
+    /// How many threads it has.
+    pub threads: u64,
+    /// Time of processors that it has used.
+    pub cpu_ms: u64,
+    /// Memory of it that is there now.
+    pub resident_bytes: u64,
+    /// What it was started as.
+    pub command: String,
+}
+
+impl From<Process> for ProcessInfo {
+    fn from(process: Process) -> Self {
+        let Process { id, parent, state, threads, cpu, resident, command } = process;
+        let cpu_ms = u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX);
+        Self { pid: id, parent, state, threads, cpu_ms, resident_bytes: resident, command }
+    }
 }
 
 /// Asks for another cache mode.

@@ -1,10 +1,13 @@
-//! Starting a program and stopping it before the first instruction of its own, with its libraries mapped.
+//! Starting programs: stopped before the first instruction of its own, with its libraries mapped ([`at_entry`]); as a child of
+//! nobody here ([`apart`]); in the place of this process ([`become_program`]).
 
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::trace::{Held, Options, Stop};
@@ -123,6 +126,62 @@ fn run_to_entry(mut held: Held, deadline: Instant) -> io::Result<()> {
 fn entry(id: u32) -> io::Result<u64> {
     let found = crate::auxv::of(id)?.into_iter().find(|&(kind, _)| kind == libc::AT_ENTRY);
     found.map(|(_, value)| value).ok_or_else(|| io::Error::other("it tells no entry point"))
+}
+
+/// Starts a program in a session of its own that is no child of this process, so that this process can become another one which
+/// has no child that it did not make. It has pipes for standard input and output, standard error as it is here, and no other
+/// descriptors. Returns the other ends.
+///
+/// # Errors
+/// It cannot be started.
+pub fn apart(command: &mut Command) -> io::Result<(ChildStdin, ChildStdout)> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    // SAFETY: between fork and exec only async-signal-safe system calls are made; the process in between ends without
+    // running anything of this one.
+    unsafe {
+        command.pre_exec(|| {
+            match libc::fork() {
+                -1 => return Err(io::Error::last_os_error()),
+                0 => {}
+                _ => libc::_exit(0),
+            }
+            // Descriptors that the program is to have, but nobody else: a pipe would not end with it.
+            let others = libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
+            if others != 0 || libc::setsid() < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    let mut child = command.spawn()?;
+    let pipes = child.stdin.take().zip(child.stdout.take());
+    // That in between.
+    child.wait()?;
+    pipes.ok_or_else(|| io::Error::other("it has no pipes"))
+}
+
+/// Lets this process, and what it becomes, be traced by another one of the same user, where the host restricts that to ancestors
+/// (Yama, `ptrace_scope` 1).
+pub fn allow_tracer(process: u32) {
+    // SAFETY: an option of this process, without memory. Where there is no Yama nobody has to be allowed.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(process), 0, 0, 0) };
+}
+
+/// Becomes a program, which is looked for as a shell does: same process, descriptors, directory, environment, blocked and ignored
+/// signals (but `SIGPIPE`, which Rust's start ignores, has its default). Returns only if it cannot.
+pub fn become_program(program: &OsStr, arguments: &[OsString]) -> io::Error {
+    let text = |one: &OsStr| CString::new(one.as_bytes());
+    let all = std::iter::once(program).chain(arguments.iter().map(OsString::as_os_str)).map(text);
+    let Ok(all) = all.collect::<Result<Vec<_>, _>>() else {
+        return io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a zero byte");
+    };
+    let pointers: Vec<_> = all.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect();
+    // SAFETY: the pointers are those of texts with a zero at the end that live as long, and a null follows the last.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::execvp(pointers[0], pointers.as_ptr());
+    }
+    io::Error::last_os_error()
 }
 
 #[cfg(test)]

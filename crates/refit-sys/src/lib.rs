@@ -9,7 +9,7 @@
 //! | other processes | whether they are there ([`process`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
 //! | their threads | held still, their state ([`trace`]), followed with all that they start ([`follow`]), their system calls told and answered ([`seccomp`]) |
 //! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]) |
-//! | their start | stopped before their first instruction, or at their entry ([`launch`]), what the kernel tells them ([`auxv`]) and believes of them ([`layout`]) |
+//! | their start | as a child or apart, stopped before their first instruction or at their entry ([`launch`]), what the kernel tells them ([`auxv`]) and believes of them ([`layout`]) |
 //!
 //! Does not: any policy; no module here knows what an object or a file is.
 //!
@@ -20,6 +20,7 @@ pub mod auxv;
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
+pub mod follow;
 pub mod foreign;
 pub mod futex;
 mod ioctl;

@@ -17,6 +17,7 @@ use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
+use crate::commands::run::RunArgs;
 use crate::format;
 
 /// An operating-system layer that can be changed while programs use it
@@ -133,6 +134,20 @@ The file is checked before any code of it runs. The same path can be loaded agai
         #[arg(value_hint = ValueHint::DirPath)]
         mountpoint: PathBuf,
     },
+
+    /// Run a program under an instance of its own, as if there were none
+    Run(RunArgs),
+
+    /// Tend a program: what `refit run` starts beside it
+    #[command(hide = true)]
+    Tend {
+        /// The process that becomes the program
+        process: u32,
+    },
+
+    /// List the processes of programs that run under instances
+    #[command(after_help = "Example:\n  refit ps --json")]
+    Ps,
 
     /// Watch functions and instructions of a program that runs: how often, how long, with what
     Probe(ProbeArgs),

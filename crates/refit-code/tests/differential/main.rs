@@ -140,7 +140,7 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let other = stage.run(1, &requests, FILLS[1]);
     let sites = sites(stage, &flows, &requests);
     let (spliced, areas, passed, refused) = with_sites(stage, &sites, &requests, LEFT[0]);
-    (tally.sites, tally.passed, tally.refused) = (sites.len() - refused, passed, refused);
+    (tally.sites, tally.passed, tally.refused) = (sites.len() - refused, passed.len(), refused);
     let code = Code { stage, flows: &flows, areas };
     let mut differ = Vec::new();
     for (at, plain) in plain.iter().enumerate() {
@@ -165,19 +165,19 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
         let name = stage.module.function(batch[at]).name();
         let name = format!("{}:{name}", stage.mapped.name());
         let begins = requests[at].0.wrapping_sub(stage.bias);
-        let ends = plain[at].at().wrapping_sub(stage.bias);
+        let ends = stage.place(plain[at].at());
         let Some(culprit) = culprit(stage, &flows, &sites, requests[at], &plain[at]) else {
             tally.unclear += 1;
             continue;
         };
-        tally.different.push(format!("{name} ({begins:#x}), at {ends:#x}: {what}; {culprit}"));
+        tally.different.push(format!("{name} ({begins:#x}), at {ends}: {what}; {culprit}"));
     }
     tally
 }
 
-/// The one site that makes a difference, if one alone does. `None` if control never comes there: then the function has read
-/// code as if it were a table, at an index that nobody gives it. `None`, too, if what the site leaves below the stack makes the
-/// difference: then the function has read stack that nobody has written.
+/// The one site that makes a difference, if one alone does. `None` if it takes sites of functions that control never comes to: then it
+/// has read code as if it were a table, at an index that nobody gives it. `None`, too, if what the site leaves below the stack makes
+/// the difference: then the function has read stack that nobody has written.
 fn culprit(
     stage: &mut Stage,
     flows: &BTreeMap<FunctionId, Flow>,
@@ -185,27 +185,35 @@ fn culprit(
     request: (u64, u64),
     plain: &End,
 ) -> Option<String> {
-    let mut suspects = sites;
+    let differs = |stage: &mut Stage, sites: &[Site]| {
+        let (ends, areas, ..) = with_sites(stage, sites, &[request], LEFT[0]);
+        Code { stage, flows, areas }.difference(plain, &ends[0]).is_some()
+    };
+    let (.., passed, _) = with_sites(stage, sites, &[request], LEFT[0]);
+    let function_of = |stage: &Stage, site: &Site| {
+        stage.module.function_at(site.address.wrapping_sub(stage.bias))
+    };
+    let run: BTreeSet<_> = passed.into_iter().map(|at| function_of(stage, &sites[at])).collect();
+    let of_those_run = |site: &&Site| run.contains(&function_of(stage, site));
+    let sites: Vec<_> = sites.iter().filter(of_those_run).cloned().collect();
+    if !differs(stage, &sites) {
+        return None;
+    }
+    let mut suspects = &sites[..];
     while suspects.len() > 1 {
         let (first, second) = suspects.split_at(suspects.len() / 2);
-        let guilty = [first, second].into_iter().find(|half| {
-            let (ends, areas, ..) = with_sites(stage, half, &[request], LEFT[0]);
-            let code = Code { stage, flows, areas };
-            code.difference(plain, &ends[0]).is_some()
-        });
-        match guilty {
+        match [first, second].into_iter().find(|half| differs(stage, half)) {
             Some(half) => suspects = half,
             None => return Some(format!("by {} sites together", suspects.len())),
         }
     }
     let at = suspects[0].address.wrapping_sub(stage.bias);
     let ends = LEFT.map(|left| with_sites(stage, suspects, &[request], left));
-    let passed = ends[0].2 > 0;
     let reads_unused_stack = ends[1..].iter().any(|(other, areas, ..)| {
         let code = Code { stage, flows, areas: areas.clone() };
         code.difference(&ends[0].0[0], &other[0]).is_some()
     });
-    (passed && !reads_unused_stack).then(|| format!("by the site at {at:#x}"))
+    (!reads_unused_stack).then(|| format!("by the site at {at:#x}"))
 }
 
 /// Where a function begins in the program, and a number for its state.
@@ -238,13 +246,14 @@ fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u6
     all
 }
 
-/// How functions end with sites in the program that leave a number in unused stack; where patch areas were, how many sites were passed, how many refused.
+/// How functions end with sites in the program that leave a number in unused stack; where patch areas were, which sites were passed,
+/// how many refused.
 fn with_sites(
     stage: &mut Stage,
     sites: &[Site],
     requests: &[(u64, u64)],
     left: i32,
-) -> (Vec<End>, Vec<Range<u64>>, usize, usize) {
+) -> (Vec<End>, Vec<Range<u64>>, Vec<usize>, usize) {
     let mut sites = sites.to_vec();
     for (cell, site) in sites.iter_mut().enumerate() {
         site.actions[0] = Action::Count { cell: cell as u32 }.into();
@@ -258,7 +267,7 @@ fn with_sites(
     let areas = mappings.filter(|one| own(&one.name)).map(|one| one.range).collect();
     let spliced = stage.run(2, requests, FILLS[0]);
     let counted = |cell: &u32| installed.cell(*cell).expect("read") > 0;
-    let passed = (0..cells).filter(counted).count();
+    let passed = (0..cells).filter(counted).map(|cell| cell as usize).collect();
     remains::repair(&stage.program).expect("taken out");
     (spliced, areas, passed, refused.len())
 }

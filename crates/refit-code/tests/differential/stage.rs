@@ -122,6 +122,17 @@ impl Stage {
         found
     }
 
+    /// An address, as file and offset.
+    pub(crate) fn place(&self, address: u64) -> String {
+        let mappings = self.program.mappings().expect("it runs");
+        match mappings.iter().find(|one| one.range.contains(&address)) {
+            Some(one) => {
+                format!("{}+{:#x}", one.name.display(), address - one.range.start + one.offset)
+            }
+            None => format!("{address:#x}"),
+        }
+    }
+
     /// Runs functions from states that seeds tell: address in the program and seed of each.
     pub(crate) fn run(&mut self, pass: u64, requests: &[(u64, u64)], fill: u64) -> Vec<End> {
         assert!(requests.len() < MOST);

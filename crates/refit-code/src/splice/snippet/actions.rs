@@ -132,9 +132,10 @@ impl Step {
         let own: [Option<Value>; 2] = match self.action {
             Action::Histogram { value, .. } => [Some(value), None],
             Action::Event { payload, .. } => payload,
-            Action::Count { .. } | Action::Flag { .. } | Action::Poison { .. } | Action::Time { .. } => {
-                [None, None]
-            }
+            Action::Count { .. }
+            | Action::Flag { .. }
+            | Action::Poison { .. }
+            | Action::Time { .. } => [None, None],
         };
         let tested = self.when.iter().flatten().map(|test| test.value);
         tested.chain(self.key).chain(own.into_iter().flatten())

@@ -1,0 +1,20 @@
+//! Programs under an instance.
+//!
+//! ```text
+//! refit run ── tends ──► refit tend (an instance) ── Follower ──► Tree ──► refit ps
+//!     └─ becomes the program ◄─── followed, with all that it starts
+//! ```
+//!
+//! The program has the process that `refit run` was: its parent, descriptors, terminal, process group and signals are what they would
+//! be without refit, and so is its exit code. The instance is nobody's child here, and in a session of its own.
+//!
+//! Does: know every task of the tree that a program makes, from its first instruction to its last ([`Tree`]).
+//! Does not: start anything, or look into a task.
+
+#![forbid(unsafe_code)]
+
+mod process;
+mod tree;
+
+pub use process::Process;
+pub use tree::Tree;

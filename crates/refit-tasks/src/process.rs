@@ -1,0 +1,48 @@
+//! What the host knows of a process now.
+
+use std::time::Duration;
+
+use procfs::process::Process as Known;
+
+/// A process of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// As `ps` shows it: `R`, `S`, `D`, `T`, `t`, `Z`.
+    pub state: char,
+    /// How many threads it has.
+    pub threads: u64,
+    /// Time of processors that it has used.
+    pub cpu: Duration,
+    /// Memory of it that is there now, in bytes.
+    pub resident: u64,
+    /// What it was started as, arguments separated by spaces; its name in brackets where it tells none.
+    pub command: String,
+}
+
+/// What is known of a process; `None`: it has ended meanwhile.
+pub(crate) fn look(id: u32) -> Option<Process> {
+    let known = Known::new(i32::try_from(id).ok()?).ok()?;
+    let stat = known.stat().ok()?;
+    let words = known.cmdline().unwrap_or_default();
+    let command = if words.is_empty() { format!("[{}]", stat.comm) } else { words.join(" ") };
+    let ticks = procfs::ticks_per_second().max(1);
+    Some(Process {
+        id,
+        parent: stat.ppid.cast_unsigned(),
+        state: stat.state,
+        threads: stat.num_threads.cast_unsigned(),
+        cpu: Duration::from_secs_f64((stat.utime + stat.stime) as f64 / ticks as f64),
+        resident: stat.rss * procfs::page_size(),
+        command,
+    })
+}
+
+/// The process that a task belongs to; `None`: it has ended meanwhile.
+pub(crate) fn process_of(task: u32) -> Option<u32> {
+    let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
+    u32::try_from(status.tgid).ok()
+}

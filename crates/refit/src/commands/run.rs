@@ -1,0 +1,66 @@
+//! `refit run`: become a program that an instance tends.
+//!
+//! The instance is started first, beside this process ([`super::tend`]), and follows it; then this process becomes the program. So the
+//! program is what the caller has started: its number, parent, terminal, descriptors and exit code are nobody else's.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
+
+use clap::Args;
+use clap::builder::ValueHint;
+
+use super::tend::FOLLOWS;
+use crate::failure::Failure;
+
+/// Arguments of `refit run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit run -- make -j2 &
+  refit ps
+
+Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed.")]
+pub(crate) struct RunArgs {
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the program.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
+    let asked = format!("run {}", program.display());
+    tended().map_err(|e| {
+        let remedy = "see `refit doctor` for what this host permits";
+        Failure::new(asked.as_str(), e.to_string(), remedy)
+    })?;
+    let error = refit_sys::launch::become_program(program, arguments);
+    // As `env` tells it.
+    let (code, remedy) = match error.kind() {
+        io::ErrorKind::NotFound => (127, "name a program that is there"),
+        _ => (126, "name a program that may be run"),
+    };
+    eprintln!("{}", Failure::new(asked, error.to_string(), remedy));
+    process::exit(code)
+}
+
+/// Starts an instance that follows this process.
+fn tended() -> io::Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0("refit").args(["tend", &process::id().to_string()]).current_dir("/");
+    let (mut told, says) = refit_sys::launch::apart(&mut command)?;
+    let mut says = BufReader::new(says).lines();
+    let mut line = || says.next().unwrap_or_else(|| Err(io::Error::other("its instance died")));
+    let tends = line()?;
+    if let Ok(tends) = tends.parse() {
+        refit_sys::launch::allow_tracer(tends);
+    }
+    writeln!(told)?;
+    match line()? {
+        follows if follows == FOLLOWS => Ok(()),
+        why => Err(io::Error::other(why)),
+    }
+}

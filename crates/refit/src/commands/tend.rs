@@ -1,0 +1,70 @@
+//! `refit tend`: be the instance of a program that `refit run` is about to become.
+//!
+//! It speaks to `refit run` over its standard input and output: its number; a line comes when it may trace; then [`FOLLOWS`], or why
+//! not. From then on it is silent, and holds nothing that is the program's: no descriptor, no directory, no terminal. It ends when all
+//! of the program's processes have; if it is told to end before, they are killed.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use refit_instance::{Instance, InstanceOptions, host_of};
+use refit_tasks::Tree;
+use rustix::fs::{Mode, OFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+
+/// What is said when nothing of the program can escape any more.
+pub(crate) const FOLLOWS: &str = "follows";
+
+/// Tends.
+pub(crate) fn run(process: u32) -> Result<(), Failure> {
+    let say = |line: &str| {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush())
+    };
+    say(&std::process::id().to_string())?;
+    io::stdin().read_line(&mut String::new())?;
+    let tree = Arc::new(Tree::default());
+    let followed = start(&tree).and_then(|instance| {
+        let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent()));
+        end(&instance);
+        result.map_err(|e| e.to_string())
+    });
+    // Whoever could be told is the program now, if that was reached.
+    followed.or_else(|why| say(&why)).map_err(Failure::from)
+}
+
+type Shared = Arc<Mutex<Option<Instance>>>;
+
+fn start(tree: &Arc<Tree>) -> Result<Shared, String> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;
+    let options = InstanceOptions::of_this_user().map_err(|e| e.to_string())?;
+    let instance =
+        Instance::start(host_of(Arc::clone(tree)), options).map_err(|e| e.to_string())?;
+    let instance = Arc::new(Mutex::new(Some(instance)));
+    let ending = Arc::clone(&instance);
+    thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            end(&ending);
+            // The kernel kills what is followed.
+            std::process::exit(0);
+        }
+    });
+    Ok(instance)
+}
+
+fn end(instance: &Shared) {
+    drop(instance.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Lets go of what was for the beginning.
+fn be_silent() -> io::Result<()> {
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    Ok(())
+}
