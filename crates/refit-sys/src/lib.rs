@@ -1,29 +1,45 @@
 //! Raw Linux for refit: thin, documented wrappers, each with a safe face.
 //!
-//! Does: tell the processor a thread runs on ([`processor`]), make one thread's plain stores visible to another
-//! that asks ([`barrier`]), tell the time cheaply ([`clock`]), map memory that is a file
-//! ([`memory`]), memory that processes share as atomic words ([`words`]; [`futex`] waits for one of them to change)
-//! and libraries that are bytes ([`library`]), keep the latest of values that live forever ([`latest`]), tell whether
-//! a process is still there ([`process`]),
-//! tell what the scheduler does ([`perf`]), hold threads of other processes still ([`trace`]) and tell what is mapped
-//! there ([`maps`]), start programs ([`launch`]) and follow all that they start ([`follow`]),
-//! give one thread an identity for files of its own ([`credentials`]). Does not: any policy; no module here knows what an
-//! object or a file is.
+//! Does, by what is at hand:
+//!
+//! | of | what |
+//! |---|---|
+//! | this process | the processor a thread runs on ([`processor`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), instructions counted ([`step`]) |
+//! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change), libraries that are bytes ([`library`]) |
+//! | other processes | whether they are there ([`process`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
+//! | their threads | held still, their state ([`trace`]), followed with all that they start ([`follow`]), their system calls told and answered ([`seccomp`]) |
+//! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]) |
+//! | their start | as a child or apart, stopped before their first instruction or at their entry ([`launch`]), what the kernel tells them ([`auxv`]) and believes of them ([`layout`]) |
+//!
+//! Does not: any policy; no module here knows what an object or a file is.
+//!
+//! Structures and numbers of the kernel's come from the crates `libc` and `linux-raw-sys`, which are made from its headers;
+//! `tests/kernel` holds each wrapper against the kernel that runs.
 
+pub mod auxv;
 pub mod barrier;
 pub mod clock;
 pub mod credentials;
 pub mod follow;
+pub mod foreign;
 pub mod futex;
+mod ioctl;
 pub mod latest;
 pub mod launch;
+pub mod layout;
 pub mod library;
 pub mod maps;
+pub mod memfd;
 pub mod memory;
+pub mod pagemap;
 pub mod perf;
+pub mod pidfd;
 pub mod process;
 pub mod processor;
+pub mod seccomp;
+pub mod smaps;
 pub mod step;
 pub mod thread;
 pub mod trace;
+pub mod userfault;
 pub mod words;

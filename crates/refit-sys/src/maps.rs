@@ -1,8 +1,10 @@
 //! What a process has mapped where, as `/proc/PID/maps` tells it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// One mapping of a process.
@@ -29,36 +31,86 @@ pub struct Mapping {
     pub deleted: bool,
 }
 
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Memory of the process alone.
+    Anonymous,
+    /// Memory that it shares with its children.
+    SharedAnonymous,
+    /// What `brk` has given.
+    Heap,
+    /// The stack of the first thread.
+    Stack,
+    /// Code of the kernel's that runs in the process (`[vdso]`, `[vsyscall]`).
+    KernelCode,
+    /// What that code reads (`[vvar]`, `[vvar_vclock]`).
+    KernelData,
+    /// A file in memory that has no other name (memfd_create(2)).
+    Memfd,
+    /// System V shared memory.
+    SystemV,
+    /// A file.
+    File,
+    /// Something else that the kernel has a name for.
+    Other,
+}
+
+impl Mapping {
+    /// What it is for.
+    pub fn kind(&self) -> Kind {
+        let name = self.name.as_os_str().as_bytes();
+        let starts = |with: &str| name.starts_with(with.as_bytes());
+        match name {
+            b"" => Kind::Anonymous,
+            b"[heap]" => Kind::Heap,
+            b"[stack]" => Kind::Stack,
+            b"[vdso]" | b"[vsyscall]" => Kind::KernelCode,
+            _ if starts("[vvar") => Kind::KernelData,
+            // What the program calls them (`PR_SET_VMA_ANON_NAME`, 5.17).
+            _ if starts("[anon:") => Kind::Anonymous,
+            _ if starts("[anon_shmem:") => Kind::SharedAnonymous,
+            b"/dev/zero" if self.deleted => Kind::SharedAnonymous,
+            _ if starts("/memfd:") && self.deleted => Kind::Memfd,
+            _ if starts("/SYSV") && self.deleted => Kind::SystemV,
+            _ if starts("/") => Kind::File,
+            _ => Kind::Other,
+        }
+    }
+}
+
 /// The mappings of a process, by address.
 ///
 /// # Errors
 /// `ENOENT`: no such process. `EACCES`, `EPERM`: it is somebody else's. `EINVAL`: a line that is none.
 pub fn of(process: u32) -> io::Result<Vec<Mapping>> {
-    let text = fs::read_to_string(format!("/proc/{process}/maps"))?;
-    text.lines()
+    let text = fs::read(format!("/proc/{process}/maps"))?;
+    text.split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
         .map(|line| parse(line).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
         .collect()
 }
 
-fn parse(line: &str) -> Option<Mapping> {
+/// A line of `/proc/PID/maps`; names may hold any bytes, a new line as `\012`.
+pub(crate) fn parse(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut word = || {
-        rest = rest.trim_start_matches(' ');
-        let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = rest.trim_ascii_start();
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
         rest = after;
-        word
+        std::str::from_utf8(word).ok()
     };
-    let (begin, end) = word().split_once('-')?;
-    let range = u64::from_str_radix(begin, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
-    let allowed = word().as_bytes();
-    let &[read, write, run, share, ..] = allowed else { return None };
-    let offset = u64::from_str_radix(word(), 16).ok()?;
-    let (major, minor) = word().split_once(':')?;
-    let device =
-        (u64::from_str_radix(major, 16).ok()? << 32) | u64::from_str_radix(minor, 16).ok()?;
-    let inode = word().parse().ok()?;
-    let name = rest.trim_start_matches(' ');
-    let kept = name.strip_suffix(" (deleted)");
+    let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (begin, end) = word()?.split_once('-')?;
+    let range = hexadecimal(begin)?..hexadecimal(end)?;
+    let &[read, write, run, share, ..] = word()?.as_bytes() else { return None };
+    let offset = hexadecimal(word()?)?;
+    let (major, minor) = word()?.split_once(':')?;
+    let device = (hexadecimal(major)? << 32) | hexadecimal(minor)?;
+    let inode = word()?.parse().ok()?;
+    let name = rest.trim_ascii_start();
+    let kept = name.strip_suffix(b" (deleted)");
     Some(Mapping {
         range,
         readable: read == b'r',
@@ -67,7 +119,7 @@ fn parse(line: &str) -> Option<Mapping> {
         shared: share == b's',
         offset,
         file: (device, inode),
-        name: Path::new(kept.unwrap_or(name)).to_path_buf(),
+        name: Path::new(OsStr::from_bytes(kept.unwrap_or(name))).to_path_buf(),
         deleted: kept.is_some(),
     })
 }
@@ -78,16 +130,16 @@ mod tests {
 
     #[test]
     fn a_line_is_taken_apart() {
-        let line = "7f00-7f10 r-xp 00001000 fe:01 77                        /tmp/a b (deleted)";
+        let line = b"7f00-7f10 r-xp 00001000 fe:01 77                        /tmp/a b (deleted)";
         let found = parse(line).expect("a mapping");
         assert_eq!(found.range, 0x7f00..0x7f10);
         assert!(found.readable && found.executable && !found.writable && !found.shared);
         assert_eq!((found.offset, found.file), (0x1000, (0xfe_0000_0001, 77)));
         assert_eq!((found.name.as_path(), found.deleted), (Path::new("/tmp/a b"), true));
-        let anonymous = parse("1000-2000 rw-s 00000000 00:00 0 ").expect("a mapping");
+        let anonymous = parse(b"1000-2000 rw-s 00000000 00:00 0 ").expect("a mapping");
         assert!(anonymous.name.as_os_str().is_empty() && anonymous.shared);
-        assert_eq!(parse("not a mapping"), None);
-        assert_eq!(parse(""), None);
+        assert_eq!(parse(b"not a mapping"), None);
+        assert_eq!(parse(b""), None);
     }
 
     #[test]

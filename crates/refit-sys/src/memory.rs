@@ -16,8 +16,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::memfd::{self, Pages};
 
 /// A memfd and its mapping into this process. Pages take host memory only once they are written.
 #[derive(Debug)]
@@ -40,8 +41,7 @@ impl SharedMapping {
     /// # Errors
     /// What `memfd_create`, `ftruncate` or `mmap` say; `EINVAL` for a length of zero.
     pub fn new(name: &CStr, len: usize) -> io::Result<Self> {
-        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        let fd = memfd::create(name, len as u64, Pages::Base)?;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let base = unsafe {
             rustix::mm::mmap(
@@ -104,8 +104,25 @@ impl SharedMapping {
         if range.is_empty() {
             return Ok(());
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(&self.fd, flags, range.start as u64, range.len() as u64)?)
+        memfd::punch(&self.fd, range.start as u64..range.end as u64)
+    }
+
+    /// Which pages of `range` are in memory, one after the other, whoever has touched them last: mincore(2). The others have to be
+    /// made, or to be read from swap.
+    ///
+    /// # Errors
+    /// `EINVAL`: `range` begins within a page. `EAGAIN`: the kernel is short of memory.
+    ///
+    /// # Panics
+    /// When `range` lies beyond the mapping.
+    pub fn in_core(&self, range: Range<usize>) -> io::Result<Vec<bool>> {
+        let from = self.place(range.start, range.len());
+        let mut told = vec![0_u8; range.len().div_ceil(rustix::param::page_size())];
+        // SAFETY: the range lies in the mapping, and `told` has a byte for every page of it.
+        match unsafe { libc::mincore(from.cast(), range.len(), told.as_mut_ptr()) } {
+            0 => Ok(told.into_iter().map(|byte| byte & 1 != 0).collect()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Bytes of host memory that the memfd takes now.
@@ -117,7 +134,7 @@ impl SharedMapping {
         Ok(u64::try_from(blocks).unwrap_or(0) * 512)
     }
 
-    fn place(&self, offset: usize, len: usize) -> *mut u8 {
+    pub(crate) fn place(&self, offset: usize, len: usize) -> *mut u8 {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(fits, "{len} bytes at {offset} lie beyond a mapping of {} bytes", self.len);
         // SAFETY: `offset` is at most the length of the mapping, which is one allocation.
@@ -165,6 +182,7 @@ mod tests {
         assert_eq!(map.resident().unwrap(), 0);
         map.write_at(1 << 20, &[7; 8192]);
         assert_eq!(map.resident().unwrap(), 8192);
+        assert_eq!(map.in_core((1 << 20) - 4096..(1 << 20) + 8192).unwrap(), [false, true, true]);
         map.give_back(1 << 20..(1 << 20) + 8192).unwrap();
         assert_eq!(map.resident().unwrap(), 0);
         let mut buf = [1; 16];

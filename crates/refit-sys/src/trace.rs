@@ -7,9 +7,15 @@
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
 //! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
 
+mod event;
+mod state;
+
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
+
+pub use event::{Event, Options, next, next_of};
+pub use state::{Information, SystemCall};
 
 pub use libc::user_regs_struct as Registers;
 
@@ -29,7 +35,7 @@ pub enum Stop {
     Event,
     /// It has run another program; it stands before the first instruction of it.
     Exec,
-    /// It is about to be given this signal.
+    /// It is about to be given this signal; none (0) where it stops for [`Options`] that only [`next`] tells apart.
     Signal(i32),
     /// It has ended.
     Ended,
@@ -41,14 +47,23 @@ impl Held {
     /// # Errors
     /// `ESRCH`: no such thread. `EPERM`: it is somebody else's, or another process traces it.
     pub fn seize(thread: u32) -> io::Result<Self> {
-        let held = Self { thread: thread as libc::pid_t, gone: false, here: PhantomData };
-        held.ask(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXEC as usize)?;
+        Self::seize_with(thread, Options::EXEC)
+    }
+
+    /// As [`seize`](Self::seize), and says what else is told of it ([`next`]).
+    ///
+    /// # Errors
+    /// As [`seize`](Self::seize).
+    pub fn seize_with(thread: u32, options: Options) -> io::Result<Self> {
+        let held = Self::of(thread);
+        held.ask(libc::PTRACE_SEIZE, options.number())?;
         Ok(held)
     }
 
-    /// A child that has asked to be traced, when it was started.
-    pub(crate) fn of_child(child: u32) -> Self {
-        Self { thread: child as libc::pid_t, gone: false, here: PhantomData }
+    /// A thread that the calling thread traces already: it was made by one that is traced, or asked for it itself. Who is
+    /// done with it before its tracing is to end [`leave`](Self::leave)s it.
+    pub fn of(thread: u32) -> Self {
+        Self { thread: thread as libc::pid_t, gone: false, here: PhantomData }
     }
 
     /// Its number.
@@ -127,7 +142,9 @@ impl Held {
         Ok(Some(match status >> 8 {
             libc::PTRACE_EVENT_STOP => Stop::Event,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
-            _ => Stop::Signal(status & 0xff),
+            0 if status & 0x80 == 0 => Stop::Signal(status),
+            // What options ask for is for `next`: nothing is to be delivered.
+            _ => Stop::Signal(0),
         }))
     }
 
@@ -245,6 +262,11 @@ impl Held {
     /// `ESRCH` never; anything else that `ptrace` says.
     pub fn let_go(mut self) -> io::Result<()> {
         self.release()
+    }
+
+    /// Leaves it as it is, running or stopped, and traced: [`of`](Self::of) finds it again.
+    pub fn leave(mut self) {
+        self.gone = true;
     }
 
     /// Lets it go untraced, but as if it had been sent `SIGSTOP`.

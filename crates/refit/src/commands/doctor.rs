@@ -4,13 +4,17 @@
 //! file server cannot do without makes the command fail.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use refit_code::process::{Program, Refusal, Still};
 use refit_sys::launch;
+use refit_sys::pagemap::{Pagemap, Scan};
+use refit_sys::pidfd::Pidfd;
 use refit_sys::processor::Source;
+use refit_sys::userfault::Features;
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde::Serialize;
 
@@ -97,6 +101,9 @@ fn findings() -> Vec<Finding> {
         processors(),
         open_files(),
         userfaultfd(),
+        seccomp(),
+        descriptors(),
+        page_scans(),
         ptrace(),
         splicing(),
         perf_events(),
@@ -194,14 +201,70 @@ fn open_files() -> Finding {
     )
 }
 
+/// What is missing for memory of programs costs this.
+const MEMORY: &str = "nothing yet: files do not need it, memory of programs will";
+
+/// What faults of programs have to tell, and what has to be done about them.
+const FAULTS: Features = Features::PAGEFAULT_FLAG_WP
+    .union(Features::MISSING_SHMEM)
+    .union(Features::MINOR_SHMEM)
+    .union(Features::THREAD_ID)
+    .union(Features::WP_HUGETLBFS_SHMEM)
+    .union(Features::WP_UNPOPULATED)
+    .union(Features::POISON)
+    .union(Features::WP_ASYNC);
+
 fn userfaultfd() -> Finding {
-    let anybody = read("/proc/sys/vm/unprivileged_userfaultfd") == "1";
-    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").is_ok();
-    let ok = anybody || device || capable(CAP_SYS_PTRACE);
-    Finding::new("userfaultfd", ok, if ok { "may be used" } else { "not for this user" }).or(
-        "nothing yet: files do not need it, memory of programs will",
-        "sysctl vm.unprivileged_userfaultfd=1, or a group for /dev/userfaultfd",
+    let (ok, found) = match refit_sys::userfault::offered() {
+        Ok(offered) if offered.contains(FAULTS) => {
+            (true, "may be used, with all features that are needed".to_owned())
+        }
+        Ok(offered) => {
+            let lacking: Vec<&str> =
+                (FAULTS - offered).iter_names().map(|(name, _)| name).collect();
+            (false, format!("may be used, but lacks {}", lacking.join(", ")))
+        }
+        Err(e) => (false, format!("not for this user: {}", words(&e.to_string()))),
+    };
+    Finding::new("userfaultfd", ok, found).or(
+        MEMORY,
+        "sysctl vm.unprivileged_userfaultfd=1, or a group for /dev/userfaultfd; features: Linux 6.7",
     )
+}
+
+fn seccomp() -> Finding {
+    let offered = refit_sys::seccomp::offered();
+    let found = found(&offered, "system calls of programs can be answered");
+    Finding::new("seccomp listeners", offered.is_ok(), found).or(
+        MEMORY,
+        "Linux 5.0 with CONFIG_SECCOMP_FILTER; allow seccomp in the sandbox that forbids it",
+    )
+}
+
+/// Tried on a descriptor of our own.
+fn descriptors() -> Finding {
+    let taken = rustix::fs::memfd_create("refit-doctor", rustix::fs::MemfdFlags::CLOEXEC)
+        .map_err(std::io::Error::from)
+        .and_then(|file| {
+            let number = file.as_raw_fd().cast_unsigned();
+            Pidfd::open(std::process::id())?.get_fd(number)
+        });
+    let found = found(&taken, "open files of programs can be had");
+    Finding::new("pidfd_getfd", taken.is_ok(), found)
+        .or(MEMORY, "Linux 5.6; allow pidfd_open and pidfd_getfd in the sandbox that forbids them")
+}
+
+/// Tried on our own memory, where nothing is mapped.
+fn page_scans() -> Finding {
+    let scanned = Pagemap::of(std::process::id())
+        .and_then(|pages| pages.scan(0..4096, &Scan::default(), &mut Vec::new()));
+    let found = found(&scanned, "tells which pages were written");
+    Finding::new("PAGEMAP_SCAN", scanned.is_ok(), found)
+        .or(MEMORY, "Linux 6.7 with CONFIG_PROC_PAGE_MONITOR")
+}
+
+fn found<T>(tried: &std::io::Result<T>, there: &str) -> String {
+    tried.as_ref().map_or_else(|e| words(&e.to_string()), |_| there.to_owned())
 }
 
 fn ptrace() -> Finding {

@@ -1,0 +1,137 @@
+//! Where the kernel believes a program's parts to be: `PR_SET_MM` of prctl(2).
+//!
+//! They decide where `brk` goes on, and what `/proc/PID/cmdline` and `environ` show. A process can change its own only; a
+//! program that stands still has the call made in it ([`Layout::call`]). They are set all at once (`PR_SET_MM_MAP`, 3.18), which
+//! needs no privilege, but a kernel with `CONFIG_CHECKPOINT_RESTORE` (`EINVAL` otherwise); one by one would need
+//! `CAP_SYS_RESOURCE`.
+
+use std::io;
+use std::ops::Range;
+
+use linux_raw_sys::prctl as raw;
+
+/// The parts, as addresses in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The program's code.
+    pub code: Range<u64>,
+    /// Its data.
+    pub data: Range<u64>,
+    /// What `brk` has given it, and where it goes on. Of another process it is known by pages.
+    pub heap: Range<u64>,
+    /// Where the stack was at its first instruction.
+    pub stack: u64,
+    /// The texts of its arguments.
+    pub arguments: Range<u64>,
+    /// The texts of its environment.
+    pub environment: Range<u64>,
+}
+
+/// Bytes of [`Layout::image`].
+pub const IMAGE: usize = size_of::<raw::prctl_mm_map>();
+
+impl Layout {
+    /// That of a process.
+    ///
+    /// # Errors
+    /// `ENOENT`: no such process. `EPERM`: the caller may not trace it. `EINVAL`: what the kernel says is not understood.
+    pub fn of(process: u32) -> io::Result<Self> {
+        let stat = std::fs::read(format!("/proc/{process}/stat"))?;
+        let mut layout = parse(&stat).ok_or(io::ErrorKind::InvalidInput)?;
+        // Zeros are what others see.
+        if layout.stack == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let maps = crate::maps::of(process)?;
+        let ends = maps.iter().filter(|one| one.kind() == crate::maps::Kind::Heap);
+        let end = ends.map(|one| one.range.end).max();
+        layout.heap.end = end.unwrap_or(layout.heap.start);
+        Ok(layout)
+    }
+
+    /// Bytes to be put at an address of the program, where [`call`](Self::call) finds them: a `struct prctl_mm_map` that
+    /// leaves the auxiliary vector and the program's file as they are.
+    pub fn image(&self) -> [u8; IMAGE] {
+        let words = [
+            self.code.start,
+            self.code.end,
+            self.data.start,
+            self.data.end,
+            self.heap.start,
+            self.heap.end,
+            self.stack,
+            self.arguments.start,
+            self.arguments.end,
+            self.environment.start,
+            self.environment.end,
+        ];
+        let mut bytes = [0; IMAGE];
+        for (at, word) in words.into_iter().enumerate() {
+            bytes[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        // No descriptor of another program.
+        bytes[IMAGE - 4..].copy_from_slice(&(-1_i32).to_ne_bytes());
+        bytes
+    }
+
+    /// The system call, its number and arguments, that sets it to what is at `address`. It says `EINVAL` where the parts lie in no
+    /// mapping, or not one behind the other.
+    pub fn call(address: u64) -> (i64, [u64; 6]) {
+        let (what, size) = (u64::from(raw::PR_SET_MM_MAP), IMAGE as u64);
+        (libc::SYS_prctl, [u64::from(raw::PR_SET_MM), what, address, size, 0, 0])
+    }
+}
+
+/// Fields by their numbers in proc_pid_stat(5); the name, in parentheses, can hold anything.
+fn parse(stat: &[u8]) -> Option<Layout> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
+    // The first of them is the third in all.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let heap = field(47)?;
+    Some(Layout {
+        code: field(26)?..field(27)?,
+        stack: field(28)?,
+        data: field(45)?..field(46)?,
+        heap: heap..heap,
+        arguments: field(48)?..field(49)?,
+        environment: field(50)?..field(51)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn the_image_is_laid_out_as_the_kernels_header_says() {
+        let one = |start: u64| start..start + 1;
+        let layout = Layout {
+            code: one(10),
+            data: one(20),
+            heap: one(30),
+            stack: 40,
+            arguments: one(50),
+            environment: one(60),
+        };
+        let image = layout.image();
+        let word = |at: usize| u64::from_ne_bytes(image[at..at + 8].try_into().expect("8 bytes"));
+        assert_eq!(word(offset_of!(raw::prctl_mm_map, end_code)), 11);
+        assert_eq!(word(offset_of!(raw::prctl_mm_map, brk)), 31);
+        assert_eq!(word(offset_of!(raw::prctl_mm_map, start_stack)), 40);
+        assert_eq!(word(offset_of!(raw::prctl_mm_map, env_end)), 61);
+        assert_eq!(word(offset_of!(raw::prctl_mm_map, auxv)), 0);
+        let fd = offset_of!(raw::prctl_mm_map, exe_fd);
+        assert_eq!(image[fd..fd + 4], [0xff; 4]);
+    }
+
+    #[test]
+    fn this_code_lies_in_the_code_of_this_program() {
+        let layout = Layout::of(std::process::id()).expect("our own");
+        let here = this_code_lies_in_the_code_of_this_program as fn() as usize as u64;
+        assert!(layout.code.contains(&here), "{here:#x} {layout:#x?}");
+        assert!(layout.stack > layout.code.end && layout.heap.end >= layout.heap.start);
+    }
+}

@@ -1,0 +1,212 @@
+//! All of a stopped thread's state beside its general registers: ptrace(2).
+
+use std::fmt;
+use std::io;
+
+use super::{Held, Options};
+
+/// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
+const FIRST: usize = 4096;
+/// The kernel's request for it, by `linux/elf.h`.
+const NT_X86_XSTATE: i32 = 0x202;
+
+/// Where a thread stands as to system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemCall {
+    /// In none.
+    None,
+    /// It is about to make one.
+    Entry {
+        /// Its number.
+        number: u64,
+        /// Its arguments.
+        arguments: [u64; 6],
+    },
+    /// It has made one.
+    Exit {
+        /// What it returns, if `error` is not set; else minus the error.
+        value: i64,
+        /// Whether it has failed.
+        error: bool,
+    },
+    /// A filter has asked to tell the tracer of it ([`crate::seccomp::Action::Trace`]).
+    Seccomp {
+        /// Its number.
+        number: u64,
+        /// Its arguments.
+        arguments: [u64; 6],
+        /// What the filter says.
+        message: u32,
+    },
+}
+
+/// A signal that is about to be delivered: who sent it, and why.
+#[derive(Clone, Copy)]
+pub struct Information(libc::siginfo_t);
+
+impl Information {
+    /// The signal's number.
+    pub fn signal(&self) -> i32 {
+        self.0.si_signo
+    }
+
+    /// Why it was sent: `SI_USER`, `SEGV_MAPERR`, …
+    pub fn code(&self) -> i32 {
+        self.0.si_code
+    }
+
+    /// The address that was touched; for `SIGSEGV`, `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP` of the kernel (`code` above 0).
+    pub fn address(&self) -> Option<u64> {
+        let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+        let fault = self.code() > 0 && faults.contains(&self.signal());
+        // SAFETY: the word is there in all of the structure's forms; of faults it is the address.
+        fault.then(|| unsafe { self.0.si_addr() } as u64)
+    }
+
+    /// The process that sent it, as the receiver counts; for `kill`, `tgkill` and `sigqueue` (`code` 0 and below).
+    pub fn sender(&self) -> Option<u32> {
+        let sent = matches!(self.code(), libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE);
+        // SAFETY: the word is there in all of the structure's forms; of these it is the sender.
+        sent.then(|| unsafe { self.0.si_pid() }.cast_unsigned())
+    }
+}
+
+impl fmt::Debug for Information {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Information")
+            .field("signal", &self.signal())
+            .field("code", &self.code())
+            .field("address", &self.address())
+            .field("sender", &self.sender())
+            .finish()
+    }
+}
+
+impl Held {
+    /// Says anew what is told of it. It must be stopped.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile. `EINVAL`: the kernel lacks one.
+    pub fn set_options(&self, options: Options) -> io::Result<()> {
+        self.ask(libc::PTRACE_SETOPTIONS, options.number())
+    }
+
+    /// Its floating-point and vector registers, and whatever else `XSAVE` keeps of a thread on this processor, as long as that is, in
+    /// the layout of the instruction (Intel's manual, volume 1, chapter 13). Fits another thread on the same processor.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile. `ENODEV`, `EINVAL`: a processor without `XSAVE`.
+    pub fn extended_state(&self) -> io::Result<Vec<u8>> {
+        let mut state = vec![0_u8; FIRST];
+        loop {
+            let mut place =
+                libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+            self.set(libc::PTRACE_GETREGSET, NT_X86_XSTATE, &mut place)?;
+            if place.iov_len < state.len() {
+                state.truncate(place.iov_len);
+                return Ok(state);
+            }
+            // The kernel has filled what there was: there may be more.
+            state.resize(2 * state.len(), 0);
+        }
+    }
+
+    /// Sets what [`extended_state`](Self::extended_state) tells.
+    ///
+    /// # Errors
+    /// As there; `EFAULT`, `EINVAL`: not such a state, or one of a processor with other features.
+    pub fn set_extended_state(&self, state: &[u8]) -> io::Result<()> {
+        let mut copy = state.to_vec();
+        let mut place = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
+        self.set(libc::PTRACE_SETREGSET, NT_X86_XSTATE, &mut place)
+    }
+
+    /// The signal it is about to be given.
+    ///
+    /// # Errors
+    /// `EINVAL`: it stands in a stop of another kind. `ESRCH`: it is not stopped, or was killed meanwhile.
+    pub fn information(&self) -> io::Result<Information> {
+        // SAFETY: all zeros are a value of this plain structure.
+        let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `found` is a valid place of the size the kernel writes.
+        match unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.thread, 0_usize, &raw mut found) }
+        {
+            0 => Ok(Information(found)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Changes the signal it is about to be given to one that was seen elsewhere, or before.
+    ///
+    /// # Errors
+    /// As [`information`](Self::information).
+    pub fn set_information(&self, information: &Information) -> io::Result<()> {
+        let from = &raw const information.0;
+        // SAFETY: the kernel reads the structure, which lives over the call.
+        match unsafe { libc::ptrace(libc::PTRACE_SETSIGINFO, self.thread, 0_usize, from) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Where it stands as to system calls (5.3).
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile. `EIO`: an earlier kernel.
+    pub fn system_call(&self) -> io::Result<SystemCall> {
+        // SAFETY: all zeros are a value of this plain structure.
+        let mut told: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+        let (request, place) = (libc::PTRACE_GET_SYSCALL_INFO, &raw mut told);
+        let size = size_of::<libc::ptrace_syscall_info>();
+        // SAFETY: `told` is a valid place of the size that is told.
+        if unsafe { libc::ptrace(request, self.thread, size, place) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(match told.op {
+            libc::PTRACE_SYSCALL_INFO_ENTRY => {
+                // SAFETY: `op` says that this form was written; the others are zeros, or integers.
+                let entry = unsafe { told.u.entry };
+                SystemCall::Entry { number: entry.nr, arguments: entry.args }
+            }
+            libc::PTRACE_SYSCALL_INFO_EXIT => {
+                // SAFETY: as above.
+                let exit = unsafe { told.u.exit };
+                SystemCall::Exit { value: exit.sval, error: exit.is_error != 0 }
+            }
+            libc::PTRACE_SYSCALL_INFO_SECCOMP => {
+                // SAFETY: as above.
+                let one = unsafe { told.u.seccomp };
+                let (number, arguments) = (one.nr, one.args);
+                SystemCall::Seccomp { number, arguments, message: one.ret_data }
+            }
+            _ => SystemCall::None,
+        })
+    }
+
+    /// Lets it run on to the next system call's entry or exit, with a signal if `signal` is not 0.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn resume_to_system_call(&self, signal: i32) -> io::Result<()> {
+        self.ask(libc::PTRACE_SYSCALL, signal as usize)
+    }
+
+    /// Leaves it stopped with its process, and has its next event told: that of `SIGCONT`, for one.
+    ///
+    /// # Errors
+    /// `EIO`: it stands in a stop of another kind. `ESRCH`: it has ended.
+    pub fn leave_stopped(&self) -> io::Result<()> {
+        self.ask(libc::PTRACE_LISTEN, 0)
+    }
+
+    /// What an event is about ([`super::Event`] has taken it apart).
+    pub(crate) fn message(&self) -> io::Result<u64> {
+        let mut message = 0_u64;
+        let place = &raw mut message;
+        // SAFETY: `message` is a valid place for a word.
+        match unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, self.thread, 0_usize, place) } {
+            0 => Ok(message),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the tests of the wrappers share: pages to fault on, children to look at, how a test is skipped.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Bytes.
+pub(crate) const PAGE: usize = 4096;
+/// Never reached unless the test is wrong.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Pages of this process that nobody holds a reference to.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages {
+    base: *mut u8,
+    count: usize,
+}
+
+// SAFETY: the mapping is never unmapped, and touched by volatile accesses only.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    pub(crate) fn anonymous(count: usize) -> Self {
+        Self::map(count, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+    }
+
+    pub(crate) fn shared(fd: BorrowedFd<'_>, count: usize) -> Self {
+        Self::map(count, libc::MAP_SHARED, fd.as_raw_fd())
+    }
+
+    fn map(count: usize, how: i32, fd: i32) -> Self {
+        let allowed = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE, allowed, how, fd, 0) };
+        assert_ne!(base, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        // A touch is to bring one page, not its neighbours; a kernel without huge pages refuses, and brings one.
+        // SAFETY: advice changes no contents.
+        unsafe { libc::madvise(base, count * PAGE, libc::MADV_NOHUGEPAGE) };
+        Self { base: base.cast(), count }
+    }
+
+    pub(crate) fn range(self, pages: Range<usize>) -> Range<u64> {
+        assert!(pages.end <= self.count);
+        let address = |page: usize| self.base as u64 + (page * PAGE) as u64;
+        address(pages.start)..address(pages.end)
+    }
+
+    pub(crate) fn all(self) -> Range<u64> {
+        self.range(0..self.count)
+    }
+
+    pub(crate) fn get(self, page: usize) -> u8 {
+        assert!(page < self.count);
+        // SAFETY: it lies in the mapping.
+        unsafe { self.base.add(page * PAGE).read_volatile() }
+    }
+
+    pub(crate) fn set(self, page: usize, value: u8) {
+        assert!(page < self.count);
+        // SAFETY: it lies in the mapping, which is writable.
+        unsafe { self.base.add(page * PAGE).write_volatile(value) }
+    }
+}
+
+/// A child of this process that does one thing; killed when nobody waits for it any more.
+pub(crate) struct Child {
+    id: i32,
+}
+
+impl Child {
+    /// Runs `what` in a copy of this process, of which the calling thread is the only one; it ends with what that
+    /// returns, or 101 for a panic.
+    pub(crate) fn of(what: impl FnOnce() -> i32) -> Self {
+        // SAFETY: the child does what the C library lets it do after a fork (it sees to its own locks), prints nothing and
+        // ends by `_exit`.
+        let id = unsafe { libc::fork() };
+        assert!(id >= 0, "{}", io::Error::last_os_error());
+        if id == 0 {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: the limit is read. A child that is to die of a signal leaves no file behind.
+            unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+            let status = catch_unwind(AssertUnwindSafe(what)).unwrap_or(101);
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(status) };
+        }
+        Self { id }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id.cast_unsigned()
+    }
+
+    /// Its exit status, or minus the signal that killed it.
+    pub(crate) fn wait(self) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is a valid place for the answer.
+        let waited = unsafe { libc::waitpid(self.id, &raw mut status, 0) };
+        assert_eq!(waited, self.id, "{}", io::Error::last_os_error());
+        std::mem::forget(self);
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+    }
+
+    pub(crate) fn signal(&self, signal: i32) {
+        // SAFETY: a signal to a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.id, signal) }, 0);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: it is a child of ours that has not been waited for.
+        unsafe {
+            libc::kill(self.id, libc::SIGKILL);
+            libc::waitpid(self.id, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// A child that does nothing but wait for signals.
+pub(crate) fn idle() -> Child {
+    Child::of(|| {
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    })
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}: it did not come");
+        std::thread::yield_now();
+    }
+}
+
+/// What was asked for, or `None`, and a word about it, where this host does not let us.
+pub(crate) fn offered<T>(what: &str, asked: io::Result<T>) -> Option<T> {
+    match asked {
+        Ok(got) => Some(got),
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EPERM | libc::EACCES | libc::ENOSYS | libc::ENOTTY | libc::ENOENT)
+            ) =>
+        {
+            println!("skipped: {what}: {error}");
+            None
+        }
+        Err(error) => panic!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,7 @@
+//! Each wrapper against the kernel: what it says is there is what the kernel does.
+
+mod common;
+mod process;
+mod seccomp;
+mod trace;
+mod userfault;

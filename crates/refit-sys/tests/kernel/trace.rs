@@ -1,0 +1,241 @@
+//! Threads that are traced, and programs that are followed, tell what they do; all of their state goes in and out.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use refit_sys::auxv::{self, OnStack};
+use refit_sys::foreign::Memory;
+use refit_sys::launch;
+use refit_sys::seccomp::{self, Action, Filter, Install};
+use refit_sys::trace::{self, Event, Held, Options, Stop, SystemCall};
+
+use crate::common::{Child, LONG, idle, offered};
+
+/// A child that is traced and stopped, or `None` where that is not allowed.
+fn held(child: &Child, options: Options) -> Option<Held> {
+    let mut held = offered("ptrace", Held::seize_with(child.id(), options))?;
+    held.interrupt().expect("it is there");
+    assert_eq!(held.settle(Instant::now() + LONG).expect("it stops"), Stop::Event);
+    Some(held)
+}
+
+/// The next event of one that is followed.
+fn next(of: &Held) -> Event {
+    let (thread, event) = trace::next_of(of.thread(), true).expect("traced").expect("waited for");
+    assert_eq!(thread, of.thread());
+    event
+}
+
+#[test]
+fn the_extended_state_goes_in_and_out_whatever_its_size() {
+    let child = idle();
+    let Some(held) = held(&child, Options::empty()) else { return };
+    let mut state = match held.extended_state() {
+        Ok(state) => state,
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+            println!("skipped: this processor has no extended state");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    // The legacy region and the header of XSAVE at least.
+    assert!(state.len() >= 576, "{}", state.len());
+    // The first vector register, and the bit that says it is in use.
+    state[160..176].copy_from_slice(b"sixteen bytes of");
+    state[512] |= 2;
+    held.set_extended_state(&state).expect("it fits");
+    assert_eq!(held.extended_state().expect("it is stopped")[160..176], *b"sixteen bytes of");
+    assert!(held.set_extended_state(&state[..100]).is_err(), "too short");
+    held.let_go().expect("it goes on");
+}
+
+#[test]
+fn a_signal_tells_who_sent_it_and_can_be_changed() {
+    let child = idle();
+    let Some(held) = held(&child, Options::empty()) else { return };
+    held.resume(0).expect("it is there");
+    child.signal(libc::SIGUSR1);
+    assert_eq!(next(&held), Event::Signal(libc::SIGUSR1));
+    let first = held.information().expect("a signal");
+    assert_eq!((first.signal(), first.sender()), (libc::SIGUSR1, Some(std::process::id())));
+    assert_eq!((first.code(), first.address()), (libc::SI_USER, None));
+    held.resume(0).expect("it is there");
+    child.signal(libc::SIGTERM);
+    assert_eq!(next(&held), Event::Signal(libc::SIGTERM));
+    held.set_information(&first).expect("a signal");
+    assert_eq!(held.information().expect("a signal").signal(), libc::SIGUSR1);
+    // What counts is the number it is resumed with, and the information has to fit.
+    held.resume(libc::SIGUSR1).expect("it is there");
+    assert_eq!(next(&held), Event::Killed(libc::SIGUSR1));
+    std::mem::forget(child);
+}
+
+#[test]
+fn a_stopped_process_is_left_stopped_until_it_is_continued() {
+    let child = idle();
+    let Some(held) = held(&child, Options::empty()) else { return };
+    held.resume(0).expect("it is there");
+    child.signal(libc::SIGSTOP);
+    assert_eq!(next(&held), Event::Signal(libc::SIGSTOP));
+    held.resume(libc::SIGSTOP).expect("it is there");
+    assert_eq!(next(&held), Event::Stopped(libc::SIGSTOP));
+    held.leave_stopped().expect("its process is stopped");
+    assert_eq!(trace::next_of(child.id(), false).expect("traced"), None);
+    child.signal(libc::SIGCONT);
+    assert_eq!(next(&held), Event::Interrupted);
+    held.resume(0).expect("it is there");
+    assert_eq!(next(&held), Event::Signal(libc::SIGCONT));
+    held.let_go().expect("it goes on");
+}
+
+#[test]
+fn system_calls_are_told_when_they_are_entered_and_left() {
+    let child = Child::of(|| {
+        loop {
+            // SAFETY: refused, or made without effect: no process is asked for.
+            unsafe { libc::syscall(libc::SYS_close, -1_i64, 7_i64) };
+        }
+    });
+    let Some(held) = held(&child, Options::SYSTEM_CALL) else { return };
+    let calls = || -> io::Result<(SystemCall, SystemCall)> {
+        loop {
+            held.resume_to_system_call(0)?;
+            assert_eq!(next(&held), Event::SystemCall);
+            let entry = held.system_call()?;
+            // It may have been interrupted within one, whose end is told then, or in what the C library does after a fork.
+            let looked_for = libc::SYS_close as u64;
+            if matches!(entry, SystemCall::Entry { number, .. } if number == looked_for) {
+                held.resume_to_system_call(0)?;
+                assert_eq!(next(&held), Event::SystemCall);
+                return Ok((entry, held.system_call()?));
+            }
+        }
+    };
+    let (entry, exit) = calls().expect("it is traced");
+    let SystemCall::Entry { number, arguments } = entry else { panic!("{entry:?}") };
+    assert_eq!(i64::try_from(number), Ok(libc::SYS_close));
+    assert_eq!((arguments[0] as i32, arguments[1]), (-1, 7));
+    assert_eq!(exit, SystemCall::Exit { value: -i64::from(libc::EBADF), error: true });
+    held.let_go().expect("it goes on");
+}
+
+/// A shell that makes a child, which runs a program, and ends with 3: everything of it, in the order of each.
+#[test]
+fn a_program_is_followed_with_everything_it_starts() {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "/bin/true; /bin/true & wait; exit 3"]).stdin(Stdio::null());
+    let kinds = Options::FORK | Options::VFORK | Options::CLONE | Options::EXEC | Options::EXIT;
+    let options = kinds | Options::VFORK_DONE | Options::EXIT_KILL;
+    let Some((child, first)) = offered("ptrace", launch::at_exec(&mut command, options)) else {
+        return;
+    };
+    let shell = child.id();
+    first.resume(0).expect("it is there");
+    first.leave();
+    let (mut made, mut ran, mut seen, mut ended) = (vec![], vec![], vec![], vec![]);
+    while !ended.contains(&(shell, 3)) {
+        let (thread, event) = trace::next(true).expect("traced").expect("waited for");
+        let mut signal = 0;
+        match event {
+            Event::Fork { child } | Event::Vfork { child } | Event::Clone { child } => {
+                made.push(child);
+            }
+            Event::Exec { former } => {
+                assert_eq!(former, thread);
+                ran.push(thread);
+            }
+            Event::Exit { status } => seen.push((thread, status >> 8)),
+            Event::Exited(code) => {
+                ended.push((thread, code));
+                continue;
+            }
+            Event::Signal(came) => signal = came,
+            Event::Interrupted | Event::VforkDone => {}
+            other => panic!("{thread}: {other:?}"),
+        }
+        let held = Held::of(thread);
+        held.resume(signal).expect("it is there");
+        held.leave();
+    }
+    made.sort_unstable();
+    ran.sort_unstable();
+    assert_eq!((made.len(), &made), (2, &ran), "{seen:?}");
+    assert!(made.iter().all(|&one| ended.contains(&(one, 0))), "{ended:?}");
+    seen.sort_unstable();
+    ended.sort_unstable();
+    assert_eq!(seen, ended);
+    let none = trace::next(true).expect_err("all have ended");
+    assert_eq!(none.raw_os_error(), Some(libc::ECHILD));
+}
+
+#[test]
+fn a_filter_tells_its_tracer() {
+    let child = Child::of(|| {
+        let filter = Filter::new(Action::Allow).rule(libc::SYS_acct, Action::Trace(77));
+        let Ok(program) = filter.assemble() else { return 3 };
+        // SAFETY: the one call that is told makes no sense here anyway.
+        let installed = seccomp::gain_no_privileges()
+            .and_then(|()| unsafe { seccomp::install(&program, Install::empty()) });
+        if installed.is_err() {
+            return 2;
+        }
+        // SAFETY: no such path.
+        while unsafe { libc::syscall(libc::SYS_acct, 1_i64) } != 5 {}
+        0
+    });
+    let Some(held) = held(&child, Options::SECCOMP) else { return };
+    held.resume(0).expect("it is there");
+    assert_eq!(next(&held), Event::Seccomp { message: 77 });
+    let SystemCall::Seccomp { number, arguments, message } = held.system_call().expect("5.3")
+    else {
+        panic!("{:?}", held.system_call());
+    };
+    assert_eq!((number, arguments[0], message), (libc::SYS_acct as u64, 1, 77));
+    // Skipped, with an answer of ours.
+    let mut registers = held.registers().expect("it is stopped");
+    (registers.orig_rax, registers.rax) = (u64::MAX, 5);
+    held.set_registers(&registers).expect("it is stopped");
+    held.resume(0).expect("it is there");
+    assert_eq!(next(&held), Event::Exited(0));
+    std::mem::forget(child);
+}
+
+/// The vector is found where the program will look for it, and what is hidden there it does not see: `LD_SHOW_AUXV` prints
+/// what the loader has found.
+#[test]
+fn what_a_program_is_told_at_its_start_can_be_changed() {
+    let mut command = Command::new("/bin/true");
+    command.env("LD_SHOW_AUXV", "1").stdout(Stdio::piped());
+    let started = launch::at_exec(&mut command, Options::EXIT_KILL);
+    let Some((mut child, held)) = offered("ptrace", started) else { return };
+    let registers = held.registers().expect("it is stopped");
+    let memory = Memory::of(child.id()).expect("a child");
+    let mut vector = OnStack::find(&memory, registers.rsp).expect("a program that begins");
+    let kept = auxv::of(child.id()).expect("a child");
+    assert_eq!(vector.pairs, kept);
+    // No instruction has run: it stands where the loader, or the program itself, begins.
+    let base = vector.value(libc::AT_BASE).expect("it has a loader");
+    let maps = refit_sys::maps::of(child.id()).expect("a child");
+    let at = maps.iter().find(|one| one.range.contains(&registers.rip)).expect("mapped");
+    let loader = maps.iter().find(|one| one.range.start == base).expect("mapped");
+    assert_eq!((at.file, at.executable), (loader.file, true));
+    let entry = memory.word(base + 24).expect("an ELF header");
+    assert_eq!(registers.rip, base + entry);
+    assert!(vector.hide(&memory, libc::AT_SYSINFO_EHDR).expect("a stack"));
+    assert!(!vector.hide(&memory, libc::AT_SYSINFO_EHDR).expect("a stack"), "it is gone");
+    assert_eq!(OnStack::find(&memory, registers.rsp).expect("as before"), vector);
+    held.let_go().expect("it goes on");
+    let mut told = String::new();
+    io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut told).expect("text");
+    assert!(child.wait().expect("a child").success());
+    assert!(told.contains("AT_ENTRY:") && !told.contains("AT_SYSINFO_EHDR"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_started_is_not_traced() {
+    let error = launch::at_exec(&mut Command::new("/no/such/program"), Options::empty());
+    assert_eq!(error.expect_err("not there").kind(), io::ErrorKind::NotFound);
+    let nobody = Held::seize_with(u32::MAX >> 1, Options::empty()).expect_err("not there");
+    assert_eq!(nobody.raw_os_error(), Some(libc::ESRCH));
+}
