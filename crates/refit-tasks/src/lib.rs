@@ -1,7 +1,7 @@
 //! Programs under an instance.
 //!
 //! ```text
-//! refit run ── tends ──► refit tend (an instance) ── Follower ──► Tree ──► refit ps
+//! refit run ── tends ──► refit tend (an instance) ── follows ──► Tree ──► refit ps
 //!     └─ becomes the program ◄─── followed, with all that it starts
 //! ```
 //!

@@ -7,9 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use refit_sys::follow::{Event, Follower};
+use refit_sys::trace::{self, Event, Held, Options};
+use rustix::io::Errno;
 
 use crate::process::{self, Process};
+
+/// What is told of each task, which those that it makes inherit; and that all end with who follows.
+const FOLLOWED: Options = Options::FORK
+    .union(Options::VFORK)
+    .union(Options::CLONE)
+    .union(Options::EXEC)
+    .union(Options::EXIT_KILL);
 
 /// The tasks of a tree.
 #[derive(Debug, Default)]
@@ -32,13 +40,51 @@ impl Tree {
     /// # Errors
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let mut follower = Follower::begin(process)?;
+        Held::seize_with(process, FOLLOWED)?.leave();
         self.tasks().add(process);
         ready()?;
-        while let Some(event) = follower.wait()? {
-            self.tasks().take(event);
+        loop {
+            match trace::next(true) {
+                Ok(Some((task, event))) => self.take(task, event)?,
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody is left.
+                Err(error) if is(&error, Errno::CHILD) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+    }
+
+    /// Takes note of an event, and lets the task go on as it would if nobody followed it.
+    fn take(&self, task: u32, event: Event) -> io::Result<()> {
+        let held = Held::of(task);
+        let goes_on = match event {
+            Event::Signal(signal) => held.resume(signal),
+            // By job control: until somebody continues it.
+            Event::Stopped(_) => held.leave_stopped(),
+            Event::Exited(_) | Event::Killed(_) => {
+                self.tasks().live.remove(&task);
+                Ok(())
+            }
+            Event::Interrupted => {
+                self.tasks().add(task);
+                held.resume(0)
+            }
+            Event::Exec { former } => {
+                // All other threads of the process tell of their ends, but the one whose number it takes.
+                self.tasks().live.remove(&former);
+                self.tasks().live.insert(task, None);
+                held.resume(0)
+            }
+            // It has made a task, which tells of itself.
+            _ => held.resume(0),
+        };
+        held.leave();
+        match goes_on {
+            // Killed meanwhile: its end is the next that is told.
+            Err(error) if !is(&error, Errno::SRCH) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// How many tasks there have been so far.
@@ -66,22 +112,14 @@ impl Tree {
     }
 }
 
+fn is(error: &io::Error, which: Errno) -> bool {
+    error.raw_os_error() == Some(which.raw_os_error())
+}
+
 impl Tasks {
     fn add(&mut self, task: u32) {
         if self.live.insert(task, None).is_none() {
             self.begun += 1;
-        }
-    }
-
-    fn take(&mut self, event: Event) {
-        match event {
-            Event::Began { task } => self.add(task),
-            Event::Ended { task, .. } => drop(self.live.remove(&task)),
-            Event::Exec { task, was } => {
-                // All other threads of the process tell of their ends, but the one whose number it takes.
-                self.live.remove(&was);
-                self.live.insert(task, None);
-            }
         }
     }
 

@@ -29,7 +29,8 @@ use stage::Stage;
 /// Functions that have sites at the same time.
 const BATCH: usize = 1000;
 /// What unused stack holds at first.
-const FILLS: [u64; 2] = [0x5555_5555_5555_5555, 0x1234_5678];
+/// Odd: each word another.
+const FILLS: [u64; 2] = [0x5454_5454_5454_5454, 0x9e37_79b9_7f4a_7c15];
 /// What sites leave there.
 const LEFT: [i32; 3] = [end::LEFT, 0, -1];
 

@@ -4,7 +4,7 @@
 //
 // REFIT_STAGE_BOARD is a file with requests (two words each: address, seed) and, for each pass, ends. REFIT_STAGE_LIBRARY is
 // a library to load. Commands on standard input: "memory BEGIN END" (memory that ends are compared by, too), "run PASS FILL"
-// (all requests; FILL is what unused stack holds).
+// (all requests; FILL is what unused stack holds; if it is odd, each word another).
 //
 // Between the first request and the last no function of a library is called: what is tried may be the C library.
 
@@ -156,7 +156,7 @@ static void go(void) {
 static void run(unsigned pass, uint64_t fill) {
 	for (unsigned i = 0; i < STACK / 8; i++) {
 		uint64_t seed = i;
-		state.stack[i] = &state.stack[i] < state.entry ? fill : value(&seed);
+		state.stack[i] = &state.stack[i] < state.entry ? fill & 1 ? fill * (2 * i + 1) : fill : value(&seed);
 	}
 	*state.entry = BACK;
 	for (unsigned i = 0; i < MOST && state.requests[i].address; i++) {

@@ -51,7 +51,7 @@ impl SwapFile {
             }
             from += run.len();
         }
-        let slot = |(number, page): (u32, &&[u8; PAGE_SIZE])| Slot { number, sum: sum(*page) };
+        let slot = |(number, page): (u32, &&[u8; PAGE_SIZE])| Slot { number, sum: sum(page) };
         Ok(taken.into_iter().zip(pages).map(slot).collect())
     }
 
