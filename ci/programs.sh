@@ -11,7 +11,7 @@ if [ $# = 0 ]; then
 	REFIT_PROGRAMS_ROUNDS=${REFIT_PROGRAMS_ROUNDS:-10} cargo test --locked --release -p refit --test programs
 	set -- redis nginx squid postgres
 fi
-cargo build --locked --release -p refit
+cargo build -q --locked --release -p refit
 refit=${CARGO_TARGET_DIR:-target}/release/refit
 folder=$(mktemp -d) server='' beside=''
 # Servers that give root up work below it.
@@ -176,11 +176,19 @@ postgres() {
 	[ "$(id -u)" != 0 ] || chown postgres "$folder/postgres"
 	(as postgres "$programs/initdb" -D "$folder/postgres/data" -U postgres -A trust --no-sync >"$folder/made" 2>&1) ||
 		{ cat "$folder/made"; exit 1; }
-	as postgres "$programs/postgres" -D "$folder/postgres/data" -k "$folder/postgres" -c listen_addresses= 2>"$folder/errors" &
+	as postgres "$programs/postgres" -D "$folder/postgres/data" -k "$folder/postgres" -c listen_addresses= -c autovacuum=off 2>"$folder/errors" &
 	server=$!
 	export PGHOST="$folder/postgres" PGUSER=postgres
 	until_it_works pgbench -i -q postgres
+	until_it_works only_lasting_processes
 	under_load load_postgres
+}
+
+# Whether those are gone that serve clients.
+only_lasting_processes() {
+	for process in $(cat "/proc/$server/task/$server/children"); do
+		case $(tr '\0' ' ' <"/proc/$process/cmdline") in *'[local]'*) return 1 ;; esac
+	done
 }
 
 # What was paid has to add up, and a query with all kinds of plans to say what it says without probes.
@@ -191,7 +199,7 @@ load_postgres() {
 	[ "$sums" = 1 ] || { echo 'balances differ'; return 1; }
 	psql -tA -c "select md5(string_agg(t::text, ',' order by t)) from (select a.aid % 97, count(*), avg(a.aid)::numeric(20, 5),
 		max(to_char(a.aid, '9,999,999')) from pgbench_accounts a join pgbench_tellers t on a.aid % 10 + 1 = t.tid
-		where a.filler like '% %' or a.aid ~ 'x|y' is null group by 1) t" postgres >"$folder/answer" 2>&1 || { cat "$folder/answer"; return 1; }
+		where a.filler like '% %' and a.aid::text ~ '[13]+.*7' group by 1) t" postgres >"$folder/answer" 2>&1 || { cat "$folder/answer"; return 1; }
 	[ -e "$folder/expected" ] || cp "$folder/answer" "$folder/expected"
 	cmp "$folder/answer" "$folder/expected"
 }
