@@ -157,7 +157,7 @@ cure() {
 	load=$!
 	sleep 2
 	"$refit" --json probe -p "$server" --for "${seconds}s" -e 'uprobe:squid:*SwapDir*finalizeSwapoutSuccess* { count }' \
-		-e 'uprobe:squid:_Z19clientProcessRequest*,uprobe:squid:_Z20clientProcessRequest* { count }' \
+		-e 'uprobe:squid:_Z20clientProcessRequest* { count }' \
 		-e 'uprobe:libc:open,uprobe:libc:write,uprobe:libc:pwrite { latency, cpu }' >"$folder/told" 2>/dev/null
 	wait "$load" || true
 	load=''

@@ -32,7 +32,7 @@ pub(crate) fn measure() -> Vec<Served> {
         ("redis-server, SET and GET", "processCommand", server::redis as Start),
         ("nginx, a small file", "ngx_http_process_request", server::nginx),
         ("squid, files in memory and on disk", "_Z20clientProcessRequest*", server::squid),
-        ("postgres, pgbench -S", "exec_simple_query", server::postgres),
+        ("postgres, pgbench -S", "standard_ExecutorRun", server::postgres),
     ]
     .map(|(name, hot, start)| {
         let (places, rates, trouble) = Default::default();
