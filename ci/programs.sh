@@ -52,8 +52,7 @@ until_it_works() {
 	done
 }
 
-# Loads the server and the processes that it has made while they are watched, then poisoned, then with a flag at each block, and looks
-# whether they are as before.
+# Loads the server and the processes that it has made while they are watched, then poisoned, and looks whether they are as before.
 under_load() {
 	processes=$(echo "$server" $(cat "/proc/$server/task/$server/children") | tr ' ' ,)
 	"$1" >"$folder/load" 2>&1 || { cat "$folder/load"; exit 1; }
@@ -67,6 +66,8 @@ under_load() {
 watched_under_load() {
 	load=$1
 	shift
+	# What the last one said must not be taken for what this one says.
+	: >"$folder/said"
 	"$refit" --json "$@" -p "$processes" >"$folder/told" 2>"$folder/said" &
 	probing=$!
 	while ! grep -q watching "$folder/said"; do
@@ -79,7 +80,8 @@ watched_under_load() {
 	for process in $(echo "$processes" | tr , ' '); do
 		"$refit" repair --verify -p "$process"
 	done
-	echo "$load: $*: $(grep watching "$folder/said"); $(grep -c '"count":[1-9]' "$folder/told") places passed"
+	passed=$(grep -c '"count":[1-9]' "$folder/told") || { echo "$load: $*: no place was passed"; exit 1; }
+	echo "$load: $*: $(grep watching "$folder/said"); $passed places passed"
 }
 
 redis() {
