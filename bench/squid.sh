@@ -106,9 +106,16 @@ stop_squid() {
 	mount=''
 }
 
-# Loads squid for so many seconds.
+# Loads squid for so many seconds, until `end`.
+begin_load() {
+	wrk -c 16 -t 1 -d "$1" -s "$folder/load.lua" "http://127.0.0.1:$port/" >"$folder/wrk" &
+	load=$!
+}
+
 load() {
-	wrk -c 16 -t 1 -d "$1" -s "$folder/load.lua" "http://127.0.0.1:$port/" >"$folder/wrk"
+	begin_load "$1"
+	wait "$load"
+	load=''
 	! grep 'Non-2xx' "$folder/wrk" >&2
 }
 
@@ -127,8 +134,7 @@ study() {
 	mount_it=''
 	start_squid "cache_dir ufs @/cache 1000 16 256"
 	load 4
-	load $((seconds * 9)) &
-	load=$!
+	begin_load $((seconds * 9))
 	sleep 2
 	files='uprobe:libc:open,uprobe:libc:write,uprobe:libc:read,uprobe:libc:close,uprobe:libc:epoll_wait'
 	run probe -p "$server" --for "${seconds}s" -e "$files { latency, cpu, concurrency }"
@@ -153,13 +159,12 @@ cure() {
 	after=$(spent)
 	rate=$(awk '/Requests\/sec/ { print $2 }' "$folder/wrk")
 	requests=$(awk '/requests in/ { print $1 }' "$folder/wrk")
-	load $((seconds + 4)) &
-	load=$!
+	begin_load $((seconds + 60))
 	sleep 2
 	"$refit" --json probe -p "$server" --for "${seconds}s" -e 'uprobe:squid:*SwapDir*finalizeSwapoutSuccess* { count }' \
 		-e 'uprobe:squid:_Z20clientProcessRequest* { count }' \
 		-e 'uprobe:libc:open,uprobe:libc:write,uprobe:libc:pwrite { latency, cpu }' >"$folder/told" 2>/dev/null
-	wait "$load" || true
+	end "$load"
 	load=''
 	jq -rs --arg name "$1" --arg rate "$rate" --arg requests "$requests" --arg ms "$(awk "BEGIN { print $after - $before }")" '
 		def sum(filter): [.[] | select(filter)] ;
@@ -167,7 +172,7 @@ cure() {
 		(sum(.action == "count" and (.name | test("clientProcess"))) | map(.count) | add // 0) as $asked |
 		def us(action; name): (sum(.action == action and .name == name) | map(.nanos) | add // 0) / 1000 / ([$stored, 1] | max) | round;
 		"| \($name) | \($rate) | \(1000 * ($ms | tonumber) / ($requests | tonumber) | round) | \(100 * $stored / ([$asked, 1] | max) | round) % | " +
-		"\(us("latency"; "open")) / \(us("cpu"; "open")) | \(us("latency"; "write") + us("latency"; "pwrite")) / \(us("cpu"; "write") + us("cpu"; "pwrite")) |"
+		if $stored == 0 then "| |" else "\(us("latency"; "open")) / \(us("cpu"; "open")) | \(us("latency"; "write") + us("latency"; "pwrite")) / \(us("cpu"; "write") + us("cpu"; "pwrite")) |" end
 	' "$folder/told"
 	stop_squid
 }

@@ -443,7 +443,7 @@ mod tests {
         let heap = 0x1800_0000..0x1810_0000;
         let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];
         let found = place_near(&narrow, &near, 0x3000_0000).expect("nearer to the heap");
-        assert!(found >= 0x1810_0000 + LEAST_GROWTH && found < 0x1810_0000 + GROWTH);
+        assert!((0x1810_0000 + LEAST_GROWTH..0x1810_0000 + GROWTH).contains(&found));
         let full = [mapping(0..HIGHEST, "all")];
         assert_eq!(place_near(&full, &near, PAGE), None);
     }
