@@ -56,6 +56,8 @@ pub(crate) struct Measured {
     pub(crate) took: [Sample; 3],
     pub(crate) same: bool,
     pub(crate) trouble: Option<String>,
+    /// Why its blocks could not be watched, where only its functions could.
+    pub(crate) no_blocks: Option<String>,
 }
 
 pub(crate) fn measure() -> Vec<Measured> {
@@ -89,8 +91,17 @@ fn program(command: &[&str], into: &mut Measured) -> Result<(), String> {
         for (number, watched) in
             [Watched::Nothing, Watched::Functions, Watched::Blocks].into_iter().enumerate()
         {
+            if watched == Watched::Blocks && into.no_blocks.is_some() {
+                continue;
+            }
             let said = folder.path().join("said");
-            let (took, stood) = run(command, watched, &said, into)?;
+            let (took, stood) = match run(command, watched, &said, into) {
+                Err(why) if watched == Watched::Blocks => {
+                    into.no_blocks = Some(why);
+                    continue;
+                }
+                ended => ended?,
+            };
             let output = fs::read(&said).map_err(|e| e.to_string())?;
             into.same &= *expected.get_or_insert_with(|| output.clone()) == output;
             if round == 0 {

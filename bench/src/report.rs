@@ -289,16 +289,20 @@ impl Report {
             let (watched, all) = one.functions;
             let [jumps, short, copies] = one.ways;
             let times = |n: usize| format!("{:.2}", one.took[n].median() / one.took[0].median());
+            let blocks = |told: String| one.no_blocks.as_ref().map_or(told, |_| "–".into());
             self.row(&[
                 one.name.into(),
                 share(had, entries),
                 share(watched as u64, all as u64),
                 format!("{jumps} / {short} / {copies}"),
-                share(one.blocks.watched, one.blocks.blocks),
-                format!("{} / {}", one.stood[0].show(1), one.stood[1].show(1)),
+                match &one.no_blocks {
+                    Some(why) => format!("not measured: {why}"),
+                    None => share(one.blocks.watched, one.blocks.blocks),
+                },
+                format!("{} / {}", one.stood[0].show(1), blocks(one.stood[1].show(1))),
                 one.took[0].show(2),
                 times(1),
-                times(2),
+                blocks(times(2)),
                 if one.same { "yes".into() } else { "NO".into() },
             ]);
         }
