@@ -17,6 +17,7 @@ mod probes;
 mod programs;
 mod recording;
 mod report;
+mod server;
 mod servers;
 mod stats;
 mod swaps;

@@ -4,6 +4,7 @@
 //! run in copies where blocks are short; flags stay). It must say the same each time. Time is that from its first instruction on to
 //! its end, so what the analysis takes is not in it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -24,6 +25,10 @@ const PYTHON: &str = "import json, hashlib\nfor i in range(20):\n  \
                       t = json.dumps(list(range(50000)))\nprint(len(json.loads(t)), hashlib.sha256(t.encode()).hexdigest())";
 const PERL: &str = "my %h; $h{$_ % 1000} .= chr(65 + $_ % 26) for 1 .. 1000000; \
                     print join(q(,), map { length $h{$_} } sort keys %h)";
+const NODE: &str = "const { createHash } = require('crypto'), words = new Map();\n\
+                    for (let i = 0; i < 300000; i++) words.set('w' + i * 7 % 1009, (words.get('w' + i * 7 % 1009) || 0) + i);\n\
+                    const text = JSON.stringify([...words].sort());\n\
+                    console.log(createHash('sha256').update(text).digest('hex'), text.match(/[0-9]+/g).length, text.length);";
 const BASH: &str = "for ((i = 0; i < 30000; i++)); do x=${x:0:100}$((i * i)); done; echo $x";
 
 /// What is watched.
@@ -40,6 +45,8 @@ pub(crate) struct Measured {
     pub(crate) name: &'static str,
     /// Functions that are watched, and all.
     pub(crate) functions: (usize, usize),
+    /// Functions of each file of which the entry can be watched, and all.
+    pub(crate) entries: BTreeMap<String, (usize, usize)>,
     /// Changes: jumps, short jumps, copies of functions.
     pub(crate) ways: [usize; 3],
     pub(crate) blocks: Tally,
@@ -49,6 +56,8 @@ pub(crate) struct Measured {
     pub(crate) took: [Sample; 3],
     pub(crate) same: bool,
     pub(crate) trouble: Option<String>,
+    /// Why its blocks could not be watched, where only its functions could.
+    pub(crate) no_blocks: Option<String>,
 }
 
 pub(crate) fn measure() -> Vec<Measured> {
@@ -56,13 +65,14 @@ pub(crate) fn measure() -> Vec<Measured> {
     let refit = std::env::var("REFIT").unwrap_or_else(|_| "refit".to_owned());
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let own = own.to_string_lossy();
-    let programs: [(&str, Vec<&str>); 7] = [
+    let programs: [(&str, Vec<&str>); 8] = [
         ("sqlite3", vec!["sqlite3", ":memory:", SQL]),
         ("python3", vec!["/usr/bin/python3", "-c", PYTHON]),
         ("git log --stat", vec!["git", "-C", repository, "log", "--stat", "-100", "--format=%H"]),
         ("xz -T2", vec!["xz", "-T2", "-2", "-c", &own]),
         ("bash", vec!["bash", "-c", BASH]),
         ("perl", vec!["/usr/bin/perl", "-e", PERL]),
+        ("node", vec!["node", "-e", NODE]),
         ("refit (Rust)", vec![&refit, "--json", "funcs", "-p", "/usr/bin/git"]),
     ];
     let one = |(name, command): &(&'static str, Vec<&str>)| {
@@ -81,8 +91,17 @@ fn program(command: &[&str], into: &mut Measured) -> Result<(), String> {
         for (number, watched) in
             [Watched::Nothing, Watched::Functions, Watched::Blocks].into_iter().enumerate()
         {
+            if watched == Watched::Blocks && into.no_blocks.is_some() {
+                continue;
+            }
             let said = folder.path().join("said");
-            let (took, stood) = run(command, watched, &said, into)?;
+            let (took, stood) = match run(command, watched, &said, into) {
+                Err(why) if watched == Watched::Blocks => {
+                    into.no_blocks = Some(why);
+                    continue;
+                }
+                ended => ended?,
+            };
             let output = fs::read(&said).map_err(|e| e.to_string())?;
             into.same &= *expected.get_or_insert_with(|| output.clone()) == output;
             if round == 0 {
@@ -136,9 +155,31 @@ fn watch_and_end(
     if status.success() { Ok((took, stood)) } else { Err(format!("it ended with {status}")) }
 }
 
+fn prepare(program: &Program, probe: &str) -> Result<watch::Prepared<'static>, String> {
+    let spec = probe.parse().map_err(|e| format!("{e}"))?;
+    watch::prepare(program, &[spec], None).map_err(|e| e.to_string())
+}
+
+/// Entries that can be watched where nothing but them is; what is refused is called `FILE:FUNCTION`.
+fn entries(program: &Program) -> Result<BTreeMap<String, (usize, usize)>, String> {
+    let prepared = prepare(program, "uprobe:*:* { count }")?;
+    let mut entries = BTreeMap::<_, (usize, usize)>::new();
+    for watched in &prepared.watched {
+        let (had, all) = entries.entry(watched.module.clone()).or_default();
+        (*had, *all) = (*had + 1, *all + 1);
+    }
+    for (label, _) in &prepared.refused {
+        let file = label.split_once(':').map_or(label.as_str(), |(file, _)| file);
+        entries.entry(file.to_owned()).or_default().1 += 1;
+    }
+    Ok(entries)
+}
+
 fn functions(program: &Program, into: &mut Measured) -> Result<Stood, String> {
-    let spec = "uprobe:*:* { count, latency }".parse().map_err(|e| format!("{e}"))?;
-    let prepared = watch::prepare(program, &[spec], None).map_err(|e| e.to_string())?;
+    if into.entries.is_empty() {
+        into.entries = entries(program)?;
+    }
+    let prepared = prepare(program, "uprobe:*:* { count, latency }")?;
     into.functions = (prepared.watched.len(), prepared.watched.len() + prepared.refused.len());
     into.ways = [0; 3];
     for line in prepared.lines() {

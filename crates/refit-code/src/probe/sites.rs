@@ -1,5 +1,6 @@
 //! From what people ask for to sites: which functions, which bytes may change there, what must be kept.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use iced_x86::{
@@ -142,6 +143,8 @@ pub struct Place<'m> {
     bias: u64,
     /// Where something enters it other than from the instruction before, ascending.
     entered: Vec<u64>,
+    /// Bytes of it that it reads.
+    read: Vec<Range<u64>>,
     /// The whole of it, if it can be copied.
     body: Option<Arc<Body>>,
 }
@@ -150,8 +153,10 @@ impl<'m> Place<'m> {
     /// A function that stands `bias` bytes behind where its file says.
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let place = Self::in_place(module, function, bias);
-        let body = super::body::body(module, &place.flow, bias).map(Arc::new);
-        Self { body, ..place }
+        // What a copy leaves dead it may have changed: no place for constants.
+        let copyable = place.read.is_empty();
+        let body = copyable.then(|| super::body::body(module, &place.flow, bias)).flatten();
+        Self { body: body.map(Arc::new), ..place }
     }
 
     /// The same, for sites that are had in place or not at all.
@@ -160,7 +165,8 @@ impl<'m> Place<'m> {
         let mut entered = entered(&flow);
         entered.extend(resumed(module, &flow));
         entered.sort_unstable();
-        Self { module, flow, function, bias, entered, body: None }
+        let read = read(module, &flow);
+        Self { module, flow, function, bias, entered, read, body: None }
     }
 
     /// Its control flow.
@@ -250,8 +256,18 @@ impl<'m> Place<'m> {
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
 
-    /// Bytes from `address` on that nothing enters but at their beginning, padding behind the function's end included.
+    /// Bytes from `address` on that nothing enters but at their beginning and that nobody reads, padding behind the function's end
+    /// included.
     fn room(&self, address: u64) -> usize {
+        let room = self.unentered(address);
+        let changed = address..address + room as u64;
+        let read =
+            self.read.iter().filter(|read| read.start < changed.end && changed.start < read.end);
+        let first = read.map(|read| read.start.saturating_sub(address) as usize).min();
+        first.unwrap_or(room)
+    }
+
+    fn unentered(&self, address: u64) -> usize {
         let Self { module, ref flow, function, .. } = *self;
         // Who knows where an unknown jump goes: one instruction is safe, two are not.
         let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
@@ -292,6 +308,21 @@ fn entered(flow: &Flow) -> Vec<u64> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Bytes of a function's code that its instructions read as data. V8's compilers load a constant from within an earlier instruction that
+/// has it too.
+fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
+    let function = module.function(flow.function());
+    let read = |address: u64| {
+        let reader = decode(module, address).filter(Instruction::is_ip_rel_memory_operand)?;
+        // An address that is computed only has no size.
+        let (begin, size) = (reader.memory_displacement64(), reader.memory_size().size() as u64);
+        let own = |range: &Range<u64>| range.start < begin.wrapping_add(size) && begin < range.end;
+        let reads = size > 0 && reader.mnemonic() != Mnemonic::Nop;
+        (reads && function.ranges.iter().any(own)).then(|| begin..begin.saturating_add(size))
+    };
+    flow.instructions().iter().filter_map(|one| read(one.address)).collect()
 }
 
 /// Addresses within a function that others jump or call to.

@@ -331,22 +331,29 @@ const REACH: u64 = (1 << 31) - (1 << 20);
 const CLEAR: u64 = 1 << 16;
 /// How far from the heap and from stacks: they grow.
 const GROWTH: u64 = 1 << 30;
+/// How far if there is no other place. A heap that has come to its end goes on elsewhere: C libraries take memory by `mmap` then.
+const LEAST_GROWTH: u64 = 1 << 26;
 /// The lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
 const LOWEST: u64 = 1 << 16;
 const HIGHEST: u64 = (1 << 47) - PAGE;
 
 /// A free place of `size` bytes from where everything in `near` can be reached: the nearest one below, else above.
 fn place_near(mappings: &[Mapping], near: &Range<u64>, size: u64) -> Option<u64> {
+    [GROWTH, LEAST_GROWTH].iter().find_map(|growth| place_clear(mappings, near, size, *growth))
+}
+
+/// The same, that far from what grows.
+fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) -> Option<u64> {
     let lowest = near.end.saturating_sub(REACH).max(LOWEST);
     let highest = (near.start + REACH).min(HIGHEST).checked_sub(size)?;
     let mut gaps = Vec::new();
     let mut free = LOWEST;
     for mapping in mappings {
         let stack = mapping.name.as_os_str() == "[stack]";
-        let clear = if stack { GROWTH } else { CLEAR };
+        let clear = if stack { growth } else { CLEAR };
         gaps.push(free..mapping.range.start.saturating_sub(clear));
         let heap = mapping.name.as_os_str() == "[heap]";
-        free = free.max(mapping.range.end.saturating_add(if heap { GROWTH } else { CLEAR }));
+        free = free.max(mapping.range.end.saturating_add(if heap { growth } else { CLEAR }));
     }
     gaps.push(free..HIGHEST);
     let fitting = gaps.into_iter().filter_map(|gap| {
@@ -432,6 +439,11 @@ mod tests {
         assert!(found + 0x10_0000 <= 0x40_0000);
         let large = place_near(&low, &near, 0x100_0000).expect("above the heap");
         assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
+        // Neither between a program at a fixed address and its heap, nor a gigabyte behind that heap.
+        let heap = 0x1800_0000..0x1810_0000;
+        let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];
+        let found = place_near(&narrow, &near, 0x3000_0000).expect("nearer to the heap");
+        assert!((0x1810_0000 + LEAST_GROWTH..0x1810_0000 + GROWTH).contains(&found));
         let full = [mapping(0..HIGHEST, "all")];
         assert_eq!(place_near(&full, &near, PAGE), None);
     }

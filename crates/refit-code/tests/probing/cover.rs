@@ -102,6 +102,20 @@ fn all_blocks_are_watched_where_functions_are_copied() {
 }
 
 #[test]
+fn constants_within_instructions_stay() {
+    let mut routes = Routes::start();
+    let program = routes.program();
+    for which in [Blocks::Roomy, Blocks::All] {
+        let prepared = cover::prepare(&program, &[], which).expect("prepared");
+        let mut cover = prepared.install(&program).expect("installed");
+        assert_eq!(routes.ask("constant 0"), "1122334455667788", "{which:?}");
+        assert_eq!(routes.ask("constant 1"), "22446688aaccef11", "{which:?}");
+        cover.remove(&program).expect("taken out");
+    }
+    routes.is_untouched();
+}
+
+#[test]
 fn other_tools_read_which_blocks_were_reached() {
     let mut routes = Routes::start();
     let program = routes.program();

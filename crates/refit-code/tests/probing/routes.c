@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-long route(long), locked(long);
+long route(long), locked(long), constant(long);
 // Six blocks with room for a jump each: an odd number skips the second, a small one the fifth.
 __asm__(
 	".text\n.p2align 4\n.globl route\n.type route,@function\nroute:\n"
@@ -19,6 +19,13 @@ __asm__(
 	".text\n.p2align 4\n.globl locked\n.type locked,@function\nlocked:\n"
 	"mov %rdi,%rax\ntest %rdi,%rdi\nje 1f+1\n"
 	"1: lock addq $1,sum(%rip)\nmov sum(%rip),%rax\nret\n.size locked,.-locked\n.p2align 4\n");
+
+// Loads a constant from within an instruction that has it too, as V8's compilers do, and so does the next block.
+__asm__(
+	".text\n.p2align 4\n.globl constant\n.type constant,@function\nconstant:\n"
+	"mov %rdi,%rax\ntest %rdi,%rdi\nje 2f\n"
+	"1: movabs $0x1122334455667788,%rax\nadd %rdi,%rax\n"
+	"2: add 1b+2(%rip),%rax\nret\n.size constant,.-constant\n.p2align 4\n");
 
 #define APART __attribute__((noinline, noclone))
 // Whatever the compiler makes of it: here is room for a jump.
@@ -67,6 +74,7 @@ int main(void) {
 	while (fgets(line, sizeof line, stdin)) {
 		if (sscanf(line, "route %ld", &n) == 1) printf("%ld\n", route(n));
 		if (sscanf(line, "locked %ld", &n) == 1) printf("%ld\n", locked(n));
+		if (sscanf(line, "constant %ld", &n) == 1) printf("%lx\n", constant(n));
 		if (sscanf(line, "outer %ld", &n) == 1) outer(n), puts("done");
 		if (sscanf(line, "nested %ld", &n) == 1) printf("%d\n", nested(n) >= 0);
 		fflush(stdout);

@@ -1,0 +1,242 @@
+//! Servers and what loads them: each starts in a folder of its own, on a free port or a socket there, and ends without a trace.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Who postgres and squid are where the bench is root's: they refuse to be root.
+const POSTGRES_USER: &str = "postgres";
+const SQUID_USER: &str = "proxy";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Loads a server once; requests a second.
+pub(crate) type Load = Box<dyn Fn() -> Result<f64, String>>;
+/// Starts a server in a folder; what loads it, and the processes that are to end.
+pub(crate) type Start = fn(&Path) -> Result<Serving, String>;
+
+/// A server that works.
+pub(crate) struct Serving {
+    pub(crate) load: Load,
+    /// Its process; behind it those that it needs.
+    processes: Vec<Process>,
+}
+
+impl Serving {
+    pub(crate) fn id(&self) -> u32 {
+        self.processes[0].0.id()
+    }
+}
+
+/// Asked to end when it is dropped, and killed if it does not.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let asked = Pid::from_raw(self.0.id().cast_signed())
+            .is_some_and(|id| kill_process(id, Signal::INT).is_ok());
+        if !asked || until(|| !matches!(self.0.try_wait(), Ok(None))).is_err() {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A folder that servers can enter who are somebody else.
+pub(crate) fn folder() -> Result<TempDir, String> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).map_err(|e| e.to_string())?;
+    Ok(folder)
+}
+
+fn start(command: &mut Command) -> Result<Process, String> {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.spawn().map(Process).map_err(|e| format!("{:?}: {e}", command.get_program()))
+}
+
+/// Tries until it works.
+fn until(mut works: impl FnMut() -> bool) -> Result<(), String> {
+    let began = Instant::now();
+    while !works() {
+        if began.elapsed() > PATIENCE {
+            return Err("the server does not answer".into());
+        }
+        // It is being started or ended; nothing is measured then.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// What a command says; an error if it fails.
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|e| format!("{:?}: {e}", command.get_program()))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    Err(format!("{:?}: {}", command.get_program(), String::from_utf8_lossy(&output.stderr)))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// A port of this host that nobody has.
+fn free_port() -> Result<u16, String> {
+    let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|one| one.local_addr());
+    free.map(|address| address.port()).map_err(|e| e.to_string())
+}
+
+fn listens(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A command of the user that is named, if we are root.
+fn by(user: &str, program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(program);
+    command
+}
+
+/// A folder for the user that is named, if we are root.
+fn folder_of(user: &str, folder: &Path) -> Result<(), String> {
+    fs::create_dir(folder).map_err(|e| e.to_string())?;
+    if is_root() { said(Command::new("chown").arg(user).arg(folder)).map(drop) } else { Ok(()) }
+}
+
+/// Requests a second, as wrk tells them.
+fn wrk(command: &mut Command) -> Result<f64, String> {
+    let told = said(command)?;
+    if let Some(errors) = told.lines().find(|line| line.trim().starts_with("Non-2xx")) {
+        return Err(errors.trim().to_owned());
+    }
+    let rate = told.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+    rate.and_then(|rate| rate.trim().parse().ok()).ok_or(told)
+}
+
+pub(crate) fn redis(folder: &Path) -> Result<Serving, String> {
+    let socket = folder.join("redis");
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+    let server = start(&mut command)?;
+    until(|| UnixStream::connect(&socket).is_ok())?;
+    let load = move || {
+        let mut load = Command::new("redis-benchmark");
+        load.arg("-s").arg(&socket).args(["--csv", "-n", "150000", "-t", "set,get"]);
+        let told = said(&mut load)?;
+        // A line for each kind of request: its name, requests a second, more.
+        let rate = |line: &str| line.split('"').nth(3)?.parse::<f64>().ok();
+        let rates: Vec<f64> = told.lines().skip(1).filter_map(rate).collect();
+        if rates.len() == 2 { Ok(rates.iter().sum::<f64>() / 2.0) } else { Err(told) }
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server] })
+}
+
+/// Serves one file under every name; its port.
+fn files(folder: &Path, size: usize) -> Result<(Process, u16), String> {
+    let port = free_port()?;
+    let text = format!(
+        "daemon off; master_process off; pid {0}/pid; error_log {0}/errors; events {{}}\n\
+         http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {0}; expires 1h;\n\
+         location / {{ try_files /file =404; }} }} }}\n",
+        folder.display()
+    );
+    let settings = folder.join("nginx.conf");
+    write(&settings, &text)?;
+    write(&folder.join("file"), &"hello\n".repeat(size / 6))?;
+    let server = start(Command::new("nginx").arg("-c").arg(&settings))?;
+    until(|| listens(port))?;
+    Ok((server, port))
+}
+
+pub(crate) fn nginx(folder: &Path) -> Result<Serving, String> {
+    let (server, port) = files(folder, 6)?;
+    let load = move || {
+        let mut load = Command::new("wrk");
+        wrk(load.args(["-c", "16", "-t", "1", "-d", "2", &format!("http://127.0.0.1:{port}/")]))
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server] })
+}
+
+/// Squid with 4,000 objects of 12 KB, a third of them in its memory and all of them in its files, before nginx.
+pub(crate) fn squid(folder: &Path) -> Result<Serving, String> {
+    let (origin, behind) = files(folder, 12_000)?;
+    let (port, own) = (free_port()?, folder.join("squid"));
+    folder_of(SQUID_USER, &own)?;
+    let text = format!(
+        "http_port 127.0.0.1:{port}\ncache_mem 16 MB\ncache_dir ufs {0}/cache 256 16 64\n\
+         access_log none\ncache_log {0}/log\npid_filename none\nnetdb_filename none\n\
+         coredump_dir none\npinger_enable off\nhttp_access allow all\n\
+         visible_hostname localhost\nshutdown_lifetime 0 seconds\n",
+        own.display()
+    );
+    let (settings, script) = (folder.join("squid.conf"), folder.join("load.lua"));
+    write(&settings, &text)?;
+    let address = format!("http://127.0.0.1:{behind}/");
+    let lua = format!(
+        "n = 0\nfunction request() n = n % 4000 + 1\n\
+         return wrk.format(\"GET\", \"{address}\" .. n) end\n"
+    );
+    write(&script, &lua)?;
+    let squid = |more: &[&str]| {
+        let mut command = Command::new("squid");
+        command.arg("-f").arg(&settings).arg("-N").args(more);
+        command
+    };
+    said(&mut squid(&["-z"]))?;
+    let server = start(&mut squid(&[]))?;
+    until(|| listens(port))?;
+    let load = move || {
+        let mut load = Command::new("wrk");
+        load.args(["-c", "16", "-t", "1", "-d", "2", "-s"]).arg(&script);
+        wrk(load.arg(format!("http://127.0.0.1:{port}/")))
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server, origin] })
+}
+
+/// Where Debian has the programs of the newest postgres.
+fn postgres_programs() -> Result<PathBuf, String> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let programs = versions.map(|version| version.path().join("bin"));
+    programs.filter(|bin| bin.join("postgres").exists()).max().ok_or("it is not installed".into())
+}
+
+pub(crate) fn postgres(folder: &Path) -> Result<Serving, String> {
+    let (programs, own) = (postgres_programs()?, folder.join("postgres"));
+    folder_of(POSTGRES_USER, &own)?;
+    let data = own.join("data");
+    let mut init = by(POSTGRES_USER, &programs.join("initdb"));
+    said(init.args(["-U", "postgres", "-A", "trust", "--no-sync", "-D"]).arg(&data))?;
+    let mut command = by(POSTGRES_USER, &programs.join("postgres"));
+    command.arg("-D").arg(&data).arg("-k").arg(&own).args(["-c", "listen_addresses="]);
+    let server = start(&mut command)?;
+    until(|| UnixStream::connect(own.join(".s.PGSQL.5432")).is_ok())?;
+    let pgbench = move |arguments: &[&str]| {
+        let mut command = Command::new("pgbench");
+        command.arg("-h").arg(&own).args(["-U", "postgres"]).args(arguments).arg("postgres");
+        said(&mut command)
+    };
+    until(|| pgbench(&["-i", "-q"]).is_ok())?;
+    let load = move || {
+        let told = pgbench(&["-n", "-S", "-c", "4", "-T", "2"])?;
+        let rate = told.lines().find_map(|line| line.strip_prefix("tps = "));
+        rate.and_then(|rate| rate.split(' ').next()?.parse().ok()).ok_or(told)
+    };
+    Ok(Serving { load: Box::new(load), processes: vec![server] })
+}
