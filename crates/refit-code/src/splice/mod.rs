@@ -84,6 +84,8 @@ pub struct Site {
     /// How many bytes from `address` on may change: up to the next address that anything jumps or returns to, padding that
     /// follows included.
     pub room: usize,
+    /// Whether `room` is one instruction because nobody knows where else control comes from.
+    pub alone: bool,
     /// What the code still needs of the registers before the first instruction.
     pub live: Live,
     /// Unused bytes within 127 bytes, for jumps that do not fit at the site.

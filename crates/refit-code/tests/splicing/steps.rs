@@ -29,6 +29,7 @@ fn site(victim: &Victim, steps: Vec<Step>) -> Site {
         code,
         room: 11,
         live: Live::ALL,
+        alone: false,
         springboards: Vec::new(),
         actions: steps,
         at: At::Before,
