@@ -1,8 +1,10 @@
 //! What a process has mapped where, as `/proc/PID/maps` tells it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// One mapping of a process.
@@ -34,14 +36,17 @@ pub struct Mapping {
 /// # Errors
 /// `ENOENT`: no such process. `EACCES`, `EPERM`: it is somebody else's. `EINVAL`: a line that is none.
 pub fn of(process: u32) -> io::Result<Vec<Mapping>> {
-    let text = fs::read_to_string(format!("/proc/{process}/maps"))?;
-    text.lines()
+    // Names of files need not be text.
+    let text = fs::read(format!("/proc/{process}/maps"))?;
+    text.split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
         .map(|line| parse(line).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
         .collect()
 }
 
-fn parse(line: &str) -> Option<Mapping> {
-    let mut rest = line;
+fn parse(line: &[u8]) -> Option<Mapping> {
+    let text = line.utf8_chunks().next()?.valid();
+    let mut rest = text;
     let mut word = || {
         rest = rest.trim_start_matches(' ');
         let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -57,8 +62,8 @@ fn parse(line: &str) -> Option<Mapping> {
     let device =
         (u64::from_str_radix(major, 16).ok()? << 32) | u64::from_str_radix(minor, 16).ok()?;
     let inode = word().parse().ok()?;
-    let name = rest.trim_start_matches(' ');
-    let kept = name.strip_suffix(" (deleted)");
+    let name = &line[text.len() - rest.trim_start_matches(' ').len()..];
+    let kept = name.strip_suffix(b" (deleted)");
     Some(Mapping {
         range,
         readable: read == b'r',
@@ -67,7 +72,7 @@ fn parse(line: &str) -> Option<Mapping> {
         shared: share == b's',
         offset,
         file: (device, inode),
-        name: Path::new(kept.unwrap_or(name)).to_path_buf(),
+        name: Path::new(OsStr::from_bytes(kept.unwrap_or(name))).to_path_buf(),
         deleted: kept.is_some(),
     })
 }
@@ -78,16 +83,18 @@ mod tests {
 
     #[test]
     fn a_line_is_taken_apart() {
-        let line = "7f00-7f10 r-xp 00001000 fe:01 77                        /tmp/a b (deleted)";
+        let line = b"7f00-7f10 r-xp 00001000 fe:01 77                        /tmp/a b (deleted)";
         let found = parse(line).expect("a mapping");
         assert_eq!(found.range, 0x7f00..0x7f10);
         assert!(found.readable && found.executable && !found.writable && !found.shared);
         assert_eq!((found.offset, found.file), (0x1000, (0xfe_0000_0001, 77)));
         assert_eq!((found.name.as_path(), found.deleted), (Path::new("/tmp/a b"), true));
-        let anonymous = parse("1000-2000 rw-s 00000000 00:00 0 ").expect("a mapping");
+        let odd = parse(b"1000-2000 r--p 00000000 00:00 7 /tmp/\xff (deleted)").expect("a mapping");
+        assert_eq!(odd.name.as_os_str().as_bytes(), b"/tmp/\xff");
+        let anonymous = parse(b"1000-2000 rw-s 00000000 00:00 0 ").expect("a mapping");
         assert!(anonymous.name.as_os_str().is_empty() && anonymous.shared);
-        assert_eq!(parse("not a mapping"), None);
-        assert_eq!(parse(""), None);
+        assert_eq!(parse(b"not a mapping"), None);
+        assert_eq!(parse(b""), None);
     }
 
     #[test]

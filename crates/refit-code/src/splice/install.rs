@@ -15,7 +15,7 @@ use refit_instruments::session::Session;
 use super::area::{Area, PAGE, Record};
 use super::patches::{self, Now};
 use super::plan::{Copied, Plan, Ready};
-use super::snippet::{Cells, Lane, Rings, Setting, TIMER};
+use super::snippet::{Cells, DURATIONS, Lane, Rings, Setting, TIMER};
 use super::{Step, Why, frames, generate};
 use crate::process::{Program, Refusal, Still};
 
@@ -211,6 +211,25 @@ impl Installed {
                     let timer = threads.entry(line[0]).or_default();
                     timer[number] = timer[number].wrapping_add(line[1 + number]);
                 }
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// The cells of all threads ([`DURATIONS`](super::DURATIONS)), and how many calls were not timed.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn durations(&self, step: &Step, first: u32) -> io::Result<(Keyed, u64)> {
+        let (mut threads, mut lost) = (Keyed::new(), 0);
+        for area in &self.areas {
+            let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+            let (lines, _) = words.as_chunks::<{ DURATIONS as usize }>();
+            let Some((rest, lines)) = lines.split_first() else { continue };
+            lost += rest[0];
+            for line in lines.iter().filter(|line| line[0] != 0) {
+                let sum = threads.entry(line[0]).or_insert_with(|| vec![0; line.len()]);
+                sum.iter_mut().zip(line).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
             }
         }
         Ok((threads, lost))

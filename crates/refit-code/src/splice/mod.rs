@@ -64,7 +64,9 @@ pub use body::{Body, Part};
 pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;
-pub use snippet::{Action, Base, Clock, KEYS, Relation, Step, TIMER, Test, Value, Width};
+pub use snippet::{
+    Action, Base, Clock, DURATIONS, KEYS, Relation, Step, TIMER, Test, Value, Width,
+};
 pub use why::Why;
 pub use withdraw::Withdrawn;
 
