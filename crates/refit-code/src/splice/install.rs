@@ -269,8 +269,8 @@ impl Installed {
         for area in &self.areas {
             for lane in 0..1_u64 << self.lanes {
                 // A lane's part of a time is below zero while a thread that entered there leaves elsewhere.
-                let part = area.word(lane * self.stride + u64::from(cell) * 8)?;
-                sum = sum.wrapping_add(part);
+                let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
+                sum = parts.into_iter().fold(sum, u64::wrapping_add);
             }
         }
         Ok(sum)

@@ -63,7 +63,7 @@ impl EncodeMetric for Spread {
         let bound = |bits: usize| ((1_u128 << bits) - 1) as f64 / 1e9;
         let mut buckets: Vec<(f64, u64)> =
             all.0.iter().take(last + 1).enumerate().map(|(bits, n)| (bound(bits), *n)).collect();
-        buckets.push((f64::MAX, 0));
+        buckets.push((f64::INFINITY, 0));
         let calls = all.0.iter().sum();
         encoder.encode_histogram::<NoLabelSet>(all.1 as f64 / 1e9, calls, &buckets, None)
     }
