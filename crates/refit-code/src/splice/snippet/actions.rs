@@ -210,7 +210,10 @@ impl Action {
         match self {
             Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Histogram { .. } => 65,
-            Self::Poison { .. } | Self::Event { .. } | Self::Time { .. } | Self::Durations { .. } => 0,
+            Self::Poison { .. }
+            | Self::Event { .. }
+            | Self::Time { .. }
+            | Self::Durations { .. } => 0,
         }
     }
 
