@@ -16,6 +16,12 @@ const COUNTED: &str = "uprobe:*:counted { count }";
 /// Nobody in particular.
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
+/// Copies a program in a process of its own: what another test forks meanwhile would hold a copy of ours open for writing, and
+/// what is open for writing cannot be run.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().expect("cp").success());
+}
+
 /// A folder that everybody may look into, with a program in it that counts lines, and refit.
 struct Stage {
     folder: tempfile::TempDir,
@@ -34,7 +40,7 @@ impl Stage {
         });
         let folder = tempfile::tempdir().expect("a folder");
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("permissions");
-        fs::copy(built, folder.path().join("plain")).expect("a copy");
+        copy(built, &folder.path().join("plain"));
         Self { folder }
     }
 
@@ -65,11 +71,11 @@ impl Stage {
 
     /// What refit says when nobody in particular asks it.
     fn asked_by_nobody(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let copy = self.folder.path().join("refit");
-        fs::copy(env!("CARGO_BIN_EXE_refit"), &copy).expect("a copy");
+        let own = self.folder.path().join("refit");
+        copy(Path::new(env!("CARGO_BIN_EXE_refit")), &own);
         let output = Command::new(NOBODY[0])
             .args(&NOBODY[1..])
-            .arg(copy)
+            .arg(own)
             .args(arguments)
             .env("REFIT_CODE_CACHE", "off")
             .output()
