@@ -13,10 +13,10 @@ const HISTOGRAM_KEYS: u32 = 32;
 /// Cells of one thread's timer, as many as a cache line has: the thread, time, entries, exits. Before the first there is as much for what
 /// all others do: how many calls were not timed.
 pub const TIMER: u32 = 8;
-/// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits, the sum; [`DEPTH`] times of entries, then
+/// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits, the sum; 59 times of entries, then
 /// the sizes of durations, from 0 on as in a histogram.
 pub const DURATIONS: u32 = 128;
-/// How deep calls of a thread may be nested in each other for their durations to be told.
+/// For how many there is room among [`DURATIONS`]: how deep calls of a thread may be nested in each other for their durations to be told.
 pub(super) const DEPTH: u32 = 59;
 /// A key is looked for in so many places, so there are as many more.
 pub(super) const PROBES: u32 = 16;
