@@ -51,6 +51,19 @@ impl Module {
         Self::with(image, knowledge)
     }
 
+    /// Takes the analysis from what a cache file holds behind its header, which says that it can be believed; `None` if it cannot.
+    #[doc(hidden)]
+    pub fn remembered(image: Image, kept: &[u8]) -> Option<Self> {
+        let knowledge = cache::understood(kept, &image)?;
+        Some(Self::with(image, knowledge))
+    }
+
+    /// What a cache file holds of the analysis behind its header.
+    #[doc(hidden)]
+    pub fn kept(&self) -> Option<Vec<u8>> {
+        cache::written(&self.knowledge)
+    }
+
     fn with(image: Image, knowledge: Knowledge) -> Self {
         Self { map: Map::new(knowledge.functions.iter()), image, knowledge }
     }

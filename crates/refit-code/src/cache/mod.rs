@@ -81,14 +81,24 @@ pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowled
     if blake3::hash(body).as_bytes() != hash {
         return None;
     }
+    understood(body, image)
+}
+
+/// The analysis of `image` that stands behind the header of a cache file, if it can be used.
+pub(crate) fn understood(body: &[u8], image: &Image) -> Option<Knowledge> {
     let knowledge: Knowledge = postcard::from_bytes(body).ok()?;
     is_sound(&knowledge, image).then_some(knowledge)
+}
+
+/// What stands behind the header of its cache file.
+pub(crate) fn written(knowledge: &Knowledge) -> Option<Vec<u8>> {
+    postcard::to_stdvec(knowledge).ok()
 }
 
 /// Keeps the analysis for `key`.
 pub(crate) fn store(directory: &Path, key: &Key, knowledge: &Knowledge) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let body = postcard::to_stdvec(knowledge).map_err(io::Error::other)?;
+    let body = written(knowledge).ok_or(io::ErrorKind::InvalidData)?;
     let path = key.file(directory);
     let process = std::process::id();
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -9,6 +9,7 @@
 //! that would be understood otherwise now is not understood. What it leads to according to either stays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
@@ -192,8 +193,9 @@ impl Walk {
             let mut at = range.start;
             while let Some(frame) = world.image.frame_at(at) {
                 if let Some(address) = frame.language_data {
-                    let start = frame.addresses.start;
-                    match call_sites(world.image, address, start) {
+                    let Range { start, end } = frame.addresses;
+                    let length = end.min(range.end) - start.max(range.start);
+                    match call_sites(world.image, address, start, length) {
                         Some(sites) => self.sites.extend(sites),
                         None => self.pads_unknown = true,
                     }

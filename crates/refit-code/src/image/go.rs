@@ -4,6 +4,7 @@
 //! their functions are found by other means.
 
 use super::elf::Elf;
+use super::names::Names;
 
 /// Headers of Go 1.18 and of Go 1.20 and later.
 const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
@@ -37,14 +38,14 @@ fn read(table: &[u8], text: Option<u64>) -> Option<Vec<(u64, Box<str>)>> {
     };
     let (names, functions) = (offset(3)?, offset(7)?);
     let mut found: Vec<(u64, Box<str>)> = Vec::with_capacity(count);
+    let mut all = Names::within(table.len());
     for i in 0..count {
         let at = functions.checked_add(8 * i)?;
         let (Some(entry), Some(about)) = (word(at), word(at + 4)) else { break };
-        let name = functions
-            .checked_add(about as usize + 4)
-            .and_then(word)
-            .and_then(|name| table.get(names.checked_add(name as usize)?..));
-        let name = name.map(|bytes| bytes.split(|b| *b == 0).next().unwrap_or_default());
+        let name = all.read(|| {
+            let name = word(functions.checked_add(about as usize + 4)?)?;
+            table.get(names.checked_add(name as usize)?..)?.split(|b| *b == 0).next()
+        });
         let name = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
         found.push((start.wrapping_add(u64::from(entry)), name.into()));
     }

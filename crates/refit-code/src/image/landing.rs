@@ -22,12 +22,9 @@ mod encoding {
     pub(super) const BASE: u8 = 0x70;
 }
 
-/// More call sites than any function has.
-const MOST: usize = 1 << 20;
-
-/// Call sites of the function part that begins at `start`, whose language-specific data is at `address`. None if it cannot
-/// be understood.
-pub fn call_sites(image: &Image, address: u64, start: u64) -> Option<Vec<CallSite>> {
+/// Call sites of the part of a function that begins at `start` and has `most` bytes, whose language-specific data is at
+/// `address`. None if it cannot be understood.
+pub fn call_sites(image: &Image, address: u64, start: u64, most: u64) -> Option<Vec<CallSite>> {
     let mut reader = Reader { bytes: image.bytes_from(address)?, address };
     let base = match reader.byte()? {
         encoding::OMITTED => start,
@@ -41,7 +38,11 @@ pub fn call_sites(image: &Image, address: u64, start: u64) -> Option<Vec<CallSit
     let table = reader.bytes.get(..length)?;
     let mut reader = Reader { bytes: table, address: reader.address };
     let mut sites = Vec::new();
-    while !reader.bytes.is_empty() && sites.len() < MOST {
+    while !reader.bytes.is_empty() {
+        // Each has bytes of code of its own. Tables may share theirs: without a bound they could be read for ever.
+        if sites.len() as u64 == most {
+            return None;
+        }
         let (from, size) = (reader.encoded(how)?, reader.encoded(how)?);
         let (pad, _action) = (reader.encoded(how)?, reader.unsigned()?);
         let from = start.checked_add(from)?;

@@ -9,6 +9,7 @@ mod error;
 mod frames;
 mod go;
 pub mod landing;
+mod names;
 mod relocations;
 mod separate;
 mod symbols;

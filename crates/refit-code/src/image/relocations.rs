@@ -5,6 +5,7 @@ use object::elf;
 use object::read::elf::{Rela, SectionHeader, Sym};
 
 use super::elf::Elf;
+use super::names::Names;
 
 /// What the loader stores; each list ascends by place.
 #[derive(Debug, Default)]
@@ -24,6 +25,9 @@ pub(super) struct Relocations {
 /// Reads all relocations that a loader would carry out.
 pub(super) fn read(elf: &Elf) -> Relocations {
     let mut found = Relocations::default();
+    let mut names = Names::of(elf);
+    // Each has bytes of its own: sections that share them are not what a linker makes.
+    let mut left = elf.data.len() / size_of::<elf::Rela64<LE>>();
     for section in elf.sections.iter() {
         // Those without an address are for linkers and debuggers.
         if section.sh_addr(LE) == 0 {
@@ -31,13 +35,12 @@ pub(super) fn read(elf: &Elf) -> Relocations {
         }
         let Ok(Some((relas, link))) = section.rela(LE, elf.data) else { continue };
         let symbols = elf.sections.symbol_table_by_index(LE, elf.data, link).ok();
-        for rela in relas {
+        for rela in &relas[..relas.len().min(left)] {
+            left -= 1;
             let (place, addend) = (rela.r_offset(LE), rela.r_addend(LE));
             let symbol = || {
                 let table = symbols.as_ref()?;
-                let symbol = table.symbol(rela.symbol(LE, false)?).ok()?;
-                let name = table.symbol_name(LE, symbol).ok()?;
-                Some((symbol, String::from_utf8_lossy(name)))
+                Some((table, table.symbol(rela.symbol(LE, false)?).ok()?))
             };
             match rela.r_type(LE, false) {
                 elf::R_X86_64_RELATIVE => found.pointers.push((place, addend as u64)),
@@ -46,14 +49,15 @@ pub(super) fn read(elf: &Elf) -> Relocations {
                     found.picked.push((place, addend as u64));
                 }
                 elf::R_X86_64_64 => {
-                    if let Some((symbol, _)) = symbol().filter(|(s, _)| !s.is_undefined(LE)) {
+                    if let Some((_, symbol)) = symbol().filter(|(_, s)| !s.is_undefined(LE)) {
                         let value = symbol.st_value(LE).wrapping_add(addend as u64);
                         found.pointers.push((place, value));
                     }
                 }
                 elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
-                    if let Some((_, name)) = symbol() {
-                        found.imports.push((place, name.into()));
+                    let name = || symbol().and_then(|(table, s)| table.symbol_name(LE, s).ok());
+                    if let Some(name) = names.read(name) {
+                        found.imports.push((place, String::from_utf8_lossy(name).into()));
                     }
                 }
                 _ => {}

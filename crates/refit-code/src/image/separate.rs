@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use object::elf as constants;
+use object::LittleEndian as LE;
+use object::elf::{self as constants, SectionHeader64};
+use object::read::elf::SectionHeader;
 
 use super::Image;
 use super::elf::Elf;
@@ -22,11 +24,36 @@ pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
 /// The file with debug information for `image`, and the one that it shares some of it with others in.
 pub(super) fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
     let elf = Elf::parse(image.path(), image.data()).ok()?;
-    let found = |path: &Path, elf: &Elf| (path.to_owned(), alternative(path, elf));
+    let found = |path: &Path, elf: &Elf| {
+        unpacks_well(elf).then(|| (path.to_owned(), alternative(path, elf)))
+    };
     if elf.section(".debug_info").is_some() {
-        return Some(found(image.path(), &elf));
+        return found(image.path(), &elf);
     }
-    read(image.path(), image.build_id(), &elf, found)
+    read(image.path(), image.build_id(), &elf, found).flatten()
+}
+
+/// Whether no section says that it is larger without compression than it can be: who unpacks it makes room for what it says.
+fn unpacks_well(elf: &Elf) -> bool {
+    elf.sections.iter().all(|section| {
+        let Some((packed, unpacked)) = packed(elf, section) else { return true };
+        unpacked <= packed.saturating_mul(TIMES)
+    })
+}
+
+/// How much longer deflate makes anything, at the most (zlib's technical details); zstd does not go as far with what is in these.
+const TIMES: u64 = 1032;
+
+/// Bytes of a compressed section, and how many they say that they are without compression; `None` if it is not compressed.
+fn packed(elf: &Elf, section: &SectionHeader64<LE>) -> Option<(u64, u64)> {
+    if let Ok(Some((header, _, size))) = section.compression(LE, elf.data) {
+        return Some((size, header.ch_size.get(LE)));
+    }
+    // As it was done before ELF knew of it.
+    let old = elf.sections.section_name(LE, section).is_ok_and(|name| name.starts_with(b".zdebug"));
+    let bytes = section.data(LE, elf.data).ok().filter(|_| old)?;
+    let (size, bytes) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk()?;
+    Some((bytes.len() as u64, u64::from_be_bytes(*size)))
 }
 
 /// What `look` finds in the separate file, if there is one that belongs to this file.
@@ -57,7 +84,11 @@ fn alternative(path: &Path, elf: &Elf) -> Option<PathBuf> {
     let name = link.split(|byte| *byte == 0).next()?;
     let name = Path::new(OsStr::from_bytes(name));
     // Seen from the folder of the file; what is absolute stays so.
-    Some(path.parent()?.join(name)).filter(|found| found.is_file())
+    let found = path.parent()?.join(name);
+    let there = std::fs::metadata(&found).ok()?;
+    let bytes = (there.is_file() && there.len() <= super::LARGEST).then(|| std::fs::read(&found));
+    let bytes = bytes?.ok()?;
+    Elf::parse(&found, &bytes).is_ok_and(|elf| unpacks_well(&elf)).then_some(found)
 }
 
 fn candidates(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<PathBuf> {

@@ -5,6 +5,7 @@ use object::elf;
 use object::read::elf::Sym;
 
 use super::elf::Elf;
+use super::names::Names;
 
 /// A symbol of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub(super) fn read(elf: &Elf) -> Vec<Symbol> {
 pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
     let Ok(table) = elf.sections.symbols(LE, elf.data, which) else { return Vec::new() };
     let mut symbols = Vec::new();
+    let mut names = Names::of(elf);
     for symbol in table.iter() {
         let (bind, kind) = (symbol.st_bind(), symbol.st_type());
         let section = symbol.st_shndx(LE);
@@ -45,7 +47,8 @@ pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
         if section == elf::SHN_UNDEF || special || !(function || label) {
             continue;
         }
-        let Ok(name) = table.symbol_name(LE, symbol) else { continue };
+        let name = || table.symbol_name(LE, symbol).ok();
+        let Some(name) = names.read(name) else { continue };
         let name = String::from_utf8_lossy(name);
         // `memcpy@@GLIBC_2.14` in a table that linkers wrote versions into.
         let name = match name.split_once('@') {

@@ -264,6 +264,9 @@ fn decide(
 fn reason(why: &Why) -> &'static str {
     match why {
         Why::Short { .. } => "too short for a jump, with none near",
+        Why::Alone { .. } => {
+            "in a function whose jumps are not all understood, too short for a jump"
+        }
         Why::Fixed { .. } => "an instruction that cannot run elsewhere",
         Why::Uncopied { .. } => "in a function that cannot be copied, whose ways are not all known",
         _ => "no instructions",

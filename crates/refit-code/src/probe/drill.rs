@@ -19,11 +19,13 @@ use crate::splice::{
 };
 use crate::{FunctionId, Module};
 
+use super::silent::waiting;
 use super::sites::{self, Found, Place};
 use super::steps::Steps;
 use super::watch::{Error, take_out};
 
 pub use super::files::{Files, Spot};
+pub use super::silent::Silent;
 
 /// A call of the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,11 +263,15 @@ impl Prepared {
 }
 
 impl Level {
-    /// Takes everything out, and tells what was measured; `None`: the function was not called, nor anybody by it.
+    /// Takes everything out, and tells what was measured; [`Silent`]: the function was not called, nor anybody by it.
     ///
     /// # Errors
     /// [`Error`]: the program cannot be changed any more.
-    pub fn finish(self, program: &Program, files: &mut Files) -> Result<Option<Measured>, Error> {
+    pub fn finish(
+        self,
+        program: &Program,
+        files: &mut Files,
+    ) -> Result<Result<Measured, Silent>, Error> {
         let now = refit_sys::clock::counter();
         take_out(program)?;
         let spent: std::io::Result<Vec<Spent>> =
@@ -276,7 +282,7 @@ impl Level {
             source,
         })?;
         if spent.iter().all(|one| one.entered == 0) {
-            return Ok(None);
+            return self.silent(program, files).map(Err);
         }
         let mut callees: BTreeMap<(Option<Spot>, String), Share> = BTreeMap::new();
         for (number, call) in self.calls.iter().enumerate() {
@@ -294,7 +300,7 @@ impl Level {
         let inside: u64 = spent[1..].iter().map(|one| one.cycles).sum();
         let since = now.wrapping_sub(self.began).max(1);
         let total = whole(spent[0].cycles, inside, since, spent[0].entered == 0, recursive);
-        Ok(Some(Measured {
+        Ok(Ok(Measured {
             calls: spent[0].ended,
             nanos: refit_sys::clock::nanos(total),
             recursive,
@@ -302,6 +308,19 @@ impl Level {
             callees,
             unmeasured: unmeasured(program, files, &self.refused),
         }))
+    }
+
+    /// Why nothing was measured.
+    fn silent(&self, program: &Program, files: &mut Files) -> Result<Silent, Error> {
+        let (_, bias) = files.of(self.spot)?;
+        let all = self.calls.iter().chain(self.refused.iter().map(|(call, _)| call));
+        let returns = all.map(|call| (call.sites.1.wrapping_add(bias), call)).collect();
+        Ok(match waiting(program, &returns)? {
+            Some((thread, call)) => {
+                Silent::InCall { thread, callee: resolve(program, files, &call.to).1 }
+            }
+            None => Silent::NotCalled,
+        })
     }
 
     /// What the timer with this number tells at the time `now`: 0 is the function's, others are those of its calls.

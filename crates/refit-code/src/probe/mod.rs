@@ -13,6 +13,7 @@ mod files;
 pub mod modules;
 pub mod operand;
 pub mod reading;
+mod silent;
 pub mod sites;
 pub mod spec;
 pub mod steps;

@@ -16,7 +16,7 @@ pub struct Told {
     pub keys: BTreeMap<u64, Reading>,
     /// Where it is not; else what came under keys for which there was no place.
     pub all: Reading,
-    /// How many calls were not timed: there was no room for more threads.
+    /// How many calls were not timed: there was no room for more threads, or for more calls in each other.
     pub lost: u64,
 }
 
@@ -45,6 +45,13 @@ pub enum Reading {
     },
     /// How often each size.
     Histogram(Box<[u64; 65]>),
+    /// How often each size of nanoseconds.
+    Durations {
+        /// From 0 on.
+        sizes: Box<[u64; 65]>,
+        /// All of them together, in nanoseconds.
+        nanos: u64,
+    },
 }
 
 impl Reading {
@@ -52,6 +59,7 @@ impl Reading {
     fn none(what: &Do) -> Self {
         match what {
             Do::Concurrency => Self::Concurrency { mean: 0.0, inside: 0 },
+            Do::Durations(_) => Self::Durations { sizes: Box::new([0; 65]), nanos: 0 },
             _ => Self::Latency { ended: 0, inside: 0, nanos: 0 },
         }
     }
@@ -63,7 +71,9 @@ impl Reading {
             Self::Count(count) => *count == 0,
             Self::Latency { ended, inside, .. } => ended + inside == 0,
             Self::Concurrency { mean, inside } => *inside == 0 && *mean <= 0.0,
-            Self::Histogram(cells) => cells.iter().all(|count| *count == 0),
+            Self::Histogram(sizes) | Self::Durations { sizes, .. } => {
+                sizes.iter().all(|count| *count == 0)
+            }
         }
     }
 }
@@ -93,6 +103,16 @@ pub(super) fn read(
             None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
         };
         return Ok(Told { keys, all, lost });
+    }
+    if let Do::Durations(_) = what {
+        let (threads, lost) = installed.durations(step, *first)?;
+        let deep: u64 = threads.values().map(|cells| cells[DEEP]).sum();
+        let each = threads.into_iter().map(|(thread, cells)| (thread, spread(&cells)));
+        let (keys, all) = match by {
+            Some(_) => (each.collect(), Reading::Nothing),
+            None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
+        };
+        return Ok(Told { keys, all, lost: lost + deep });
     }
     let told = |cells: &[u64]| counted(what, cells);
     if step.key.is_some() {
@@ -138,6 +158,18 @@ fn timed(what: &Do, timer: [u64; 3], since: Duration, now: Option<u64>) -> Readi
     Reading::Latency { ended, inside, nanos }
 }
 
+/// Cells of a thread's durations.
+const DEEP: usize = 1;
+const SUM: usize = 4;
+
+/// What a thread's durations tell.
+fn spread(cells: &[u64]) -> Reading {
+    let mut sizes = Box::new([0; 65]);
+    // The last cells are those of sizes up to 63, and no duration is longer.
+    sizes.iter_mut().zip(&cells[cells.len() - 64..]).for_each(|(size, cell)| *size = *cell);
+    Reading::Durations { sizes, nanos: cells[SUM] }
+}
+
 /// What two threads have told together.
 fn sum(one: Reading, other: Reading) -> Reading {
     match (one, other) {
@@ -147,6 +179,13 @@ fn sum(one: Reading, other: Reading) -> Reading {
         ) => Reading::Latency { ended: ended + e, inside: inside + i, nanos: nanos + n },
         (Reading::Concurrency { mean, inside }, Reading::Concurrency { mean: m, inside: i }) => {
             Reading::Concurrency { mean: mean + m, inside: inside + i }
+        }
+        (
+            Reading::Durations { mut sizes, nanos },
+            Reading::Durations { sizes: other, nanos: n },
+        ) => {
+            sizes.iter_mut().zip(*other).for_each(|(sum, part)| *sum += part);
+            Reading::Durations { sizes, nanos: nanos + n }
         }
         (one, _) => one,
     }

@@ -191,6 +191,7 @@ impl<'m> Place<'m> {
             at,
             code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
             room,
+            alone: self.is_alone(address),
             live: live(self.module, &self.flow, self.function, address),
             actions,
             springboards,
@@ -256,6 +257,11 @@ impl<'m> Place<'m> {
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
 
+    /// Whether control may come to any instruction behind the one at `address`, for all that is known.
+    fn is_alone(&self, address: u64) -> bool {
+        !self.flow.targets_known() || is_returned_into(self.module, self.function, address)
+    }
+
     /// Bytes from `address` on that nothing enters but at their beginning and that nobody reads, padding behind the function's end
     /// included.
     fn room(&self, address: u64) -> usize {
@@ -277,7 +283,7 @@ impl<'m> Place<'m> {
         if is_within(flow, address) {
             return 0;
         }
-        if !flow.targets_known() || is_returned_into(module, function, address) {
+        if self.is_alone(address) {
             return alone;
         }
         let next = self.entered.partition_point(|&start| start <= address);

@@ -5,7 +5,7 @@
 //! place         := ('uprobe' | 'func' | 'insn') ':' [module ':'] what
 //! what          := name of a function, with * and ? for any characters, or 0xADDRESS, or NAME+0xOFFSET
 //! item          := action | 'by' VALUE
-//! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'histogram' VALUE | 'span' | 'event' [VALUE [',' VALUE]] | 'poison'
+//! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'histogram' (VALUE | 'latency' | 'cpu') | 'span' | 'event' [VALUE [',' VALUE]] | 'poison'
 //! ```
 //!
 //! Values and conditions stand in [`operand`]. The words are those of bpftrace and perf where they have them.
@@ -13,7 +13,7 @@
 use std::fmt;
 
 use super::operand::{self, Operand};
-use crate::splice::{Base, Test};
+use crate::splice::{Base, Clock, Test};
 
 /// Places, and what is done at each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub enum Do {
     Poison,
     /// Count the sizes of a value, by powers of two.
     Histogram(Operand),
+    /// Count the durations of calls, by powers of two.
+    Durations(Clock),
     /// Write a record with these values, two at most.
     Event(Vec<Operand>),
     /// Write records when a function is entered and left.
@@ -206,8 +208,12 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
         "event" if rest.is_empty() => Do::Event(Vec::new()),
         "event" => return Ok(Do::Event(vec![Operand::parse(rest)?])),
         "histogram" if rest.is_empty() => {
-            return Err("a histogram without a value (arg0 … arg5, or a register)".to_owned());
+            return Err(
+                "a histogram without a value (latency, cpu, arg0 … arg5, or a register)".to_owned()
+            );
         }
+        "histogram" if rest == "latency" => return Ok(Do::Durations(Clock::Wall)),
+        "histogram" if rest == "cpu" => return Ok(Do::Durations(Clock::Thread)),
         "histogram" => return Ok(Do::Histogram(Operand::parse(rest)?)),
         "" => return Err("an empty action".to_owned()),
         _ => {
@@ -222,7 +228,10 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
 impl Do {
     /// Whether it belongs to the entry and the exits of a function together.
     pub fn is_timed(&self) -> bool {
-        matches!(self, Self::Latency | Self::Cpu | Self::Concurrency | Self::Span)
+        matches!(
+            self,
+            Self::Latency | Self::Cpu | Self::Concurrency | Self::Span | Self::Durations(_)
+        )
     }
 
     /// Whether one number says what it tells.
@@ -245,6 +254,8 @@ impl fmt::Display for Do {
             Self::Concurrency => to.write_str("concurrency"),
             Self::Poison => to.write_str("poison"),
             Self::Span => to.write_str("span"),
+            Self::Durations(Clock::Wall) => to.write_str("histogram latency"),
+            Self::Durations(Clock::Thread) => to.write_str("histogram cpu"),
             Self::Histogram(operand) => write!(to, "histogram {operand}"),
             Self::Event(operands) => {
                 to.write_str("event")?;
@@ -310,6 +321,9 @@ mod tests {
         let spec = parse("uprobe:/usr/bin/a:b /tid == 1/ { latency, cpu, concurrency, span }");
         assert_eq!(spec.actions, [Do::Latency, Do::Cpu, Do::Concurrency, Do::Span]);
         assert_eq!(spec.places, [place_of(Some("/usr/bin/a"), What::Functions("b".to_owned()))]);
+        let spec = parse("func:a:b /tid == 1/ { histogram latency, histogram cpu, by tid }");
+        assert_eq!(spec.actions, [Do::Durations(Clock::Wall), Do::Durations(Clock::Thread)]);
+        assert_eq!(spec.actions[1].to_string(), "histogram cpu");
         let spec = parse("uprobe:a:b /retval < 0/ { count, histogram retval }");
         assert!(spec.leaving);
         for text in ["uprobe:a:b { histogram arg1 }", "uprobe:a:b { event }"] {
@@ -334,6 +348,7 @@ mod tests {
             ("uprobe:a: { count }", "no function and no address"),
             ("lookupKey { count }", "no `:`"),
             ("insn:a:0x10 { latency }", "`latency`, which functions have"),
+            ("insn:a:0x10 { histogram latency }", "which functions have"),
             ("insn:a:0x10 { histogram retval }", "which functions have"),
             ("uprobe:a:b /arg0 == 1/ { latency }", "`latency` under a condition"),
             ("uprobe:a:b /retval == 1/ { histogram arg0 }", "retval together with"),

@@ -101,17 +101,26 @@ impl Steps {
                 (step(Action::Histogram { cell, value: operand.value }, key), None)
             }
             Do::Poison => (Action::POISON.into(), None),
-            Do::Latency | Do::Concurrency | Do::Cpu => {
-                let clock = if *what == Do::Cpu { Clock::Thread } else { Clock::Wall };
+            Do::Latency | Do::Concurrency | Do::Cpu | Do::Durations(_) => {
+                let clock = match *what {
+                    Do::Cpu => Clock::Thread,
+                    Do::Durations(clock) => clock,
+                    _ => Clock::Wall,
+                };
                 // The number of the thread says for how long it has run.
-                let base = match (what, spec.by) {
-                    (_, Some(_)) | (Do::Cpu, _) => Base::Thread,
+                let base = match (clock, spec.by) {
+                    (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
                     _ if about.go => Base::Goroutine,
                     _ => Base::Context,
                 };
                 let key = Some(Value { base, width: Width::Whole });
                 let threads = about.threads;
-                let time = |enters| step(Action::Time { cell, threads, enters, clock }, key);
+                let time = |enters| match what {
+                    Do::Durations(_) => {
+                        step(Action::Durations { cell, threads, enters, clock }, key)
+                    }
+                    _ => step(Action::Time { cell, threads, enters, clock }, key),
+                };
                 (time(true), Some(time(false)))
             }
             Do::Event(operands) => {

@@ -9,11 +9,11 @@ use refit_instruments::session::Session;
 use super::modules::{self, Mapped};
 use super::reading::{self, Told};
 use super::sites::{self, Found};
-use super::spec::{Place, Spec, What};
+use super::spec::{Do, Place, Spec, What};
 use super::steps::{About, NoEvent, Steps, Watching};
 use crate::functions::Convention;
 use crate::process::{Program, Refusal};
-use crate::splice::{At, Installed, Plan, Site, Stood, Why, remains};
+use crate::splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why, remains};
 use crate::{Module, OpenError};
 
 /// How many names are told that are much like one that is not there.
@@ -158,9 +158,11 @@ pub fn prepare<'s>(
             places.extend(found.into_iter().map(|(index, found)| (spec, index, found)));
         }
     }
-    let timers = places
-        .iter()
-        .map(|(spec, ..)| spec.actions.iter().filter(|action| action.is_timed()).count());
+    let lines = |action: &Do| match action {
+        Do::Durations(_) => (DURATIONS / TIMER) as usize,
+        _ => usize::from(action.is_timed()),
+    };
+    let timers = places.iter().map(|(spec, ..)| spec.actions.iter().map(lines).sum::<usize>());
     let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
     let threads = 1 << threads.ilog2();
     let mut wanted = Wanted { session, threads, ..Wanted::default() };

@@ -32,6 +32,9 @@ impl Program {
     /// # Errors
     /// [`Refusal`] says why not.
     pub fn open(id: u32) -> Result<Self, Refusal> {
+        if id == std::process::id() {
+            return Err(Refusal::Own { id });
+        }
         let life = refit_sys::process::life(id).ok_or(Refusal::NoSuch { id })?;
         if life.ended() {
             return Err(Refusal::Ended { id });

@@ -26,6 +26,12 @@ pub enum Refusal {
         /// Its process.
         process: u32,
     },
+    /// It is the one that asks.
+    #[error("process {id} is refit itself, which cannot hold itself still; name another one")]
+    Own {
+        /// Its number.
+        id: u32,
+    },
     /// It belongs to the kernel.
     #[error("process {id} is a thread of the kernel and runs no program")]
     Kernel {

@@ -277,13 +277,6 @@ impl Area {
         let (words, _) = bytes.as_chunks();
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
-
-    /// A word of the data, at this many bytes from the first lane on.
-    pub(super) fn word(&self, at: u64) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE + at)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
 }
 
 /// Makes the memfd in the program, maps it there, fetches it; the program keeps the mapping alone.

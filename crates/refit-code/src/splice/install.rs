@@ -15,7 +15,7 @@ use refit_instruments::session::Session;
 use super::area::{Area, PAGE, Record};
 use super::patches::{self, Now};
 use super::plan::{Copied, Plan, Ready};
-use super::snippet::{Cells, Lane, Rings, Setting, TIMER};
+use super::snippet::{Cells, DURATIONS, Lane, Rings, Setting, TIMER};
 use super::{Step, Why, frames, generate};
 use crate::process::{Program, Refusal, Still};
 
@@ -216,6 +216,25 @@ impl Installed {
         Ok((threads, lost))
     }
 
+    /// The cells of all threads ([`DURATIONS`](super::DURATIONS)), and how many calls were not timed.
+    ///
+    /// # Errors
+    /// What reading the memory says.
+    pub fn durations(&self, step: &Step, first: u32) -> io::Result<(Keyed, u64)> {
+        let (mut threads, mut lost) = (Keyed::new(), 0);
+        for area in &self.areas {
+            let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+            let (lines, _) = words.as_chunks::<{ DURATIONS as usize }>();
+            let Some((rest, lines)) = lines.split_first() else { continue };
+            lost += rest[0];
+            for line in lines.iter().filter(|line| line[0] != 0) {
+                let sum = threads.entry(line[0]).or_insert_with(|| vec![0; line.len()]);
+                sum.iter_mut().zip(line).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+            }
+        }
+        Ok((threads, lost))
+    }
+
     /// What the cells of each key of a step have counted up to now: cells by key, and those of all other keys together.
     ///
     /// # Errors
@@ -250,8 +269,8 @@ impl Installed {
         for area in &self.areas {
             for lane in 0..1_u64 << self.lanes {
                 // A lane's part of a time is below zero while a thread that entered there leaves elsewhere.
-                let part = area.word(lane * self.stride + u64::from(cell) * 8)?;
-                sum = sum.wrapping_add(part);
+                let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
+                sum = parts.into_iter().fold(sum, u64::wrapping_add);
             }
         }
         Ok(sum)

@@ -64,7 +64,9 @@ pub use body::{Body, Part};
 pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;
-pub use snippet::{Action, Base, Clock, KEYS, Relation, Step, TIMER, Test, Value, Width};
+pub use snippet::{
+    Action, Base, Clock, DURATIONS, KEYS, Relation, Step, TIMER, Test, Value, Width,
+};
 pub use why::Why;
 pub use withdraw::Withdrawn;
 
@@ -84,6 +86,8 @@ pub struct Site {
     /// How many bytes from `address` on may change: up to the next address that anything jumps or returns to, padding that
     /// follows included.
     pub room: usize,
+    /// Whether `room` is one instruction because nobody knows where else control comes from.
+    pub alone: bool,
     /// What the code still needs of the registers before the first instruction.
     pub live: Live,
     /// Unused bytes within 127 bytes, for jumps that do not fit at the site.

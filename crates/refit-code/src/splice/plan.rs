@@ -266,7 +266,10 @@ fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
 
 /// The instructions that a short jump takes the place of, and where it leads.
 fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
-    let short = || Why::Short { address: site.address, room: site.room };
+    let short = || match *site {
+        Site { address, room, alone: true, .. } => Why::Alone { address, room },
+        Site { address, room, .. } => Why::Short { address, room },
+    };
     let room = site.room.min(site.code.len());
     let displaced = Displaced::new(site.address, &site.code, HOP)?;
     let length = displaced.length().max(HOP);

@@ -5,6 +5,7 @@
 //! it is cleaned with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -149,25 +150,50 @@ fn is_area(mapping: &Mapping) -> bool {
 }
 
 impl Remains {
-    /// The patch area that begins with this mapping. Nothing in it is believed: it is the program's memory.
+    /// The patch area that begins with this mapping.
     fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
         if !is_area(mapping) || mapping.offset != 0 || mapping.writable {
             return None;
         }
+        Self::parse(&mapping.range, mapping.file, |address, into| program.read(address, into))
+    }
+
+    /// The patch area whose head and records are mapped at these addresses of a program. Nothing that `read` finds there is
+    /// believed: it is the program's memory.
+    #[doc(hidden)]
+    pub fn parse(
+        mapped: &Range<u64>,
+        file: (u64, u64),
+        read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Option<Self> {
         let mut bytes = [0; Head::BYTES];
-        program.read(mapping.range.start, &mut bytes).ok()?;
-        let head = Head::from_bytes(&bytes).filter(|head| head.address == mapping.range.start)?;
-        let mut text = vec![0; head.records as usize * Record::BYTES];
-        program.read(head.address + PAGE, &mut text).ok()?;
-        let (records, _) = text.as_chunks::<{ Record::BYTES }>();
-        let records = records.iter().map(Record::from_bytes).collect::<Option<Vec<_>>>()?;
+        read(mapped.start, &mut bytes).ok()?;
+        let head = Head::from_bytes(&bytes).filter(|head| head.address == mapped.start)?;
+        if head.code > mapped.end - mapped.start {
+            return None;
+        }
         // Copies elsewhere than in its code are none of ours.
         let code = head.code_range();
         let sound = |record: &Record| {
             let copies = record.copies.iter().all(|&(_, copy)| code.contains(&copy));
             copies && record.address < USER && record.old.len() == record.new.len()
         };
-        records.iter().all(sound).then_some(Self { head, records, file: mapping.file })
+        // Page by page: what is no record ends it, however many were promised.
+        let mut records = Vec::new();
+        let mut left = head.records as usize;
+        let mut at = head.address + PAGE;
+        while left > 0 {
+            let mut page = [0; PAGE as usize];
+            let some = left.min(page.len() / Record::BYTES);
+            read(at, &mut page[..some * Record::BYTES]).ok()?;
+            let (texts, _) = page[..some * Record::BYTES].as_chunks::<{ Record::BYTES }>();
+            for text in texts {
+                records.push(Record::from_bytes(text).filter(sound)?);
+            }
+            left -= some;
+            at += PAGE;
+        }
+        Some(Self { head, records, file })
     }
 
     /// How many places of the program it has changed.

@@ -11,12 +11,23 @@ pub enum Why {
     Program(#[from] Refusal),
     /// Too few bytes until the next place that code jumps to, and no unused ones near.
     #[error(
-        "{room} bytes at {address:#x} can change, a jump takes 5, and there is no unused place near for a longer one"
+        "{} at {address:#x} can change, a jump takes 5, and there is no unused place near for a longer one", bytes(*.room)
     )]
     Short {
         /// The site.
         address: u64,
         /// Bytes that may change there.
+        room: usize,
+    },
+    /// The same, where only one instruction may change.
+    #[error(
+        "the function's jumps are not all understood, so of the code at {address:#x} only one instruction may change: it has {} and a \
+         jump takes 5; ask for another function, such as one that calls it", bytes(*.room)
+    )]
+    Alone {
+        /// The site.
+        address: u64,
+        /// How long the instruction is.
         room: usize,
     },
     /// An instruction that cannot run elsewhere.
@@ -87,4 +98,8 @@ pub enum Why {
         /// What the encoder says.
         reason: String,
     },
+}
+
+fn bytes(count: usize) -> String {
+    if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") }
 }

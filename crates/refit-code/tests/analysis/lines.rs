@@ -82,3 +82,10 @@ fn damaged_debug_information_tells_less_and_harms_nobody() {
         }
     }
 }
+
+#[test]
+fn sections_that_say_they_are_huge_when_unpacked_are_not() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/regressions/read_lines/huge-when-unpacked");
+    assert!(Lines::open(&path).expect("a library").is_none());
+}

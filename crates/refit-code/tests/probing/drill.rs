@@ -1,12 +1,12 @@
 //! Times of callees: who is called how often is exact, who takes most is found.
 
-use refit_code::probe::drill::{self, Files, Measured, Share, Spot};
+use refit_code::probe::drill::{self, Files, Measured, Share, Silent, Spot};
 use refit_code::probe::watch::Error;
 
 use super::program::Routes;
 
 /// Measures a function while the program does something.
-fn measured(routes: &mut Routes, function: &str, work: &str) -> Option<Measured> {
+fn measured(routes: &mut Routes, function: &str, work: &str) -> Result<Measured, Silent> {
     let program = routes.program();
     let mut files = Files::new(&program).expect("its files");
     let spot = files.find(function).expect(function);
@@ -77,7 +77,12 @@ fn a_function_that_goes_on_all_the_time_is_known_by_what_it_calls() {
 #[test]
 fn who_is_not_called_has_no_times() {
     let mut routes = Routes::start();
-    assert_eq!(measured(&mut routes, "outer", ""), None);
+    assert_eq!(measured(&mut routes, "outer", ""), Err(Silent::NotCalled));
+    routes.waits();
+    let silent = measured(&mut routes, "main", "").expect_err("in one call");
+    let Silent::InCall { thread, callee } = silent else { panic!("{silent}") };
+    assert_eq!(thread, routes.program().id());
+    assert!(callee.contains("gets"), "{callee}");
     let program = routes.program();
     let mut files = Files::new(&program).expect("its files");
     let error = files.find("outre").expect_err("no such function");

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use refit_code::probe::modules;
 use refit_code::process::Program;
@@ -64,6 +65,17 @@ impl Routes {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("an answer");
         line.trim_end().to_owned()
+    }
+
+    /// Comes back once it waits for its next line.
+    pub(crate) fn waits(&self) {
+        let call = format!("/proc/{}/syscall", self.child.id());
+        let ends = Instant::now() + Duration::from_secs(60);
+        let reads = format!("{} 0x0 ", libc::SYS_read);
+        while !std::fs::read_to_string(&call).expect("it runs").starts_with(&reads) {
+            assert!(Instant::now() < ends, "it does not read");
+            std::thread::yield_now();
+        }
     }
 
     /// That all its code is as on disk.

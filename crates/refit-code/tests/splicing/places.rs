@@ -24,6 +24,7 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
         room,
         // `r11` is nobody's.
         live: general(!(1 << 11)),
+        alone: false,
         springboards: Vec::new(),
         actions: vec![Action::Count { cell }.into()],
         function: None,

@@ -29,6 +29,7 @@ fn site(victim: &Victim, steps: Vec<Step>) -> Site {
         code,
         room: 11,
         live: Live::ALL,
+        alone: false,
         springboards: Vec::new(),
         actions: steps,
         at: At::Before,
@@ -186,6 +187,36 @@ fn time_inside_is_told_for_each_thread() {
                 let minute = 60 * if clock == Clock::Wall { 10_u64.pow(10) } else { 10_u64.pow(9) };
                 assert!(timer[TIME] > 0 && timer[TIME] < minute, "{base:?} {clock:?} {timer:?}");
             }
+        }
+    }
+}
+
+fn durations(enters: bool, clock: Clock) -> Step {
+    let key = Some(Value { base: Base::Thread, width: Width::Whole });
+    let action = Action::Durations { cell: 0, threads: 16, enters, clock };
+    Step { when: Vec::new(), key, action }
+}
+
+#[test]
+fn durations_are_told_one_by_one_as_deep_as_there_is_room() {
+    // One leaves that never entered; then so many enter, and leave.
+    for (nested, clock) in [(1, Clock::Wall), (3, Clock::Thread), (62, Clock::Wall)] {
+        let mut steps = vec![durations(false, clock)];
+        steps.extend((0..2 * nested).map(|number| durations(number < nested, clock)));
+        let (threads, lost) = worked(&steps, steps[0].cells(), |installed| {
+            installed.durations(&steps[0], 0).expect("read")
+        });
+        assert_eq!((threads.len(), lost), (2, 0));
+        for cells in threads.values() {
+            let [_, deep, entries, exits, sum] = cells[..5] else { panic!("{cells:?}") };
+            let all = u64::from(TIMES) * nested;
+            assert_eq!((entries, exits), (all, all));
+            assert_eq!(deep, u64::from(TIMES) * nested.saturating_sub(59), "{nested}");
+            let sizes = &cells[64..];
+            assert_eq!(sizes.iter().sum::<u64>(), all - deep);
+            // The sum is of what the sizes say: each from half of its power of two on.
+            let least: u64 = (1..).zip(&sizes[1..]).map(|(bits, n)| n << (bits - 1)).sum();
+            assert!(least <= sum && sum <= 2 * least, "{least} {sum}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_code::probe::drill::{self, Files, Level, Measured, Share, Spot};
+use refit_code::probe::drill::{self, Files, Level, Measured, Share, Silent, Spot};
 use refit_code::probe::watch::Error;
 use refit_code::process::Program;
 use refit_instruments::export;
@@ -103,13 +103,15 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
     let program = Program::open(args.pid).map_err(|refusal| failed(refusal.into()))?;
     let mut files = Files::new(&program).map_err(|refusal| failed(refusal.into()))?;
     let spot = files.find(&args.function).map_err(failed)?;
-    let Some(first) = level(args, &program, &mut files, spot, &interrupted)? else {
-        return Err(Failure::new(
-            format!("drill into {}", files.name(spot)),
-            "it was not called in that time, or has been in one and the same call all the time",
-            "see that the program is at work, give it more time with --for, or begin with what it calls",
-        ));
-    };
+    let first = level(args, &program, &mut files, spot, &interrupted)?.map_err(|silent| {
+        let remedy = match silent {
+            Silent::NotCalled => "see that the program is at work, or give it more time with --for",
+            Silent::InCall { .. } => {
+                "begin with what it waits for, or give it more time with --for"
+            }
+        };
+        Failure::new(format!("drill into {}", files.name(spot)), silent.to_string(), remedy)
+    })?;
     let mut path = vec![Step { name: files.name(spot), spot, measured: first, share: 1.0 }];
     let mut stopped = None;
     while let Some(last) = path.last()
@@ -120,9 +122,9 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
     {
         let (name, share) = (callee.name.clone(), last.share_of(callee.nanos));
         match level(args, &program, &mut files, spot, &interrupted) {
-            Ok(Some(measured)) => path.push(Step { name, spot, measured, share }),
-            Ok(None) => {
-                stopped = Some(format!("{name} was not called any more"));
+            Ok(Ok(measured)) => path.push(Step { name, spot, measured, share }),
+            Ok(Err(silent)) => {
+                stopped = Some(format!("{name}: {silent}"));
                 break;
             }
             // What was found so far is worth having.
@@ -153,7 +155,7 @@ fn level(
     files: &mut Files,
     spot: Spot,
     interrupted: &AtomicBool,
-) -> Result<Option<Measured>, Failure> {
+) -> Result<Result<Measured, Silent>, Failure> {
     let failed = |error: Error| failure(args.pid, &error);
     let prepared = drill::prepare(files, spot).map_err(failed)?;
     eprintln!(

@@ -2,4 +2,5 @@
 
 mod cover;
 mod probes;
+mod refused;
 mod shell;

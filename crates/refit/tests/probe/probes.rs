@@ -13,7 +13,7 @@ fn objects(bytes: &[u8]) -> Vec<Value> {
 #[test]
 fn a_function_of_a_running_program_is_counted_timed_and_left_as_it_was() {
     let mut shell = Shell::start();
-    let probe = "uprobe:*:sqlite3_step { count, latency, histogram arg0 }";
+    let probe = "uprobe:*:sqlite3_step { count, latency, histogram arg0, histogram latency, histogram cpu }";
     let mut child = refit(&["--json", "probe", "-p", &shell.id(), "-e", probe])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -36,13 +36,12 @@ fn a_function_of_a_running_program_is_counted_timed_and_left_as_it_was() {
     assert_eq!(by("count")["count"], 20);
     assert_eq!((&by("latency")["count"], &by("latency")["inside"]), (&20.into(), &0.into()));
     assert!(by("latency")["nanos"].as_u64().expect("a number") > 0);
-    let bits: u64 = by("histogram")["bits"]
-        .as_array()
-        .expect("cells")
-        .iter()
-        .map(|cell| cell.as_u64().expect("a number"))
-        .sum();
-    assert_eq!(bits, 20);
+    for histogram in ["histogram rdi", "histogram latency", "histogram cpu"] {
+        let told = by(histogram);
+        let bits = told["bits"].as_array().expect("cells").iter();
+        assert_eq!(bits.map(|cell| cell.as_u64().expect("a number")).sum::<u64>(), 20);
+    }
+    assert!(by("histogram latency")["nanos"].as_u64().expect("a number") > 0);
     verified(&shell.id());
     assert_eq!(shell.ask("select 'well';"), "well");
 }
@@ -171,7 +170,7 @@ fn events_and_spans_are_in_a_trace_that_is_read_as_any() {
 #[test]
 fn metrics_are_told_as_text() {
     let shell = Shell::start();
-    let probe = "uprobe:*:sqlite3_step { count, latency, concurrency }";
+    let probe = "uprobe:*:sqlite3_step { count, latency, concurrency, histogram latency }";
     let told = run(&["probe", "-p", &shell.id(), "-e", probe, "--openmetrics", "--for", "1ms"]);
     let lines = text(&told.stdout);
     assert!(lines.ends_with("# EOF\n"), "{lines}{}", text(&told.stderr));
@@ -179,6 +178,8 @@ fn metrics_are_told_as_text() {
         let line = format!("refit_probe_{name}process=\"{}\"", shell.id());
         assert!(lines.contains(&line), "{name}: {lines}");
     }
+    assert!(lines.contains("# TYPE refit_probe_duration_seconds histogram"), "{lines}");
+    assert!(lines.contains("refit_probe_duration_seconds_bucket{le=\"+Inf\","), "{lines}");
 }
 
 #[test]

@@ -13,6 +13,11 @@ const HISTOGRAM_KEYS: u32 = 32;
 /// Cells of one thread's timer, as many as a cache line has: the thread, time, entries, exits. Before the first there is as much for what
 /// all others do: how many calls were not timed.
 pub const TIMER: u32 = 8;
+/// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits, the sum; 59 times of entries, then
+/// the sizes of durations, from 0 on as in a histogram.
+pub const DURATIONS: u32 = 128;
+/// For how many there is room among [`DURATIONS`]: how deep calls of a thread may be nested in each other for their durations to be told.
+pub(super) const DEPTH: u32 = 59;
 /// A key is looked for in so many places, so there are as many more.
 pub(super) const PROBES: u32 = 16;
 
@@ -65,6 +70,18 @@ pub enum Action {
         /// Which time.
         clock: Clock,
     },
+    /// Keeps the time in a cell of the thread where control enters, one for each depth of calls, and adds one to the cell of the size
+    /// of the nanoseconds since then where it leaves. See [`DURATIONS`] for the cells.
+    Durations {
+        /// As in `Time`.
+        cell: u32,
+        /// As in `Time`.
+        threads: u32,
+        /// As in `Time`.
+        enters: bool,
+        /// As in `Time`.
+        clock: Clock,
+    },
     /// Writes a record into the instruments' buffers.
     Event {
         /// The event and its phase, as [`What::word`](refit_instruments::record::What::word) says it.
@@ -95,7 +112,7 @@ impl Step {
     pub fn cells(&self) -> u32 {
         let each = self.action.cells();
         match self.key {
-            _ if self.threads() > 0 => TIMER * (1 + self.threads() + PROBES),
+            _ if self.threads() > 0 => self.line() * (1 + self.threads() + PROBES),
             Some(_) => each + (self.keys() + PROBES) * (1 + each),
             None => each,
         }
@@ -111,7 +128,15 @@ impl Step {
 
     /// How many threads are timed.
     pub(in crate::splice) fn threads(&self) -> u32 {
-        if let Action::Time { threads, .. } = self.action { threads } else { 0 }
+        match self.action {
+            Action::Time { threads, .. } | Action::Durations { threads, .. } => threads,
+            _ => 0,
+        }
+    }
+
+    /// Cells of each thread that is timed.
+    fn line(&self) -> u32 {
+        if matches!(self.action, Action::Durations { .. }) { DURATIONS } else { TIMER }
     }
 
     /// Entries of the table of keys, each a key and then its cells: the numbers of its first cell and of the one behind the last.
@@ -122,7 +147,11 @@ impl Step {
 
     /// More than its code takes.
     pub(in crate::splice) fn most_bytes(&self) -> u64 {
-        let own = if matches!(self.action, Action::Event { .. }) { 320 } else { 128 };
+        let own = match self.action {
+            Action::Event { .. } => 320,
+            Action::Durations { .. } => 256,
+            _ => 128,
+        };
         let key = if self.key.is_some() { 192 } else { 0 };
         own + key + 224 * self.values().count() as u64
     }
@@ -135,7 +164,8 @@ impl Step {
             Action::Count { .. }
             | Action::Flag { .. }
             | Action::Poison { .. }
-            | Action::Time { .. } => [None, None],
+            | Action::Time { .. }
+            | Action::Durations { .. } => [None, None],
         };
         let tested = self.when.iter().flatten().map(|test| test.value);
         tested.chain(self.key).chain(own.into_iter().flatten())
@@ -180,7 +210,10 @@ impl Action {
         match self {
             Self::Count { .. } | Self::Flag { .. } => 1,
             Self::Histogram { .. } => 65,
-            Self::Poison { .. } | Self::Event { .. } | Self::Time { .. } => 0,
+            Self::Poison { .. }
+            | Self::Event { .. }
+            | Self::Time { .. }
+            | Self::Durations { .. } => 0,
         }
     }
 
@@ -190,7 +223,8 @@ impl Action {
             Self::Count { cell }
             | Self::Flag { cell }
             | Self::Histogram { cell, .. }
-            | Self::Time { cell, .. } => cell,
+            | Self::Time { cell, .. }
+            | Self::Durations { cell, .. } => cell,
             Self::Poison { .. } | Self::Event { .. } => 0,
         }
     }
@@ -203,8 +237,11 @@ impl Action {
             Self::Count { .. } => needs(1, Set::NONE),
             Self::Histogram { .. } => needs(2, Set::NONE),
             // `rdtsc` tells the time in these.
-            Self::Time { clock: Clock::Wall, .. } => needs(3, Set::of(&[0, 2])),
-            Self::Time { clock: Clock::Thread, .. } => {
+            Self::Time { clock: Clock::Wall, .. } | Self::Durations { clock: Clock::Wall, .. } => {
+                needs(3, Set::of(&[0, 2]))
+            }
+            Self::Time { clock: Clock::Thread, .. }
+            | Self::Durations { clock: Clock::Thread, .. } => {
                 // The call and its arguments, and where the time is put together.
                 let fixed = Set::SYSCALL | Set::of(&[2, 6, 7]);
                 Needs { stack: true, ..needs(3, fixed) }
@@ -235,12 +272,17 @@ impl Writer<'_> {
             }
             Action::Time { cell, threads, enters, clock } => {
                 let key = step.key.map_or(Base::Context, |key| key.base);
-                let timer = Timer { cell, threads, key };
+                let timer = Timer { cell, threads, line: TIMER, key };
                 if enters {
                     self.enter(timer, clock, over)?
                 } else {
                     self.leave(timer, clock, over)?
                 }
+            }
+            Action::Durations { cell, threads, enters, clock } => {
+                let key = step.key.map_or(Base::Context, |key| key.base);
+                let timer = Timer { cell, threads, line: DURATIONS, key };
+                if enters { self.begin(timer, clock, over)? } else { self.end(timer, clock, over)? }
             }
             Action::Event { what, payload } => self.event(what, payload, over)?,
         }

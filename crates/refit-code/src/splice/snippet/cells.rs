@@ -1,13 +1,13 @@
 //! Where a step counts: the cells of this processor, or those of a key among them.
 //!
-//! A table of keys is open addressing without removal: an entry's first word is the key plus one (0: free), set once by
-//! whoever is first, by compare-exchange; a place that is taken stays taken by that key, so a key that was found in a table
-//! is found there again. What finds no place within some probes counts into the cells of all others.
+//! An entry of the table of keys ([`search`](super::search)) begins with the key plus one. What finds no place within some probes counts
+//! into the cells of all others.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Why;
-use super::actions::{PROBES, Step};
+use super::actions::Step;
+use super::search::Search;
 use super::writer::{Label, Writer};
 
 /// How a thread finds the cells of its processor. Wrong guesses cost time, never a count: adding is atomic.
@@ -55,9 +55,6 @@ impl Found {
     }
 }
 
-/// `lock cmpxchg` compares with it.
-const COMPARED: Register = Register::RAX;
-
 impl Writer<'_> {
     /// The cells that a step counts into now. Its key may be nowhere: then it jumps.
     pub(super) fn cells_of(&mut self, step: &Step, nowhere: Label) -> Result<Found, Why> {
@@ -81,39 +78,19 @@ impl Writer<'_> {
     fn entry_of(&mut self, step: &Step, key: Register, first: i64) -> Result<Found, Why> {
         let (lane, place, left) = (self.scratch(0), self.scratch(2), self.scratch(3));
         let each = step.action.cells();
-        let bytes = i64::from(1 + each) * 8;
         let table = first + i64::from(each) * 8;
-        let (again, next, found, others) = (self.label(), self.label(), self.label(), self.label());
+        let bytes = (1 + each) * 8;
+        let entries = step.keys();
+        let search = Search { key, place, base: lane, left, table, entries, bytes, makes: true };
+        let (found, others) = (self.label(), self.label());
         self.lane(lane)?;
+        // An entry holds one more than its key.
         let plus_one = MemoryOperand::with_base_displ(key, 1);
         self.put(Instruction::with2(Code::Lea_r64_m, key, plus_one))?;
         self.put(Instruction::with2(Code::Test_rm64_r64, key, key))?;
         self.jump(Code::Je_rel32_64, others)?;
-        // The upper half of a product with an odd number mixes all lower bits.
-        self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, place, key, 0x5bd1_e995))?;
-        self.put(Instruction::with2(Code::Shr_rm64_imm8, place, 20))?;
-        let mask = step.keys() as i32 - 1;
-        self.put(Instruction::with2(Code::And_rm32_imm32, place.full_register32(), mask))?;
-        self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, place, place, bytes as i32))?;
-        self.put(Instruction::with2(Code::Add_r64_rm64, place, lane))?;
-        let left = left.full_register32();
-        self.put(Instruction::with2(Code::Mov_r32_imm32, left, PROBES))?;
-        self.bind(again);
-        let word = MemoryOperand::with_base_displ(place, table);
-        self.put(Instruction::with2(Code::Mov_r64_rm64, COMPARED, word))?;
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, COMPARED, key))?;
-        self.jump(Code::Je_rel32_64, found)?;
-        self.put(Instruction::with2(Code::Test_rm64_r64, COMPARED, COMPARED))?;
-        self.jump(Code::Jne_rel32_64, next)?;
-        self.put_locked(Instruction::with2(Code::Cmpxchg_rm64_r64, word, key))?;
-        self.jump(Code::Je_rel32_64, found)?;
-        // Somebody was first: perhaps with the same key.
-        self.put(Instruction::with2(Code::Cmp_r64_rm64, COMPARED, key))?;
-        self.jump(Code::Je_rel32_64, found)?;
-        self.bind(next);
-        self.put(Instruction::with2(Code::Add_rm64_imm32, place, bytes as i32))?;
-        self.put(Instruction::with1(Code::Dec_rm32, left))?;
-        self.jump(Code::Jne_rel32_64, again)?;
+        self.spread(search)?;
+        self.search(search, found, others)?;
         self.bind(others);
         // So that their cells are where those of an entry would be.
         let before = MemoryOperand::with_base_displ(lane, first - table - 8);

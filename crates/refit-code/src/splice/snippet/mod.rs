@@ -7,19 +7,21 @@
 //! ```
 //!
 //! `actions` says what can be done, `registers` who is taken for it, `writer` writes instructions one by one; `values`,
-//! `cells`, `timer` and `event` are the parts of a step.
+//! `cells`, `search`, `timer`, `spread` and `event` are the parts of a step.
 
 mod actions;
 mod cells;
 mod event;
 mod registers;
+mod search;
+mod spread;
 mod timer;
 mod values;
 mod writer;
 
 use iced_x86::Instruction;
 
-pub use actions::{Action, Clock, KEYS, Step, TIMER};
+pub use actions::{Action, Clock, DURATIONS, KEYS, Step, TIMER};
 pub(super) use cells::{Cells, Lane};
 pub(super) use event::Rings;
 pub use values::{Base, Relation, Test, Value, Width};

@@ -1,14 +1,18 @@
 //! What probes have told, as OpenMetrics text.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 use refit_code::probe::reading::Reading;
 use refit_code::probe::spec::Do;
+use refit_code::splice::Clock;
 
 use super::print::{Key, Read};
 use crate::failure::Failure;
@@ -29,6 +33,44 @@ struct Metrics {
     inside: Family<Labels, Gauge>,
     concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
     values: Count,
+    duration: Family<Labels, Spread>,
+    cpu_duration: Family<Labels, Spread>,
+}
+
+/// Durations: calls by the bits of their nanoseconds, and the sum of nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct Spread(Arc<Mutex<(Vec<u64>, u64)>>);
+
+impl Spread {
+    fn add(&self, sizes: &[u64], nanos: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = all.0.len().max(sizes.len());
+        all.0.resize(length, 0);
+        all.0.iter_mut().zip(sizes).for_each(|(sum, part)| *sum += part);
+        all.1 += nanos;
+    }
+}
+
+impl TypedMetric for Spread {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for Spread {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = all.0.iter().rposition(|count| *count > 0).unwrap_or(0);
+        // Those with so many bits are less than the power of two.
+        let bound = |bits: usize| ((1_u128 << bits) - 1) as f64 / 1e9;
+        let mut buckets: Vec<(f64, u64)> =
+            all.0.iter().take(last + 1).enumerate().map(|(bits, n)| (bound(bits), *n)).collect();
+        buckets.push((f64::INFINITY, 0));
+        let calls = all.0.iter().sum();
+        encoder.encode_histogram::<NoLabelSet>(all.1 as f64 / 1e9, calls, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
 }
 
 /// Prints it.
@@ -44,6 +86,10 @@ pub(super) fn print(read: &[Read<'_>], out: &mut Output) -> Result<(), Failure> 
     registry.register_with_unit("cpu", "Time of processors in calls", seconds, metrics.cpu);
     registry.register("inside", "Calls that go on", metrics.inside);
     registry.register("threads", "Threads inside, on an average", metrics.concurrency);
+    let seconds = Unit::Seconds;
+    registry.register_with_unit("duration", "Durations of calls", seconds, metrics.duration);
+    let (seconds, about) = (Unit::Seconds, "Time of processors in each call");
+    registry.register_with_unit("cpu_duration", about, seconds, metrics.cpu_duration);
     registry.register("values", "Values with so many bits", metrics.values);
     let mut text = String::new();
     encode(&mut text, &registry)
@@ -76,6 +122,11 @@ impl Metrics {
             Reading::Concurrency { mean, inside } => {
                 self.concurrency.get_or_create(&labels).set(*mean);
                 self.inside.get_or_create(&labels).set(gauge(*inside));
+            }
+            Reading::Durations { sizes, nanos } => {
+                let cpu = read.watching.what == Do::Durations(Clock::Thread);
+                let family = if cpu { &self.cpu_duration } else { &self.duration };
+                family.get_or_create(&labels).add(&sizes[..], *nanos);
             }
             Reading::Histogram(cells) => {
                 for (bits, count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {

@@ -37,7 +37,7 @@ A probe is PLACE [/CONDITION/] { ACTION, … [by VALUE] }. \
 Places: uprobe:FILE:FUNCTION (its entry; * and ? in names), insn:FILE:0xADDRESS, insn:FILE:FUNCTION+0xOFFSET; several with commas \
 between. FILE is a library or the program by its file name, or * for all. \
 Actions: count, latency (calls and time from entry to exit), cpu (the same in time of the processor), concurrency (threads inside), \
-histogram VALUE, event [VALUE [, VALUE]] and span (records in the trace that --output names). \
+histogram VALUE (or latency, cpu: how long calls take), event [VALUE [, VALUE]] and span (records in the trace that --output names). \
 Values: arg0 … arg5, retval, pid, tid, registers, fields such as *(arg0 + 16), any of these narrower: (u32)arg1. \
 Conditions: VALUE == NUMBER and the like, with && and || between.
 

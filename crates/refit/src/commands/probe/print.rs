@@ -69,7 +69,9 @@ fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
                 if told.lost > 0 {
                     let calls = format::counted(told.lost, "call");
                     let (module, name) = (&place.module, &place.name);
-                    eprintln!("refit: {calls} of {module}:{name} not timed: too many threads");
+                    eprintln!(
+                        "refit: {calls} of {module}:{name} not timed: too many threads, or too deep in each other"
+                    );
                 }
                 let mut add = |key, reading| {
                     let (module, name) = (place.module.as_str(), place.name.as_str());
@@ -110,7 +112,7 @@ struct Told<'w> {
     nanos: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<f64>,
-    /// How many values had this many bits, from none on.
+    /// How many values, or nanoseconds of calls, had this many bits, from none on.
     #[serde(skip_serializing_if = "Option::is_none")]
     bits: Option<&'w [u64]>,
 }
@@ -139,7 +141,11 @@ fn told<'r>(read: &'r Read<'_>) -> Told<'r> {
         Reading::Concurrency { mean, inside } => {
             (told.mean, told.inside) = (Some(*mean), Some(*inside));
         }
-        Reading::Histogram(cells) => told.bits = Some(&cells[..]),
+        Reading::Histogram(sizes) => told.bits = Some(&sizes[..]),
+        Reading::Durations { sizes, nanos } => {
+            let calls = sizes.iter().sum();
+            (told.bits, told.count, told.nanos) = (Some(&sizes[..]), Some(calls), Some(*nanos));
+        }
     }
     told
 }
@@ -237,14 +243,19 @@ fn concurrency(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(),
 
 fn histograms(read: &[Read<'_>], several: bool, out: &mut Output) -> Result<(), Failure> {
     for read in read {
-        let Reading::Histogram(cells) = &read.reading else { continue };
+        let (sizes, timed) = match &read.reading {
+            Reading::Histogram(sizes) => (sizes, false),
+            Reading::Durations { sizes, .. } => (sizes, true),
+            _ => continue,
+        };
         let key = read.watching.by.map_or(String::new(), |by| format!(", {by} {}", read.key()));
         out.line(&format!("{} at {}{key}", read.watching.what, read.place(several)))?;
         let from = |bits: usize| match bits {
             0 => "0".to_owned(),
+            bits if timed => format::nanos(1 << (bits - 1)),
             bits => format::count(1 << (bits - 1)),
         };
-        bars(&cells[..], from).iter().try_for_each(|line| out.line(line))?;
+        bars(&sizes[..], from).iter().try_for_each(|line| out.line(line))?;
     }
     Ok(())
 }

@@ -107,7 +107,7 @@ fn value(reading: &Reading) -> Option<u64> {
         Reading::Count(count) => Some(*count),
         Reading::Latency { nanos, .. } => Some(*nanos),
         Reading::Concurrency { inside, .. } => Some(*inside),
-        Reading::Nothing | Reading::Histogram(_) => None,
+        Reading::Nothing | Reading::Histogram(_) | Reading::Durations { .. } => None,
     }
 }
 

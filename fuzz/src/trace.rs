@@ -1,18 +1,16 @@
-//! Anything as a file that claims to be a trace: as it is, and as the content of blocks with the right checksum, which
-//! is what lets the fuzzer look behind checksums.
+//! Traces.
 
-#![no_main]
-
-use std::io::Write;
-
-use libfuzzer_sys::fuzz_target;
 use refit_instruments::block::{MAGIC, VERSION, encode};
+
+use crate::file;
 
 #[path = "../../crates/refit-instruments/tests/read/exhaust.rs"]
 mod exhaust;
 
-fuzz_target!(|bytes: &[u8]| {
-    read(bytes);
+/// As a file that claims to be a trace: as it is, and as the content of blocks with the right checksum, which is what lets
+/// a fuzzer look behind checksums.
+pub(crate) fn read(bytes: &[u8]) {
+    exhaust(bytes);
     let mut file = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat();
     let mut rest = bytes;
     // A byte for the kind, two for the length.
@@ -21,11 +19,10 @@ fuzz_target!(|bytes: &[u8]| {
         file.extend(encode(u16::from(*kind), &after[..length]));
         rest = &after[length..];
     }
-    read(&file);
-});
+    exhaust(&file);
+}
 
-fn read(bytes: &[u8]) {
-    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
-    file.write_all(bytes).expect("room for it");
-    exhaust::exhaust(file.path());
+fn exhaust(bytes: &[u8]) {
+    let (_file, path) = file::holding(bytes);
+    exhaust::exhaust(&path);
 }

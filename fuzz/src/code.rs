@@ -1,0 +1,107 @@
+//! Programs: their machine code, their debug information, and what the cache says of them.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use refit_code::image::Image;
+use refit_code::lines::Lines;
+use refit_code::probe::{body, sites};
+use refit_code::splice::{Action, Plan, Step};
+use refit_code::{FunctionId, Module};
+
+use crate::file;
+
+/// As a program, and as the code of one that is right otherwise; with something at every instruction.
+pub(crate) fn analyse(bytes: &[u8]) {
+    if let Ok(image) = Image::parse(Path::new("fuzzed"), bytes.to_vec()) {
+        exhaust(&Module::analyse(image));
+    }
+    static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(program);
+    let mut spoilt = program.clone();
+    let length = bytes.len().min(spoilt.len() - CODE);
+    spoilt[CODE..CODE + length].copy_from_slice(&bytes[..length]);
+    let image = Image::parse(Path::new("spoilt"), spoilt).expect("its headers are right");
+    exhaust(&Module::analyse(image));
+}
+
+/// Where the code of [`program`] begins.
+const CODE: usize = 64 + 56;
+/// Where it is loaded.
+const BASE: u64 = 0x40_0000;
+
+/// A program with room for a page of code: a header, a segment.
+fn program() -> Vec<u8> {
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    for half in [2_u16, 62] {
+        bytes.extend(half.to_le_bytes());
+    }
+    bytes.extend(1_u32.to_le_bytes());
+    for long in [BASE + CODE as u64, 64, 0] {
+        bytes.extend(long.to_le_bytes());
+    }
+    bytes.extend(0_u32.to_le_bytes());
+    for half in [64_u16, 56, 1, 64, 0, 0] {
+        bytes.extend(half.to_le_bytes());
+    }
+    // To be loaded, read and run.
+    for word in [1_u32, 5] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for long in [0, BASE, BASE, 4096, 4096, 4096_u64] {
+        bytes.extend(long.to_le_bytes());
+    }
+    assert_eq!(bytes.len(), CODE);
+    // Returns, as far as nothing else is there.
+    bytes.resize(4096, 0xc3);
+    bytes
+}
+
+/// All that is asked about a module, but for a program that runs it.
+fn exhaust(module: &Module) {
+    for number in 0..module.functions().len() as u32 {
+        let id = FunctionId(number);
+        let flow = module.flow(id);
+        let addresses: Vec<u64> = flow.instructions().iter().map(|one| one.address).collect();
+        for one in flow.instructions() {
+            let _ = module.text(one);
+        }
+        let _ = body::body(module, &flow, 0);
+        let count = |cell| vec![Step::from(Action::Count { cell: cell as u32 })];
+        let (plan, refused) = Plan::new(sites::before_each(module, id, 0, &addresses, count));
+        assert!(plan.len() + refused.len() <= addresses.len());
+        let _ = plan.lines().count();
+    }
+    let _ = (module.find("*a*"), module.near("main", 3));
+}
+
+/// As a program with debug information.
+pub(crate) fn lines(bytes: &[u8]) {
+    let (_file, path) = file::holding(bytes);
+    let Ok(image) = Image::open(&path) else { return };
+    let Some(lines) = Lines::of(&image) else { return };
+    for code in image.code().iter().take(4) {
+        let length = code.addresses.end - code.addresses.start;
+        for step in 0..64 {
+            for origin in lines.at(code.addresses.start + length / 64 * step) {
+                let _ = origin.to_string();
+            }
+        }
+    }
+}
+
+/// As what a cache file of the right checksum says of a program.
+pub(crate) fn remember(bytes: &[u8]) {
+    static KEPT: OnceLock<Vec<u8>> = OnceLock::new();
+    let image = || Image::parse(Path::new("known"), program()).expect("its headers are right");
+    // As it is, and in the place of what belongs there, from somewhere on.
+    let kept = KEPT.get_or_init(|| Module::analyse(image()).kept().expect("it can be kept"));
+    let [at, rest @ ..] = bytes else { return };
+    let spoilt = [&kept[..kept.len().min(usize::from(*at))], rest].concat();
+    for kept in [bytes, &spoilt] {
+        if let Some(module) = Module::remembered(image(), kept) {
+            exhaust(&module);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Probes as they are written, and patch areas as whoever repairs a program finds them.
+
+use std::io;
+
+use refit_code::probe::spec::Spec;
+use refit_code::splice::remains::Remains;
+
+/// As a probe.
+pub(crate) fn probe(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match text.parse::<Spec>() {
+        Ok(spec) => {
+            for action in &spec.actions {
+                let _ = (action.to_string(), action.is_timed());
+            }
+        }
+        Err(error) => assert!(error.to_string().contains("for example"), "{error}"),
+    }
+}
+
+/// Where the area is mapped.
+const BASE: u64 = 0x7000_0000;
+
+/// As the memory of a program where its patch area is said to be: as it is, and behind a right head.
+pub(crate) fn patch_area(bytes: &[u8]) {
+    area(bytes);
+    let mut memory = Vec::new();
+    // Its words: magic number, version, address, code, data, end, records, session.
+    let records = (bytes.len() / 64).min(2048) as u64;
+    for word in
+        [u64::from_le_bytes(*b"refit-sp"), 3, BASE, 0x4_0000, 0x8_0000, 0x10_0000, records, 0, 0]
+    {
+        memory.extend(word.to_le_bytes());
+    }
+    memory.resize(4096, 0);
+    memory.extend(bytes);
+    area(&memory);
+}
+
+fn area(memory: &[u8]) {
+    let read = |address: u64, into: &mut [u8]| {
+        let at = usize::try_from(address.wrapping_sub(BASE)).map_err(io::Error::other)?;
+        let there = at.checked_add(into.len()).and_then(|end| memory.get(at..end));
+        into.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    };
+    if let Some(remains) = Remains::parse(&(BASE..BASE + (1 << 30)), (1, 2), read) {
+        let _ = (remains.sites(), format!("{remains:?}"));
+    }
+}
