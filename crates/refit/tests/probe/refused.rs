@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::shell::{Shell, refit, run, text, verified};
@@ -29,19 +28,13 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-        let (_, built) = BUILT.get_or_init(|| {
-            let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().join("plain");
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/plain.c");
-            let cc = Command::new("cc").args(["-O1", "-o"]).args([&path, &source]).status();
-            assert!(cc.expect("a C compiler").success());
-            (folder, path)
-        });
         let folder = tempfile::tempdir().expect("a folder");
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("permissions");
-        copy(built, &folder.path().join("plain"));
-        Self { folder }
+        let stage = Self { folder };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/plain.c");
+        let cc = Command::new("cc").args(["-O1", "-o"]).args([&stage.program(), &source]).status();
+        assert!(cc.expect("a C compiler").success());
+        stage
     }
 
     fn program(&self) -> PathBuf {
