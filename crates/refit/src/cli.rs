@@ -139,7 +139,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Run(RunArgs),
 
     /// Tend a program: what `refit run` starts beside it
-    #[command(hide = true)]
+    #[command(hide = true, after_help = "Example:\n  refit run -- make -j2 &\n  pgrep -a refit")]
     Tend {
         /// The process that becomes the program
         process: u32,
