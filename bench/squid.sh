@@ -7,6 +7,8 @@
 set -eu
 top=$(dirname "$0")/..
 . "$top/ci/setup.sh"
+# Squid reads its settings from elsewhere.
+settings=$(cd "$top/bench" && pwd)/squid.conf
 need_packages squid:squid nginx:nginx-light wrk:wrk jq:jq
 refit=${REFIT:-${CARGO_TARGET_DIR:-target}/release/refit}
 [ -x "$refit" ] || cargo build --release --locked -q -p refit
@@ -73,15 +75,8 @@ start_squid() {
 		http_port 127.0.0.1:$port
 		$(echo "$1" | sed "s|@|$own|")
 		cache_mem 4 MB
-		access_log none
 		cache_log $folder/squid.log
-		pid_filename none
-		netdb_filename none
-		coredump_dir none
-		pinger_enable off
-		http_access allow all
-		visible_hostname localhost
-		shutdown_lifetime 0 seconds
+		include $settings
 	END
 	: >"$folder/squid.log"
 	chmod 666 "$folder/squid.log"

@@ -7,6 +7,8 @@
 set -eu
 top=$(dirname "$0")/..
 . "$top/ci/setup.sh"
+# Squid reads its settings from elsewhere.
+settings=$(cd "$top/bench" && pwd)/squid.conf
 if [ $# = 0 ]; then
 	REFIT_PROGRAMS_ROUNDS=${REFIT_PROGRAMS_ROUNDS:-10} cargo test --locked --release -p refit --test programs
 	set -- redis nginx squid postgres
@@ -138,15 +140,8 @@ squid_() {
 		http_port 127.0.0.1:18082
 		cache_dir ufs $folder/squid/cache 8 4 16
 		cache_mem 4 MB
-		access_log none
 		cache_log $folder/squid/log
-		pid_filename none
-		netdb_filename none
-		coredump_dir none
-		pinger_enable off
-		http_access allow all
-		visible_hostname localhost
-		shutdown_lifetime 0 seconds
+		include $settings
 	END
 	squid -f "$folder/squid.conf" -N -z 2>"$folder/made" || { cat "$folder/made"; exit 1; }
 	squid -f "$folder/squid.conf" -N &

@@ -181,10 +181,9 @@ pub(crate) fn squid(folder: &Path) -> Result<Serving, String> {
     folder_of(SQUID_USER, &own)?;
     let text = format!(
         "http_port 127.0.0.1:{port}\ncache_mem 16 MB\ncache_dir ufs {0}/cache 256 16 64\n\
-         access_log none\ncache_log {0}/log\npid_filename none\nnetdb_filename none\n\
-         coredump_dir none\npinger_enable off\nhttp_access allow all\n\
-         visible_hostname localhost\nshutdown_lifetime 0 seconds\n",
-        own.display()
+         cache_log {0}/log\ninclude {1}/squid.conf\n",
+        own.display(),
+        env!("CARGO_MANIFEST_DIR"),
     );
     let (settings, script) = (folder.join("squid.conf"), folder.join("load.lua"));
     write(&settings, &text)?;

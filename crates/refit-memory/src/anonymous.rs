@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use refit_objects::{Implementations, Name, OwnedRep, Root, TransferError};
+use refit_objects::{Choices, Name, State, TransferError};
 
 use crate::PAGE_SIZE;
 use crate::fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
@@ -24,7 +24,9 @@ pub fn create_anonymous(
 ) -> FileRepresentativeRef {
     let contents = Contents { pages: BTreeMap::new(), size: bytes };
     let memory = Anonymous(Arc::new(Shared { store, contents: Mutex::new(contents) }));
-    refit_objects::create(name, Box::new(memory.clone()), Arc::new(Alone(memory)))
+    let rep = FileRepresentativeInterface::rep;
+    let choices = Choices::new().with(SWAPPED, rep, move || memory.clone());
+    choices.create(name, SWAPPED).expect("it is the one choice")
 }
 
 #[derive(Clone)]
@@ -56,7 +58,9 @@ impl Shared {
             let there = contents.pages.range(wanted);
             there.map(|(&number, page)| (number, Arc::clone(page))).collect()
         };
-        into.fill(0);
+        if found.len() < pages.len() {
+            into.fill(0);
+        }
         for run in found.chunk_by(|one, next| one.0 + 1 == next.0) {
             let from = (run[0].0 - first) as usize * PAGE_SIZE;
             let run: Vec<_> = run.iter().map(|(_, page)| Arc::clone(page)).collect();
@@ -147,33 +151,13 @@ fn errno(error: StoreError) -> i32 {
     }
 }
 
-impl Root<FileRepresentativeInterface> for Anonymous {
-    fn implementation(&self) -> &str {
-        SWAPPED
-    }
-
-    fn make_rep(&self, _processor: usize) -> OwnedRep<FileRepresentativeInterface> {
-        FileRepresentativeInterface::rep(self.clone())
-    }
-
-    // The store's pages are all the state there is, and both roots have them.
+// The store's pages are all the state there is, and whoever takes over has them.
+impl State<()> for Anonymous {
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }
 
     fn import(&self, (): ()) -> Result<(), TransferError> {
         Ok(())
-    }
-}
-
-struct Alone(Anonymous);
-
-impl Implementations<FileRepresentativeInterface> for Alone {
-    fn names(&self) -> Vec<&'static str> {
-        vec![SWAPPED]
-    }
-
-    fn root(&self, name: &str) -> Option<Box<dyn Root<FileRepresentativeInterface>>> {
-        (name == SWAPPED).then(|| Box::new(self.0.clone()) as _)
     }
 }

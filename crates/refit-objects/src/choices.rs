@@ -36,7 +36,7 @@ impl<I: Interface> Choices<I> {
         mut self,
         name: &'static str,
         rep: fn(Arc<T>) -> OwnedRep<I>,
-        make: fn() -> T,
+        make: impl Fn() -> T + Send + Sync + 'static,
     ) -> Self {
         let make = move || Box::new(Single { name, rep, value: Arc::new(make()) }) as _;
         self.all.push((name, Box::new(make)));

@@ -2,14 +2,13 @@
 //! nobody here ([`apart`]); in the place of this process ([`become_program`]).
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::foreign::Memory;
 use crate::trace::{Held, Options, Stop};
 
 /// How long the loader may take: it reads files, over a network perhaps.
@@ -96,11 +95,11 @@ fn seize_anew(held: Held, options: Options, deadline: Instant) -> io::Result<Hel
 
 fn run_to_entry(mut held: Held, deadline: Instant) -> io::Result<()> {
     let id = held.thread();
-    let memory = File::options().read(true).write(true).open(format!("/proc/{id}/mem"))?;
+    let memory = Memory::of(id)?;
     let entry = entry(id)?;
     let mut before = [0];
-    memory.read_exact_at(&mut before, entry)?;
-    memory.write_all_at(&[BREAKPOINT], entry)?;
+    memory.read(entry, &mut before)?;
+    memory.write(entry, &[BREAKPOINT])?;
     let mut signal = 0;
     loop {
         held.resume(signal)?;
@@ -118,7 +117,7 @@ fn run_to_entry(mut held: Held, deadline: Instant) -> io::Result<()> {
         // Somebody has sent it something: it is its own.
         signal = came;
     }
-    memory.write_all_at(&before, entry)?;
+    memory.write(entry, &before)?;
     held.let_go_stopped()
 }
 

@@ -3,7 +3,7 @@
 //! One thread follows ([`Tree::follow`]), any other may ask. A task is in the tree from its first instruction until its
 //! parent can learn of its end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,15 +22,7 @@ const FOLLOWED: Options = Options::FORK
 /// The tasks of a tree.
 #[derive(Debug, Default)]
 pub struct Tree {
-    tasks: Mutex<Tasks>,
-}
-
-#[derive(Debug, Default)]
-struct Tasks {
-    /// The process of each task, as far as it has been asked for.
-    live: BTreeMap<u32, Option<u32>>,
-    /// How many there have been.
-    begun: u64,
+    tasks: Mutex<BTreeSet<u32>>,
 }
 
 impl Tree {
@@ -41,7 +33,7 @@ impl Tree {
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         Held::seize_with(process, FOLLOWED)?.leave();
-        self.tasks().add(process);
+        self.tasks().insert(process);
         ready()?;
         loop {
             match trace::next(true) {
@@ -63,17 +55,17 @@ impl Tree {
             // By job control: until somebody continues it.
             Event::Stopped(_) => held.leave_stopped(),
             Event::Exited(_) | Event::Killed(_) => {
-                self.tasks().live.remove(&task);
+                self.tasks().remove(&task);
                 Ok(())
             }
             Event::Interrupted => {
-                self.tasks().add(task);
+                self.tasks().insert(task);
                 held.resume(0)
             }
             Event::Exec { former } => {
                 // All other threads of the process tell of their ends, but the one whose number it takes.
-                self.tasks().live.remove(&former);
-                self.tasks().live.insert(task, None);
+                self.tasks().remove(&former);
+                self.tasks().insert(task);
                 held.resume(0)
             }
             // It has made a task, which tells of itself.
@@ -87,47 +79,19 @@ impl Tree {
         }
     }
 
-    /// How many tasks there have been so far.
-    pub fn begun(&self) -> u64 {
-        self.tasks().begun
-    }
-
     /// Its processes now, by number.
     pub fn processes(&self) -> Vec<Process> {
-        let known = self.tasks().live.clone();
-        let found: BTreeMap<_, _> = known
-            .into_iter()
-            .filter_map(|(task, process)| {
-                Some((task, process.or_else(|| process::process_of(task))?))
-            })
-            .collect();
-        self.tasks().remember(&found);
-        let processes: BTreeSet<_> = found.into_values().collect();
+        let tasks = self.tasks().clone();
+        let processes: BTreeSet<_> = tasks.into_iter().filter_map(process::process_of).collect();
         processes.into_iter().filter_map(process::look).collect()
     }
 
-    fn tasks(&self) -> MutexGuard<'_, Tasks> {
-        // Each change is one operation on a map.
+    fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        // Each change is one operation on a set.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn is(error: &io::Error, which: Errno) -> bool {
     error.raw_os_error() == Some(which.raw_os_error())
-}
-
-impl Tasks {
-    fn add(&mut self, task: u32) {
-        if self.live.insert(task, None).is_none() {
-            self.begun += 1;
-        }
-    }
-
-    fn remember(&mut self, found: &BTreeMap<u32, u32>) {
-        for (task, process) in found {
-            if let Some(known) = self.live.get_mut(task) {
-                *known = Some(*process);
-            }
-        }
-    }
 }

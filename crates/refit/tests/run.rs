@@ -19,6 +19,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} has not come");
+        // Others work meanwhile; nothing depends on how long this is.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

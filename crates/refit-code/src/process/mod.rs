@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use refit_sys::foreign::Memory;
 use refit_sys::maps::{self, Mapping};
 
 pub use call::Call;
@@ -23,7 +24,7 @@ pub struct Program {
     id: u32,
     /// When it began: tells it from a later process with its number.
     began: u64,
-    memory: File,
+    memory: Memory,
 }
 
 impl Program {
@@ -52,11 +53,7 @@ impl Program {
         }
         refuse_other_machines(id)?;
         // The program may be replaced meanwhile: what is open is the memory of now.
-        let memory = File::options()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{id}/mem"))
-            .map_err(|source| Refusal::of_opening(id, source))?;
+        let memory = Memory::of(id).map_err(|source| Refusal::of_opening(id, source))?;
         if told("Seccomp:").is_some_and(|mode| mode != 0) {
             return Err(Refusal::Filtered { id });
         }
@@ -85,9 +82,9 @@ impl Program {
     /// Copies its memory from `address` on. A place that is not mapped is an error (`EIO`).
     ///
     /// # Errors
-    /// What reading says; `EIO` also when the process has ended.
+    /// What reading says; `ESRCH` when the process has ended.
     pub fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
-        self.memory.read_exact_at(into, address)
+        Ok(self.memory.read(address, into)?)
     }
 
     /// The 64-bit word at `address`.
@@ -95,9 +92,7 @@ impl Program {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn word(&self, address: u64) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.read(address, &mut bytes)?;
-        Ok(u64::from_le_bytes(bytes))
+        Ok(self.memory.word(address)?)
     }
 
     /// Changes its memory, read-only code included; the other processes that have mapped the file see nothing of it.
@@ -106,7 +101,7 @@ impl Program {
     /// What writing says: `EIO` where nothing is mapped, or where the kernel does not let anybody write to code
     /// (`proc_mem.force_override=never`).
     pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        self.memory.write_all_at(bytes, address)
+        Ok(self.memory.write(address, bytes)?)
     }
 }
 
