@@ -7,6 +7,7 @@
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
 //! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
 
+mod call;
 mod event;
 mod state;
 
@@ -14,6 +15,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+pub use call::{CallError, find_syscall};
 pub use event::{Event, Options, next, next_of};
 pub use state::{Information, SystemCall};
 

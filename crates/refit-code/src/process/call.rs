@@ -1,11 +1,7 @@
-//! System calls made in a program that stands still, by one of its threads, at a `syscall` instruction of its own.
-//!
-//! The thread's registers and blocked signals are as before afterwards, the interrupted call it may have been in
-//! included: the kernel decides whether to make it again by the registers that it finds when the thread goes on.
+//! System calls made in a program that stands still, by one of its threads ([`refit_sys::trace::Held::call`]).
 
-use std::io;
+use refit_sys::trace::{CallError, find_syscall};
 
-use super::still::{STEPPING, step_once};
 use super::{Refusal, Still};
 
 /// Makes system calls in a program that stands still.
@@ -23,17 +19,7 @@ impl Call {
     pub fn new(still: &Still<'_>) -> Result<Self, Refusal> {
         let id = still.program.id();
         let thread = still.threads().next().ok_or(Refusal::NoSuch { id })?;
-        let mut code = still.program.mappings()?;
-        code.retain(|mapping| mapping.executable && mapping.readable);
-        // The vDSO is small and has one always.
-        code.sort_by_key(|mapping| mapping.name.as_os_str() != "[vdso]");
-        let found = code.iter().find_map(|mapping| {
-            let length = usize::try_from(mapping.range.end - mapping.range.start).ok()?;
-            let mut bytes = vec![0; length.min(1 << 22)];
-            still.program.read(mapping.range.start, &mut bytes).ok()?;
-            let at = bytes.windows(2).position(|pair| pair == [0x0f, 0x05])?;
-            Some(mapping.range.start + at as u64)
-        });
+        let found = find_syscall(&still.program.memory, &still.program.mappings()?);
         let instruction = found.ok_or(Refusal::NoSyscall { id })?;
         Ok(Self { thread, instruction })
     }
@@ -51,31 +37,10 @@ impl Call {
     ) -> Result<u64, Refusal> {
         let id = still.program.id();
         let held = still.threads.get_mut(&self.thread).ok_or(Refusal::NoSuch { id })?;
-        let lost = |error| Refusal::of_tracing(id, "make a call in it", error);
-        let before = held.registers().map_err(lost)?;
-        let mask = held.signal_mask().map_err(lost)?;
-        held.set_signal_mask(STEPPING).map_err(lost)?;
-        let mut registers = before;
-        registers.rip = self.instruction;
-        registers.rax = number.cast_unsigned();
-        // None was interrupted: the kernel must not step back to make it again.
-        registers.orig_rax = u64::MAX;
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
-            arguments;
-        held.set_registers(&registers).map_err(lost)?;
-        let stepped = step_once(held);
-        let answer = held.registers();
-        held.set_registers(&before).map_err(lost)?;
-        held.set_signal_mask(mask).map_err(lost)?;
-        stepped.map_err(lost)?;
-        let answer = answer.map_err(lost)?.rax.cast_signed();
-        match answer {
-            -4095..=-1 => {
-                let source = io::Error::from_raw_os_error(-(answer as i32));
-                Err(Refusal::Call { id, call: name, source })
-            }
-            _ => Ok(answer.cast_unsigned()),
-        }
+        held.call(self.instruction, number, arguments).map_err(|error| match error {
+            CallError::Call(source) => Refusal::Call { id, call: name, source },
+            CallError::Lost(error) => Refusal::of_tracing(id, "make a call in it", error),
+        })
     }
 
     /// Makes a call whose first or second argument is a text: the text stands below the thread's stack for as long.

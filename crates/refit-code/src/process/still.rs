@@ -216,11 +216,7 @@ impl<'p> Still<'p> {
         let mut code = [0];
         let before = held.registers().map_err(lost)?;
         let pushes = self.program.read(before.rip, &mut code).is_ok() && code == [PUSHF];
-        let mask = held.signal_mask().map_err(lost)?;
-        held.set_signal_mask(STEPPING).map_err(lost)?;
-        let stepped = step_once(held);
-        held.set_signal_mask(mask).map_err(lost)?;
-        stepped.map_err(lost)?;
+        held.step_alone().map_err(lost)?;
         if before.eflags & TRAP_FLAG == 0 {
             let mut after = held.registers().map_err(lost)?;
             if after.eflags & TRAP_FLAG != 0 {
@@ -247,7 +243,7 @@ impl<'p> Still<'p> {
         let id = self.program.id;
         for (_, held) in self.threads {
             // One that was killed meanwhile has nothing to go on with.
-            let _ = make_call_again(&held);
+            let _ = held.make_interrupted_call_again();
             held.let_go().map_err(|error| Refusal::of_tracing(id, "let a thread go", error))?;
         }
         Ok(())
@@ -258,60 +254,8 @@ impl<'p> Still<'p> {
 const PUSHF: u8 = 0x9c;
 const TRAP_FLAG: u64 = 1 << 8;
 
-/// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
-/// program's handler for it away.
-pub(super) const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
-
 /// `tid` of glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and of musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];
-
-/// One instruction of a held thread whose signals are blocked.
-pub(super) fn step_once(held: &mut Held) -> io::Result<()> {
-    loop {
-        match held.step()? {
-            Stop::Signal(libc::SIGTRAP) => return Ok(()),
-            Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
-            // `SIGSTOP` to the process cannot be blocked; it stands already, and stops again when it is let go.
-            Stop::Signal(_) | Stop::Event | Stop::Exec => {}
-        }
-    }
-}
-
-/// Calls that end with `EINTR` when their thread is stopped, even if no handler has run (signal(7), "Interruption of
-/// system calls by stop signals"; those that the kernel makes again by itself are not among them).
-const NOT_MADE_AGAIN: [i64; 13] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_io_getevents,
-    IO_PGETEVENTS,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_uring_enter,
-    // With a time limit on the socket.
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-];
-
-/// Missing in `libc`; from the kernel's `syscall_64.tbl`.
-const IO_PGETEVENTS: i64 = 333;
-
-/// The length of a `syscall` instruction.
-const SYSCALL: u64 = 2;
-
-fn make_call_again(held: &Held) -> io::Result<()> {
-    let mut registers = held.registers()?;
-    let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
-    if interrupted && NOT_MADE_AGAIN.contains(&registers.orig_rax.cast_signed()) {
-        registers.rax = registers.orig_rax;
-        registers.rip -= SYSCALL;
-        held.set_registers(&registers)?;
-    }
-    Ok(())
-}
 
 fn ended(thread: u32) -> bool {
     refit_sys::process::life(thread).is_none_or(refit_sys::process::Life::ended)

@@ -1,0 +1,300 @@
+//! System calls made by a held thread, at a `syscall` instruction of its own program.
+//!
+//! The thread's registers and blocked signals are as before afterwards, the interrupted call it may have been in
+//! included: the kernel decides whether to make it again by the registers that it finds when the thread goes on.
+//!
+//! The thread has to stand where [`Held::interrupt`] stops it (or in the first stop of one that is new). In other stops it is within
+//! a call, whose answer would be put over what is set here, or is about to be given a signal, which would be lost.
+
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::{Event, Held, Options, Registers, Stop, next_of};
+use crate::foreign::Memory;
+use crate::maps::Mapping;
+
+/// A system call was not made, or was made and refused.
+#[derive(Debug)]
+pub enum CallError {
+    /// What the call itself says.
+    Call(io::Error),
+    /// The thread could not be made to make it: `ESRCH`, it was killed; else what `ptrace` says.
+    Lost(io::Error),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Call(error) => write!(f, "the system refused the call: {error}"),
+            CallError::Lost(error) => write!(f, "the thread could not make the call: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let (CallError::Call(error) | CallError::Lost(error)) = self;
+        Some(error)
+    }
+}
+
+impl From<CallError> for io::Error {
+    fn from(error: CallError) -> Self {
+        let (CallError::Call(error) | CallError::Lost(error)) = error;
+        error
+    }
+}
+
+/// The address of a `syscall` instruction in what a program has mapped; `None`: its code holds none.
+pub fn find_syscall(memory: &Memory, mappings: &[Mapping]) -> Option<u64> {
+    let runs = |mapping: &&Mapping| mapping.executable && mapping.readable;
+    let mut code: Vec<_> = mappings.iter().filter(runs).collect();
+    // The vDSO is small and has one always.
+    code.sort_by_key(|mapping| mapping.name.as_os_str() != "[vdso]");
+    code.into_iter().find_map(|mapping| {
+        let length = usize::try_from(mapping.range.end - mapping.range.start).ok()?;
+        let mut bytes = vec![0; length.min(1 << 22)];
+        memory.read(mapping.range.start, &mut bytes).ok()?;
+        let at = bytes.windows(2).position(|pair| pair == SYSCALL)?;
+        Some(mapping.range.start + at as u64)
+    })
+}
+
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The flag by which a thread traps after an instruction.
+const TRAP_FLAG: u64 = 1 << 8;
+/// Longer than a task needs to begin, or to end, on any host.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
+/// program's handler for it away.
+const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
+
+/// What the kernel keeps to itself (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` of its
+/// `linux/errno.h`): nothing was done, and the call is to be made again.
+const AGAIN: [i64; 4] = [-512, -513, -514, -516];
+
+/// Calls that end with `EINTR` when their thread is stopped, even if no handler has run (signal(7), "Interruption of
+/// system calls by stop signals"; those that the kernel makes again by itself are not among them).
+const NOT_MADE_AGAIN: [i64; 13] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_io_getevents,
+    IO_PGETEVENTS,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_uring_enter,
+    // With a time limit on the socket.
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+];
+
+/// Missing in `libc`; from the kernel's `syscall_64.tbl`.
+const IO_PGETEVENTS: i64 = 333;
+
+/// What a thread is told at stops that are not for signals.
+type Told<'a> = &'a mut dyn FnMut(&Held) -> io::Result<()>;
+
+impl Held {
+    /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]). What it returns.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call(
+        &mut self,
+        instruction: u64,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<u64, CallError> {
+        let asking = |registers: &mut Registers| ask(registers, instruction, number, arguments);
+        self.call_with(&asking, &mut |_| Ok(()))
+    }
+
+    /// Makes a task that does not run the program's code: `clone(flags, 0, 0, 0, 0)` at the `syscall` instruction at `instruction`.
+    /// It begins with this thread's registers as `start` changes them, and all signals blocked; it is traced as this thread is, and
+    /// stands in its first stop. Returns it, and the number that the program knows it by (its namespace may be another one).
+    ///
+    /// `options` are those that this thread is traced with, and the task is to be: the kernel does not tell them. Should the caller
+    /// be killed before the task stands where it should, it goes on behind `instruction` with the registers of `start`: one
+    /// that `start` jumps to from there is safe even then.
+    ///
+    /// # Errors
+    /// [`CallError`]; no task is left then. `EINVAL`: `flags` are such that it is not traced (`CLONE_UNTRACED`), or told in another
+    /// way (`CLONE_VFORK`, a signal at its end), or it is no process of its own (`CLONE_THREAD`).
+    pub fn clone_task(
+        &mut self,
+        instruction: u64,
+        flags: u64,
+        options: Options,
+        start: impl Fn(&mut Registers),
+    ) -> Result<(Self, u64), CallError> {
+        let others = libc::CLONE_UNTRACED | libc::CLONE_VFORK | libc::CLONE_THREAD;
+        if flags & (others as u64 | 0xff) != 0 {
+            return Err(CallError::Call(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        let inherited = options | Options::CLONE;
+        if inherited != options {
+            self.set_options(inherited).map_err(CallError::Lost)?;
+        }
+        let asking = |registers: &mut Registers| {
+            start(registers);
+            ask(registers, instruction, libc::SYS_clone, [flags, 0, 0, 0, 0, 0]);
+        };
+        let mut made = None;
+        let number = self.call_with(&asking, &mut |held| {
+            // An event's code is its number above that of `SIGTRAP` (ptrace(2), `PTRACE_GETSIGINFO`).
+            if held.information()?.code() >> 8 == libc::PTRACE_EVENT_CLONE {
+                made = Some(Self::of(held.message()? as u32));
+            }
+            Ok(())
+        });
+        let begun = match &mut made {
+            Some(task) => task.begin(options, &start),
+            None => Ok(()),
+        };
+        let restored = if inherited == options { Ok(()) } else { self.set_options(options) };
+        match (number, made, begun.and(restored)) {
+            (Ok(number), Some(task), Ok(())) => Ok((task, number)),
+            (number, made, begun) => {
+                if let Some(task) = made {
+                    self.end_task(instruction, task, number.as_ref().copied().ok());
+                }
+                let untold = || CallError::Lost(io::Error::other("its new task was not told"));
+                Err(number.err().or(begun.err().map(CallError::Lost)).unwrap_or_else(untold))
+            }
+        }
+    }
+
+    /// Waits for the first stop of a new task, and sets what it begins with.
+    fn begin(&mut self, options: Options, start: &impl Fn(&mut Registers)) -> io::Result<()> {
+        self.settle(Instant::now() + LONG)?;
+        self.set_options(options)?;
+        self.set_signal_mask(u64::MAX)?;
+        let mut registers = self.registers()?;
+        // It is in no call any more, and nobody steps it.
+        registers.orig_rax = u64::MAX;
+        registers.eflags &= !TRAP_FLAG;
+        start(&mut registers);
+        self.set_registers(&registers)
+    }
+
+    /// Kills a task that [`clone_task`](Self::clone_task) has made, which runs or stands, and leaves nothing of it: its end is taken
+    /// here, and then by the program, which knows it by `number`.
+    pub(crate) fn end_task(&mut self, instruction: u64, task: Self, number: Option<u64>) {
+        // SAFETY: a signal to a process that is traced and whose end nobody has taken, so that it has its number still.
+        unsafe { libc::kill(task.thread, libc::SIGKILL) };
+        loop {
+            match next_of(task.thread(), true) {
+                Ok(Some((_, Event::Exited(_) | Event::Killed(_)))) => break,
+                // It may be told that it is about to end (`Options::EXIT`).
+                Ok(_) => drop(task.resume(0)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Its end was taken already.
+                Err(_) => break,
+            }
+        }
+        task.leave();
+        if let Some(number) = number {
+            let how = (libc::__WCLONE | libc::WNOHANG) as u64;
+            // A program that has ended itself has no children.
+            let _ = self.call(instruction, libc::SYS_wait4, [number, 0, how, 0, 0, 0]);
+        }
+    }
+
+    /// Has a call that was interrupted when the thread was stopped, and that the kernel would end with `EINTR` for it, be made
+    /// again when the thread goes on. Its time limit begins anew.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    pub fn make_interrupted_call_again(&self) -> io::Result<()> {
+        let mut registers = self.registers()?;
+        let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
+        if interrupted && NOT_MADE_AGAIN.contains(&registers.orig_rax.cast_signed()) {
+            registers.rax = registers.orig_rax;
+            registers.rip -= SYSCALL.len() as u64;
+            self.set_registers(&registers)?;
+        }
+        Ok(())
+    }
+
+    /// Lets it run one instruction, a system call being one, and waits until it has. Signals that come meanwhile wait.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); `ESRCH` also where that tells of the end.
+    pub fn step_alone(&mut self) -> io::Result<()> {
+        self.step_telling(&mut |_| Ok(()))
+    }
+
+    /// Makes the call that `asking` sets the registers for, as often as the kernel wants it made.
+    fn call_with(
+        &mut self,
+        asking: &dyn Fn(&mut Registers),
+        told: Told<'_>,
+    ) -> Result<u64, CallError> {
+        loop {
+            match self.call_once(asking, told).map_err(CallError::Lost)? {
+                // Something else than a signal was to be seen to first, or one that cannot be blocked.
+                again if AGAIN.contains(&again) => {}
+                error @ -4095..=-1 => {
+                    return Err(CallError::Call(io::Error::from_raw_os_error(-(error as i32))));
+                }
+                answer => return Ok(answer.cast_unsigned()),
+            }
+        }
+    }
+
+    fn call_once(&mut self, asking: &dyn Fn(&mut Registers), told: Told<'_>) -> io::Result<i64> {
+        let before = self.registers()?;
+        let mut registers = before;
+        asking(&mut registers);
+        self.set_registers(&registers)?;
+        let stepped = self.step_telling(told);
+        let answer = self.registers();
+        self.set_registers(&before)?;
+        stepped?;
+        Ok(answer?.rax.cast_signed())
+    }
+
+    fn step_telling(&mut self, told: Told<'_>) -> io::Result<()> {
+        let mask = self.signal_mask()?;
+        self.set_signal_mask(STEPPING)?;
+        let mut stop_signal = None;
+        let stepped = loop {
+            match self.step() {
+                Ok(Stop::Signal(libc::SIGTRAP)) => break Ok(()),
+                Ok(Stop::Ended) => break Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                Ok(Stop::Signal(0)) => {
+                    if let Err(error) = told(self) {
+                        break Err(error);
+                    }
+                }
+                // `SIGSTOP` cannot be blocked.
+                Ok(Stop::Signal(signal)) => stop_signal = Some(signal),
+                Ok(Stop::Event | Stop::Exec) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.set_signal_mask(mask)?;
+        if let Some(signal) = stop_signal {
+            // It is to stop its process when the thread goes on.
+            // SAFETY: a signal to a thread that is traced, so that it has its number still.
+            unsafe { libc::syscall(libc::SYS_tkill, self.thread, signal) };
+        }
+        stepped
+    }
+}
+
+fn ask(registers: &mut Registers, instruction: u64, number: i64, arguments: [u64; 6]) {
+    registers.rip = instruction;
+    registers.rax = number.cast_unsigned();
+    // None was interrupted: the kernel must not step back to make it again.
+    registers.orig_rax = u64::MAX;
+    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
+        arguments;
+}
