@@ -4,11 +4,11 @@
 //!
 //! | of | what |
 //! |---|---|
-//! | this process | the processor a thread runs on ([`processor`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), instructions counted ([`step`]) |
+//! | this process | the processor a thread runs on ([`processor`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
 //! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change), libraries that are bytes ([`library`]) |
 //! | other processes | whether they are there ([`process`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
 //! | their threads | held still, their state, calls made in them ([`trace`]), followed with all that they start ([`trace::next`]), their system calls told and answered ([`seccomp`]) |
-//! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]) |
+//! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]), calls that act on it made beside it ([`agent`]) |
 //! | their start | as a child or apart, stopped before their first instruction or at their entry ([`launch`]), what the kernel tells them ([`auxv`]) and believes of them ([`layout`]) |
 //!
 //! Does not: any policy; no module here knows what an object or a file is.
@@ -16,6 +16,7 @@
 //! Structures and numbers of the kernel's come from the crates `libc` and `linux-raw-sys`, which are made from its headers;
 //! `tests/kernel` holds each wrapper against the kernel that runs.
 
+pub mod agent;
 pub mod auxv;
 pub mod barrier;
 pub mod clock;
@@ -23,6 +24,7 @@ pub mod credentials;
 pub mod foreign;
 pub mod futex;
 mod ioctl;
+pub mod keeper;
 pub mod latest;
 pub mod launch;
 pub mod layout;

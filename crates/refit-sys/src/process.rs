@@ -1,5 +1,7 @@
-//! Whether a process or thread is still there, for those who must not wait for the dead. Safe in signal handlers:
-//! nothing is allocated.
+//! Whether a process or thread is still there, for those who must not wait for the dead ([`life`], [`exists`]: safe in
+//! signal handlers, nothing is allocated), its threads, and whether two share their memory.
+
+use std::io;
 
 /// What `/proc` says of a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,21 @@ pub fn exists(id: u32) -> bool {
 pub fn threads(process: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether two processes, or threads, share one memory (kcmp(2)).
+///
+/// # Errors
+/// `ESRCH`: one has ended. `EPERM`: the caller may not trace both. `ENOSYS`: the kernel lacks it (`CONFIG_KCMP`).
+pub fn same_memory(a: u32, b: u32) -> io::Result<bool> {
+    /// Of the kernel's `linux/kcmp.h`.
+    const KCMP_VM: i32 = 1;
+    // SAFETY: numbers only. The last two say which descriptors, and are not looked at.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        // Else it tells an order.
+        compared => Ok(compared == 0),
+    }
 }
 
 /// `/proc/ID/stat`, with a zero at its end.

@@ -1,6 +1,8 @@
 //! Each wrapper against the kernel: what it says is there is what the kernel does.
 
+mod agent;
 mod common;
+mod keeper;
 mod process;
 mod seccomp;
 mod trace;

@@ -75,6 +75,19 @@ fn threads_have_descriptors_too() {
 }
 
 #[test]
+fn a_copy_of_a_process_has_memory_of_its_own() {
+    let child = idle();
+    let same = refit_sys::process::same_memory;
+    let Some(own) = offered("kcmp", same(std::process::id(), refit_sys::thread::id())) else {
+        return;
+    };
+    assert!(own);
+    assert!(!same(std::process::id(), child.id()).expect("both are there"));
+    let none = same(std::process::id(), u32::MAX >> 1).expect_err("no such process");
+    assert_eq!(none.raw_os_error(), Some(libc::ESRCH));
+}
+
+#[test]
 fn advice_is_given_for_memory_of_another_process() {
     let pages = Pages::anonymous(4);
     (0..4).for_each(|page| pages.set(page, 1));

@@ -7,10 +7,11 @@ use std::time::Instant;
 use refit_sys::auxv::{self, OnStack};
 use refit_sys::foreign::Memory;
 use refit_sys::launch;
+use refit_sys::process;
 use refit_sys::seccomp::{self, Action, Filter, Install};
-use refit_sys::trace::{self, Event, Held, Options, Stop, SystemCall};
+use refit_sys::trace::{self, CallError, Event, Held, Options, Stop, SystemCall, find_syscall};
 
-use crate::common::{Child, LONG, idle, offered};
+use crate::common::{Child, LONG, idle, offered, until};
 
 /// A child that is traced and stopped, or `None` where that is not allowed.
 fn held(child: &Child, options: Options) -> Option<Held> {
@@ -230,6 +231,98 @@ fn what_a_program_is_told_at_its_start_can_be_changed() {
     io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut told).expect("text");
     assert!(child.wait().expect("a child").success());
     assert!(told.contains("AT_ENTRY:") && !told.contains("AT_SYSINFO_EHDR"), "{told}");
+}
+
+/// The address of a `syscall` instruction of a child.
+fn instruction(child: &Child) -> u64 {
+    let memory = Memory::of(child.id()).expect("a child");
+    let mappings = refit_sys::maps::of(child.id()).expect("a child");
+    find_syscall(&memory, &mappings).expect("it has one")
+}
+
+#[test]
+fn a_held_thread_makes_calls_and_is_as_before() {
+    let child = idle();
+    let Some(mut held) = held(&child, Options::EXEC) else { return };
+    let at = instruction(&child);
+    let state = |held: &Held| {
+        let registers = held.registers().expect("it stands");
+        (format!("{registers:x?}"), held.signal_mask().expect("it stands"))
+    };
+    let before = state(&held);
+    let id = held.call(at, libc::SYS_getpid, [0; 6]).expect("nothing refuses it");
+    assert_eq!(id, u64::from(child.id()));
+    let refused = held.call(at, libc::SYS_close, [u64::from(u32::MAX), 0, 0, 0, 0, 0]);
+    match refused {
+        Err(CallError::Call(error)) => assert_eq!(error.raw_os_error(), Some(libc::EBADF)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(state(&held), before);
+    // One that comes meanwhile, and cannot be blocked, is not lost.
+    child.signal(libc::SIGSTOP);
+    assert_eq!(held.call(at, libc::SYS_getpid, [0; 6]).expect("as above"), id);
+    assert_eq!(held.call(at, libc::SYS_getpid, [0; 6]).expect("as above"), id);
+    assert_eq!(state(&held), before);
+    held.let_go().expect("it goes on");
+    until("the stop", || process::life(child.id()).is_some_and(|life| life.state == b'T'));
+    child.signal(libc::SIGCONT);
+    child.signal(libc::SIGTERM);
+    assert_eq!(child.wait(), -libc::SIGTERM);
+}
+
+#[test]
+fn a_thread_that_is_killed_makes_no_calls() {
+    let child = idle();
+    let Some(mut held) = held(&child, Options::EXEC) else { return };
+    let at = instruction(&child);
+    child.signal(libc::SIGKILL);
+    let lost = held.call(at, libc::SYS_getpid, [0; 6]);
+    match lost {
+        Err(CallError::Lost(error)) => assert_eq!(error.raw_os_error(), Some(libc::ESRCH)),
+        other => panic!("{other:?}"),
+    }
+    let lost = held.clone_task(at, libc::CLONE_VM as u64, Options::EXEC, |_| {});
+    assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
+}
+
+/// The task begins at an instruction that ends it: none of the program's own code runs in it.
+#[test]
+fn a_task_begins_where_it_is_told_to() {
+    let child = idle();
+    let Some(mut held) = held(&child, Options::EXIT_KILL) else { return };
+    let at = instruction(&child);
+    let flags = libc::CLONE_VM as u64;
+    let exit = |registers: &mut trace::Registers| {
+        (registers.rip, registers.rax, registers.rdi) = (at, libc::SYS_exit as u64, 7);
+    };
+    for options in [Options::EXIT_KILL, Options::EXIT_KILL | Options::CLONE | Options::EXIT] {
+        held.set_options(options).expect("it stands");
+        let made = held.clone_task(at, flags, options, exit);
+        let (task, number) = made.expect("nothing refuses it");
+        assert_eq!(u64::from(task.thread()), number);
+        assert_eq!(task.signal_mask().expect("it stands") | (1 << 8 | 1 << 18), u64::MAX);
+        assert!(process::same_memory(child.id(), task.thread()).unwrap_or(true));
+        task.resume(0).expect("it stands");
+        if options.contains(Options::EXIT) {
+            assert_eq!(next(&task), Event::Exit { status: 7 << 8 });
+            task.resume(0).expect("it stands");
+        }
+        assert_eq!(next(&task), Event::Exited(7));
+        let how = (libc::__WALL | libc::WNOHANG) as u64;
+        let waited = held.call(at, libc::SYS_wait4, [u64::MAX, 0, how, 0, 0, 0]);
+        assert_eq!(waited.expect("a child"), number);
+    }
+    for refused in [libc::CLONE_VFORK, libc::CLONE_THREAD, libc::CLONE_UNTRACED, libc::SIGCHLD] {
+        let made = held.clone_task(at, flags | refused as u64, Options::EXIT_KILL, exit);
+        assert!(matches!(made, Err(CallError::Call(_))), "{made:?}");
+    }
+    // A handler table that is shared needs shared memory (clone(2)).
+    let made = held.clone_task(at, libc::CLONE_SIGHAND as u64, Options::EXIT_KILL, exit);
+    match made {
+        Err(CallError::Call(error)) => assert_eq!(error.raw_os_error(), Some(libc::EINVAL)),
+        other => panic!("{other:?}"),
+    }
+    held.let_go().expect("it goes on");
 }
 
 #[test]
