@@ -67,8 +67,8 @@ fn keep(waits_for: i32) -> ! {
     // SAFETY: calls of this process on itself, with a constant text and a structure on its stack. A session of its own: who kills a
     // process group shall not kill both.
     unsafe {
-        libc::prctl(libc::PR_SET_NAME, c"refit keeper".as_ptr(), 0, 0, 0);
         libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"refit keeper".as_ptr(), 0, 0, 0);
         let mut end = libc::pollfd { fd: waits_for, events: libc::POLLIN, revents: 0 };
         // All signals are blocked; a debugger can interrupt it.
         while libc::poll(&raw mut end, 1, -1) < 0 && *libc::__errno_location() == libc::EINTR {}
