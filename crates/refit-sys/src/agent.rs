@@ -152,7 +152,8 @@ impl Agent {
     /// group do not reach it, `/` as its directory, and the name `refit agent`.
     ///
     /// The thread has to stand as for [`Held::call`]; others should stand, too: one that forks meanwhile gives the child the
-    /// two ends of the socket.
+    /// two ends of the socket. An agent has the program's filters of system calls: one that tells the tracer of `close_range`,
+    /// `setsid`, `chdir` or `prctl` ([`crate::seccomp::Action::Trace`]) makes the calling thread wait for itself.
     ///
     /// # Errors
     /// What ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2), close_range(2) (5.9) say; `EFAULT`: no such area. `ESRCH`:
@@ -230,7 +231,8 @@ impl Agent {
     /// [`data_address`](Self::data_address) meanwhile, and is as they left it afterwards. Returns their answers: below 0, an
     /// error's number.
     ///
-    /// A call that waits makes the agent, and whoever asks it, wait.
+    /// A call that waits makes the agent, and whoever asks it, wait; so does one that the tracer is told of, or a stop of the agent, until
+    /// the tracer lets it go on.
     ///
     /// # Errors
     /// `ESRCH`: the agent is gone. [`io::ErrorKind::InvalidInput`]: all of it is more than [`SIZE`].

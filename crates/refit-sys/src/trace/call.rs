@@ -121,11 +121,12 @@ impl Held {
     /// stands in its first stop. Returns it, and the number that the program knows it by (its namespace may be another one).
     ///
     /// `options` are those that this thread is traced with, and the task is to be: the kernel does not tell them. Should the caller
-    /// be killed before the task stands where it should, it goes on behind `instruction` with the registers of `start`: one
-    /// that `start` jumps to from there is safe even then.
+    /// be killed before the task stands where it should, it goes on behind `instruction`, with the registers of `start` but those of
+    /// the call: where that is code of ours, it is safe even then.
     ///
     /// # Errors
-    /// [`CallError`]; no task is left then. `EINVAL`: `flags` are such that it is not traced (`CLONE_UNTRACED`), or told in another
+    /// [`CallError`]; no task is left then, but where the program is killed in the very instant: the task stands in its first stop,
+    /// and [`super::next`] tells of it as of one that nobody knows. `EINVAL`: `flags` are such that it is not traced (`CLONE_UNTRACED`), or told in another
     /// way (`CLONE_VFORK`, a signal at its end), or it is no process of its own (`CLONE_THREAD`).
     pub fn clone_task(
         &mut self,
