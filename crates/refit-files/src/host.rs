@@ -2,7 +2,7 @@
 
 use refit_memory::FileRepresentative;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
 
@@ -118,5 +118,12 @@ impl FileRepresentative for HostFile {
         let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
         let done = if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) };
         done.map_err(Errno::raw_os_error)
+    }
+
+    fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
+        let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let length = end.saturating_sub(start);
+        rustix::fs::fallocate(fd, flags, start, length).map_err(Errno::raw_os_error)
     }
 }

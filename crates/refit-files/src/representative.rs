@@ -31,6 +31,10 @@ impl FileRepresentative for HostRep {
     fn sync(&self, data_only: bool) -> Result<(), i32> {
         self.0.sync(data_only)
     }
+
+    fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
+        self.0.punch(start, end)
+    }
 }
 
 struct HostRoot(Arc<HostFile>);

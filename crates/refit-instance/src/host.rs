@@ -8,7 +8,7 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_tasks::Tree;
+use refit_tasks::{Memory, Tree};
 
 use crate::plugins;
 use crate::refusal::{Kind, Refusal};
@@ -20,17 +20,18 @@ use crate::wire::{
 
 /// The objects and file servers of this process, for which replacement policies can be loaded.
 pub fn host() -> Arc<dyn System> {
-    host_of(Arc::default())
+    host_of(Arc::default(), None)
 }
 
-/// The same, with the processes of a tree.
-pub fn host_of(tree: Arc<Tree>) -> Arc<dyn System> {
+/// The same, with the processes of a tree and their memory.
+pub fn host_of(tree: Arc<Tree>, memory: Option<Arc<Memory>>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
-    Arc::new(Host { tree })
+    Arc::new(Host { tree, memory })
 }
 
 struct Host {
     tree: Arc<Tree>,
+    memory: Option<Arc<Memory>>,
 }
 
 impl System for Host {

@@ -4,6 +4,7 @@
 //! there; a reader that has found that one reads it to its end (`store.rs`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_objects::{Choices, Name, State, TransferError};
@@ -16,27 +17,84 @@ use crate::store::{PageStore, StoreError, Stored};
 const SWAPPED: &str = "swapped";
 const PAGE: u64 = PAGE_SIZE as u64;
 
+/// Pages of anonymous memory that are not in their program, by number: what a representative of it stands on.
+#[derive(Clone, Debug)]
+pub struct AnonymousPages(Arc<Shared>);
+
+impl AnonymousPages {
+    /// `bytes` of memory, all zeros, whose pages go to `store`.
+    pub fn new(store: Arc<PageStore>, bytes: u64) -> Self {
+        Self(Arc::new(Shared {
+            store,
+            contents: Mutex::new(Contents { pages: BTreeMap::new(), size: bytes }),
+        }))
+    }
+
+    /// As many pages with the same contents, which change apart from now on. Nothing is copied.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let contents = self.0.contents();
+        let copy = Contents { pages: contents.pages.clone(), size: contents.size };
+        Self(Arc::new(Shared { store: Arc::clone(&self.0.store), contents: Mutex::new(copy) }))
+    }
+
+    /// Takes the pages of a range out, with their numbers: here they are zeros afterwards.
+    #[must_use]
+    pub fn split_off(&self, pages: Range<u64>) -> Self {
+        let mut contents = self.0.contents();
+        let mut apart = contents.pages.split_off(&pages.start);
+        let mut behind = apart.split_off(&pages.end);
+        contents.pages.append(&mut behind);
+        let taken = Contents { pages: apart, size: contents.size };
+        drop(contents);
+        Self(Arc::new(Shared { store: Arc::clone(&self.0.store), contents: Mutex::new(taken) }))
+    }
+
+    /// Keeps a page in memory as it is, whatever the store says: there is nowhere else to put it.
+    pub fn keep(&self, page: u64, bytes: &[u8; PAGE_SIZE]) {
+        let kept = Arc::new(self.0.store.keep(bytes));
+        drop(self.0.contents().pages.insert(page, kept));
+    }
+
+    /// How many are not zeros that were never written.
+    pub fn len(&self) -> usize {
+        self.0.contents().pages.len()
+    }
+
+    /// The numbers of those, in order.
+    pub fn numbers(&self) -> Vec<u64> {
+        self.0.contents().pages.keys().copied().collect()
+    }
+
+    /// Whether there are none such.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes the representative of these pages.
+    pub fn representative(&self, name: impl Into<Name>) -> FileRepresentativeRef {
+        let (memory, rep) = (self.clone(), FileRepresentativeInterface::rep);
+        let choices = Choices::new().with(SWAPPED, rep, move || memory.clone());
+        choices.create(name, SWAPPED).expect("it is the one choice")
+    }
+}
+
 /// Makes the representative of `bytes` of anonymous memory, whose pages go to `store`.
 pub fn create_anonymous(
     name: impl Into<Name>,
     store: Arc<PageStore>,
     bytes: u64,
 ) -> FileRepresentativeRef {
-    let contents = Contents { pages: BTreeMap::new(), size: bytes };
-    let memory = Anonymous(Arc::new(Shared { store, contents: Mutex::new(contents) }));
-    let rep = FileRepresentativeInterface::rep;
-    let choices = Choices::new().with(SWAPPED, rep, move || memory.clone());
-    choices.create(name, SWAPPED).expect("it is the one choice")
+    AnonymousPages::new(store, bytes).representative(name)
 }
 
-#[derive(Clone)]
-struct Anonymous(Arc<Shared>);
-
+#[derive(Debug)]
 struct Shared {
     store: Arc<PageStore>,
     contents: Mutex<Contents>,
 }
 
+#[derive(Debug)]
 struct Contents {
     /// By number. Those that are missing are zeros.
     pages: BTreeMap<u64, Arc<Stored>>,
@@ -84,7 +142,7 @@ impl Shared {
     }
 }
 
-impl FileRepresentative for Anonymous {
+impl FileRepresentative for AnonymousPages {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
         let left = self.0.contents().size.saturating_sub(offset);
         let length = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -141,6 +199,28 @@ impl FileRepresentative for Anonymous {
         // It ends with its program: nothing has to last.
         Ok(())
     }
+
+    fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
+        let whole = start.div_ceil(PAGE)..end / PAGE;
+        for at in [start, end] {
+            // What is thrown away of a page that is not all thrown away.
+            let (page, from) = (at / PAGE * PAGE, start.max(at / PAGE * PAGE));
+            let to = end.min(page + PAGE);
+            if at % PAGE != 0 && from < to {
+                self.write(from, &vec![0; (to - from) as usize])?;
+            }
+        }
+        let mut gone = Vec::new();
+        let mut contents = self.0.contents();
+        if !contents.pages.is_empty() && !whole.is_empty() {
+            let there: Vec<u64> = contents.pages.range(whole).map(|(&page, _)| page).collect();
+            gone.extend(there.iter().filter_map(|page| contents.pages.remove(page)));
+        }
+        drop(contents);
+        // Outside of the lock: the store has locks of its own.
+        drop(gone);
+        Ok(())
+    }
 }
 
 fn errno(error: StoreError) -> i32 {
@@ -152,7 +232,7 @@ fn errno(error: StoreError) -> i32 {
 }
 
 // The store's pages are all the state there is, and whoever takes over has them.
-impl State<()> for Anonymous {
+impl State<()> for AnonymousPages {
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }

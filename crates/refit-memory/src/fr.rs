@@ -4,7 +4,7 @@
 ///
 /// A leaf of the call structure: it makes system calls on the host's file and calls no other object.
 /// Errors are `errno` values.
-#[refit_objects::interface(name = "fr", state = ())]
+#[refit_objects::interface(name = "fr", state = (), version = 2)]
 pub trait FileRepresentative {
     /// Reads bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32>;
@@ -18,4 +18,6 @@ pub trait FileRepresentative {
     /// Brings what has been written to the disk: data alone and what is needed to read it back, or
     /// (`data_only` false) all attributes too.
     fn sync(&self, data_only: bool) -> Result<(), i32>;
+    /// Bytes from `start` to before `end` read as zero from now on, and take no room if that can be had. The size stays.
+    fn punch(&self, start: u64, end: u64) -> Result<(), i32>;
 }

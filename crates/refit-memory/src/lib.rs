@@ -33,6 +33,7 @@ mod pages;
 mod partitioned;
 mod pm;
 mod policy;
+pub mod program;
 mod reclaim;
 mod root;
 mod scratch;
@@ -43,7 +44,7 @@ mod table;
 mod whole;
 mod writeback;
 
-pub use anonymous::create_anonymous;
+pub use anonymous::{AnonymousPages, create_anonymous};
 pub use factory::{
     CacheParts, FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };

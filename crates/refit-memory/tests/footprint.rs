@@ -59,6 +59,10 @@ impl FileRepresentative for Zeros {
     fn sync(&self, _data_only: bool) -> Result<(), i32> {
         Ok(())
     }
+
+    fn punch(&self, _start: u64, _end: u64) -> Result<(), i32> {
+        Ok(())
+    }
 }
 
 impl Root<FileRepresentativeInterface> for Zeros {

@@ -13,11 +13,12 @@
 //! the program itself ends; [`Agent::uproot`] leaves not even that.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 
 use crate::foreign::Memory;
 use crate::pidfd::Pidfd;
@@ -121,6 +122,8 @@ pub struct Agent {
     /// One batch at a time; others wait.
     busy: Mutex<()>,
     buffer: u64,
+    /// The number of its own end of the socket.
+    end: u32,
     /// As the program knows it.
     number: u64,
 }
@@ -174,7 +177,7 @@ impl Agent {
             // At an instruction behind which it is in its own code already.
             let flags = libc::CLONE_VM as u64;
             let (task, number) = held.clone_task(code_at, flags, ground.options, start)?;
-            Ok((Self { socket, busy: Mutex::new(()), buffer: area, number }, task))
+            Ok((Self { socket, busy: Mutex::new(()), buffer: area, end: its, number }, task))
         });
         let mut closed = Ok(0);
         for end in [ours, its] {
@@ -261,8 +264,45 @@ impl Agent {
         Ok(entries.chunks_exact(ENTRY).map(answer).collect())
     }
 
+    /// Gives it a descriptor of this process; the number that it has there. It is closed on `exec`, which an agent never does.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make); `EMFILE`: it may have no more.
+    pub fn give(&self, descriptor: BorrowedFd<'_>) -> io::Result<u32> {
+        /// Where things are in the data: a `struct msghdr`, a `struct iovec`, its byte, and a message with one descriptor.
+        const VECTOR: u64 = size_of::<libc::msghdr>() as u64;
+        const BYTE: u64 = VECTOR + size_of::<libc::iovec>() as u64;
+        const CONTROL: u64 = BYTE + WORD as u64;
+        const CONTROL_LENGTH: u64 = 24;
+        let data = self.data_address(1);
+        let flags = libc::MSG_CMSG_CLOEXEC as u64;
+        let entry = [libc::SYS_recvmsg as u64, self.end.into(), data, flags, 0, 0, 0, 0];
+        let header = [0, 0, data + VECTOR, 1, data + CONTROL, CONTROL_LENGTH, 0];
+        let words = [1].into_iter().chain(entry).chain(header).chain([data + BYTE, 1, 0, 0, 0, 0]);
+        let mut batch: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        self.exchange_beside(&mut batch, Some(descriptor))?;
+        let word = |at: usize| {
+            let word = batch.get(at..at + WORD).and_then(|word| word.try_into().ok());
+            word.map_or(0, i64::from_ne_bytes)
+        };
+        match word(ENTRY) {
+            error @ ..0 => Err(io::Error::from_raw_os_error(-(error as i32))),
+            // Behind the length, level and type of what came beside the byte.
+            _ => Ok(word(data_offset(1) + CONTROL as usize + 2 * WORD) as u32),
+        }
+    }
+
     /// Sends a batch, and puts the answer, as long as it, into its place.
     fn exchange(&self, batch: &mut [u8]) -> io::Result<()> {
+        self.exchange_beside(batch, None)
+    }
+
+    /// As `exchange`; sends a descriptor right behind the batch, which has the agent receive it.
+    fn exchange_beside(
+        &self,
+        batch: &mut [u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         use rustix::io::{Errno, retry_on_intr};
         let gone = |error| match error {
             Errno::PIPE | Errno::CONNRESET => Errno::SRCH.into(),
@@ -272,6 +312,16 @@ impl Agent {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let send = || rustix::net::send(&self.socket, batch, SendFlags::NOSIGNAL);
         retry_on_intr(send).map_err(gone)?;
+        if let Some(descriptor) = descriptor {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [descriptor];
+            beside.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let byte = [io::IoSlice::new(&[0])];
+            let mut send =
+                || rustix::net::sendmsg(&self.socket, &byte, &mut beside, SendFlags::NOSIGNAL);
+            retry_on_intr(&mut send).map_err(gone)?;
+        }
         // `TRUNC`: tells the length that it had, however little is asked for.
         let receive = || rustix::net::recv(&self.socket, &mut *batch, RecvFlags::TRUNC);
         match retry_on_intr(receive).map_err(gone)?.1 {
@@ -279,6 +329,12 @@ impl Agent {
             length if length == batch.len() => Ok(()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// Ends it, whoever waits for it, as soon as it has made the call that it is in.
+    pub fn end(&self) {
+        // Not by closing: somebody may have got hold of another descriptor of this end.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Ends it, so that nothing is left of it but the area: its end is taken here, which `task` is told of otherwise, and by the
@@ -290,15 +346,14 @@ impl Agent {
 
 impl AsFd for Agent {
     /// Polls readable, outside of [`make`](Agent::make), when the agent has ended.
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Not by closing: somebody may have got hold of another descriptor of this end.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.end();
     }
 }
 

@@ -13,8 +13,10 @@
 
 #![forbid(unsafe_code)]
 
+mod memory;
 mod process;
 mod tree;
 
+pub use memory::{Memory, ProgramMemory, Totals};
 pub use process::Process;
-pub use tree::Tree;
+pub use tree::{Change, Tree};

@@ -2,10 +2,18 @@
 //!
 //! One thread follows ([`Tree::follow`]), any other may ask. A task is in the tree from its first instruction until its
 //! parent can learn of its end.
+//!
+//! What only the tracer of a task can do, the thread that follows does for others ([`Tree::ask`]): they leave it in `errands`, and nudge the
+//! thread until it has fetched it, since a nudge that comes before the thread waits is lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use refit_sys::thread;
 
 use refit_sys::trace::{self, Event, Held, Options};
 use rustix::io::Errno;
@@ -13,16 +21,40 @@ use rustix::io::Errno;
 use crate::process::{self, Process};
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
-const FOLLOWED: Options = Options::FORK
+pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::VFORK)
     .union(Options::CLONE)
     .union(Options::EXEC)
     .union(Options::EXIT_KILL);
 
+/// How long a task that is asked for may take to stop: one that waits for the child of its `vfork` does not.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two nudges.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Something to be done with a stopped thread of a process.
+type Work = Box<dyn FnOnce(&mut Held) + Send>;
+
+/// What has become of a process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It has become another program: its memory is new.
+    Replaced,
+    /// It has ended.
+    Ended,
+}
+
+type Watcher = Box<dyn Fn(u32, Change) + Send + Sync>;
+
 /// The tasks of a tree.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Tree {
     tasks: Mutex<BTreeSet<u32>>,
+    /// The thread that follows; 0: none.
+    follower: AtomicU32,
+    /// By task.
+    errands: Mutex<Vec<(u32, Work)>>,
+    watcher: Mutex<Option<Watcher>>,
 }
 
 impl Tree {
@@ -32,40 +64,109 @@ impl Tree {
     /// # Errors
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        thread::accept_nudges()?;
         Held::seize_with(process, FOLLOWED)?.leave();
         self.tasks().insert(process);
+        // Pairs with `ask`: what is needed to be nudged is there.
+        self.follower.store(thread::id(), Ordering::Release);
         ready()?;
-        loop {
+        let mut expected = BTreeMap::new();
+        let followed = loop {
             match trace::next(true) {
-                Ok(Some((task, event))) => self.take(task, event)?,
+                Ok(Some((task, event))) => self.take(task, event, &mut expected)?,
                 Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    self.fetch(&mut expected);
+                }
                 // Nobody is left.
-                Err(error) if is(&error, Errno::CHILD) => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) if is(&error, Errno::CHILD) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.follower.store(0, Ordering::Release);
+        lock(&self.errands).clear();
+        followed
+    }
+
+    /// Tells `watcher` of changes, in the thread that follows and before the process goes on: it must not wait for it.
+    pub fn watch(&self, watcher: impl Fn(u32, Change) + Send + Sync + 'static) {
+        *lock(&self.watcher) = Some(Box::new(watcher));
+    }
+
+    /// Has the thread that follows do `work` with a thread of a process, which is stopped for as long, as for
+    /// [`Held::call`]; what it returns.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: none of its threads has stopped.
+    pub fn ask<R: Send + 'static>(
+        &self,
+        process: u32,
+        work: impl FnOnce(&mut Held) -> R + Send + 'static,
+    ) -> io::Result<R> {
+        let (answer, answered) = mpsc::channel();
+        let work: Work = Box::new(move |held| drop(answer.send(work(held))));
+        lock(&self.errands).push((process, work));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // Pairs with `follow`.
+            let follower = self.follower.load(Ordering::Acquire);
+            if follower != 0 && lock(&self.errands).iter().any(|(task, _)| *task == process) {
+                thread::nudge(follower);
+            }
+            match answered.recv_timeout(PAUSE) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => return Err(Errno::TIMEDOUT.into()),
             }
         }
     }
 
+    /// Interrupts the tasks that something is to be done with.
+    fn fetch(&self, expected: &mut BTreeMap<u32, Vec<Work>>) {
+        for (task, work) in std::mem::take(&mut *lock(&self.errands)) {
+            if !self.tasks().contains(&task) {
+                continue;
+            }
+            let held = Held::of(task);
+            if held.interrupt().is_ok() {
+                expected.entry(task).or_default().push(work);
+            }
+            held.leave();
+        }
+    }
+
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
-    fn take(&self, task: u32, event: Event) -> io::Result<()> {
-        let held = Held::of(task);
+    fn take(
+        &self,
+        task: u32,
+        event: Event,
+        expected: &mut BTreeMap<u32, Vec<Work>>,
+    ) -> io::Result<()> {
+        let mut held = Held::of(task);
         let goes_on = match event {
             Event::Signal(signal) => held.resume(signal),
             // By job control: until somebody continues it.
-            Event::Stopped(_) => held.leave_stopped(),
+            Event::Stopped(_) => {
+                Self::run(&mut held, expected.remove(&task));
+                held.leave_stopped()
+            }
             Event::Exited(_) | Event::Killed(_) => {
                 self.tasks().remove(&task);
+                expected.remove(&task);
+                self.tell(task, Change::Ended);
                 Ok(())
             }
             Event::Interrupted => {
                 self.tasks().insert(task);
+                Self::run(&mut held, expected.remove(&task));
                 held.resume(0)
             }
             Event::Exec { former } => {
                 // All other threads of the process tell of their ends, but the one whose number it takes.
                 self.tasks().remove(&former);
                 self.tasks().insert(task);
+                self.tell(task, Change::Replaced);
                 held.resume(0)
             }
             // It has made a task, which tells of itself.
@@ -79,17 +180,45 @@ impl Tree {
         }
     }
 
+    /// Does what was to be done with a thread that stands in an event stop.
+    fn run(held: &mut Held, works: Option<Vec<Work>>) {
+        let Some(works) = works else { return };
+        works.into_iter().for_each(|work| work(held));
+        // One that was killed meanwhile has nothing to go on with.
+        let _ = held.make_interrupted_call_again();
+    }
+
+    fn tell(&self, task: u32, change: Change) {
+        if let Some(watcher) = &*lock(&self.watcher) {
+            watcher(task, change);
+        }
+    }
+
     /// Its processes now, by number.
     pub fn processes(&self) -> Vec<Process> {
+        self.process_numbers().into_iter().filter_map(process::look).collect()
+    }
+
+    /// The numbers of its processes now.
+    pub fn process_numbers(&self) -> BTreeSet<u32> {
         let tasks = self.tasks().clone();
-        let processes: BTreeSet<_> = tasks.into_iter().filter_map(process::process_of).collect();
-        processes.into_iter().filter_map(process::look).collect()
+        tasks.into_iter().filter_map(process::process_of).collect()
     }
 
     fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        // Each change is one operation on a set.
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tasks)
     }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("tasks", &self.tasks).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one operation on a collection.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is(error: &io::Error, which: Errno) -> bool {

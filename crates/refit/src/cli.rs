@@ -143,6 +143,9 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Tend {
         /// The process that becomes the program
         process: u32,
+        /// How much memory its tree may have, in bytes
+        #[arg(long, value_name = "BYTES")]
+        memory: Option<u64>,
     },
 
     /// List the processes of programs that run under instances

@@ -57,7 +57,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Mounts => commands::mounts::list(only, out),
         Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
         Command::Run(args) => commands::run::run(args),
-        Command::Tend { process } => commands::tend::run(*process),
+        Command::Tend { process, memory } => commands::tend::run(*process, *memory),
         Command::Ps => commands::ps::run(only, out),
         Command::Probe(args) => commands::probe::run(args, out),
         Command::Cover(args) => commands::cover::run(args, out),

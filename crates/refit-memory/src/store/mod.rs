@@ -58,7 +58,7 @@ pub enum StoreError {
 /// A swap store; several address spaces can share one.
 #[derive(Debug)]
 pub struct PageStore {
-    most_compressed: u64,
+    most_compressed: AtomicU64,
     compressed: AtomicU64,
     pages: [AtomicU64; 3],
     file: Option<SwapFile>,
@@ -96,7 +96,7 @@ impl PageStore {
     /// A store of so many bytes of compressed pages and, behind them, a swap file.
     pub fn new(most_compressed: u64, file: Option<SwapFile>) -> Arc<Self> {
         Arc::new(Self {
-            most_compressed,
+            most_compressed: AtomicU64::new(most_compressed),
             compressed: AtomicU64::new(0),
             pages: Default::default(),
             file,
@@ -118,7 +118,7 @@ impl PageStore {
         let written = match &self.file {
             _ if left.is_empty() => Ok(Vec::new()),
             Some(file) => file.write(&left.iter().map(|&at| &pages[at]).collect::<Vec<_>>()),
-            None => Err(StoreError::Full { bytes: self.most_compressed }),
+            None => Err(StoreError::Full { bytes: self.most_compressed.load(Relaxed) }),
         };
         let slots = match written {
             Ok(slots) => slots,
@@ -134,6 +134,17 @@ impl PageStore {
         Ok(places.into_iter().flatten().map(|place| self.stored(place)).collect())
     }
 
+    /// Keeps a page in memory as it is, beyond any limit: for who can do nothing else with it.
+    pub fn keep(self: &Arc<Self>, page: &[u8; PAGE_SIZE]) -> Stored {
+        self.compressed.fetch_add(PAGE_SIZE as u64, Relaxed);
+        self.stored(Place::Compressed(page.as_slice().into()))
+    }
+
+    /// Allows so many bytes of compressed pages from now on; what is there stays.
+    pub fn allow(&self, most_compressed: u64) {
+        self.most_compressed.store(most_compressed, Relaxed);
+    }
+
     /// What it holds now.
     pub fn stats(&self) -> StoreStats {
         let [zeros, compressed, in_file] = self.pages.each_ref().map(|count| count.load(Relaxed));
@@ -147,7 +158,8 @@ impl PageStore {
             return Some(Place::Zeros);
         }
         // Cheap to ask, and a wrong answer costs a compression in vain, or a write.
-        if self.compressed.load(Relaxed) >= self.most_compressed {
+        let most = self.most_compressed.load(Relaxed);
+        if self.compressed.load(Relaxed) >= most {
             return None;
         }
         let mut bytes = lz4_flex::compress(page);
@@ -158,7 +170,7 @@ impl PageStore {
             bytes = page.to_vec();
         }
         let size = bytes.len() as u64;
-        let more = |used: u64| Some(used + size).filter(|&all| all <= self.most_compressed);
+        let more = |used: u64| Some(used + size).filter(|&all| all <= most);
         let fits = self.compressed.fetch_update(Relaxed, Relaxed, more).is_ok();
         fits.then(|| Place::Compressed(bytes.into()))
     }

@@ -33,7 +33,7 @@ use linux_raw_sys::general as raw;
 use rustix::ioctl::opcode;
 
 pub use message::{Access, Message};
-pub use resolve::{Cause, CopyModes, MoveModes, Short, Wake};
+pub use resolve::{Cause, CopyModes, MOVE_LENGTH, MoveModes, Short, Wake, move_call, moved};
 /// How a [`Userfault`] is opened: `CLOEXEC`, `NONBLOCK` (without which it cannot be polled), [`USER_MODE_ONLY`].
 pub use rustix::mm::UserfaultfdFlags as Flags;
 

@@ -10,6 +10,7 @@ use linux_raw_sys::general as raw;
 use rustix::ioctl::{Opcode, opcode};
 
 use super::{GROUP, Userfault, span};
+use crate::agent::Call;
 use crate::memory::SharedMapping;
 
 /// Not among the constants that are generated from the kernel's headers: `UFFDIO_CONTINUE_MODE_*`,
@@ -235,6 +236,36 @@ impl Userfault {
     }
 }
 
+/// Bytes of what [`move_call`] puts beside its call.
+pub const MOVE_LENGTH: usize = size_of::<raw::uffdio_move>();
+
+/// As [`Userfault::move_pages`], for a task that shares the process's memory to make: the call, and what it reads and writes, which has
+/// to stand at `argument` there. `userfault` is the descriptor's number there.
+pub fn move_call(
+    userfault: u32,
+    argument: u64,
+    to: u64,
+    from: u64,
+    length: u64,
+    modes: MoveModes,
+) -> (Call, [u8; MOVE_LENGTH]) {
+    let request = request::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
+    let arguments = [u64::from(userfault), u64::from(request), argument, 0, 0, 0];
+    let mut bytes = [0; MOVE_LENGTH];
+    let words = [to, from, length, modes.bits(), 0];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    (Call { number: libc::SYS_ioctl, arguments }, bytes)
+}
+
+/// How many bytes the call has moved, by what it has left where it read.
+pub fn moved(bytes: &[u8]) -> u64 {
+    let word = bytes.get(MOVE_LENGTH - 8..MOVE_LENGTH).and_then(|word| word.try_into().ok());
+    // Where nothing was moved the field holds the error.
+    word.map_or(0, |word| u64::try_from(i64::from_ne_bytes(word)).unwrap_or(0))
+}
+
 impl Wake {
     /// `bit` says not to wake.
     fn bit(self, bit: u32) -> u64 {
@@ -274,6 +305,22 @@ mod tests {
         for (ours, theirs) in pairs {
             assert_eq!(ours, theirs);
         }
+    }
+
+    #[test]
+    fn a_call_for_another_is_laid_out_as_the_kernels_header_says() {
+        let (call, bytes) = move_call(5, 0x9000, 0x1000, 0x2000, 0x3000, MoveModes::ALLOW_HOLES);
+        assert_eq!(
+            call.arguments[..3],
+            [5, u64::from(request::<raw::uffdio_move>(raw::_UFFDIO_MOVE)), 0x9000]
+        );
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        assert_eq!(word(std::mem::offset_of!(raw::uffdio_move, dst)), 0x1000);
+        assert_eq!(word(std::mem::offset_of!(raw::uffdio_move, src)), 0x2000);
+        assert_eq!(word(std::mem::offset_of!(raw::uffdio_move, len)), 0x3000);
+        assert_eq!(word(std::mem::offset_of!(raw::uffdio_move, mode)), 2);
+        assert_eq!(std::mem::offset_of!(raw::uffdio_move, move_), MOVE_LENGTH - 8);
+        assert_eq!(moved(&bytes), 0);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use clap::builder::ValueHint;
 
 use super::tend::FOLLOWS;
 use crate::failure::Failure;
+use crate::format;
 
 /// Arguments of `refit run`.
 #[derive(Debug, Args)]
@@ -23,6 +24,9 @@ Example:
 
 Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed.")]
 pub(crate) struct RunArgs {
+    /// How much anonymous memory the program and all that it starts may have, e.g. 64M; more of it is compressed, or goes to a swap file
+    #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
+    memory: Option<u64>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -33,7 +37,7 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
     let asked = format!("run {}", program.display());
-    tended().map_err(|e| {
+    tended(args.memory).map_err(|e| {
         let remedy = "see `refit doctor` for what this host permits";
         Failure::new(asked.as_str(), e.to_string(), remedy)
     })?;
@@ -48,9 +52,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// Starts an instance that follows this process.
-fn tended() -> io::Result<()> {
+fn tended(memory: Option<u64>) -> io::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0("refit").args(["tend", &process::id().to_string()]).current_dir("/");
+    if let Some(bytes) = memory {
+        command.arg("--memory").arg(bytes.to_string());
+    }
     let (mut told, says) = refit_sys::launch::apart(&mut command)?;
     let mut says = BufReader::new(says).lines();
     let mut line = || says.next().unwrap_or_else(|| Err(io::Error::other("its instance died")));

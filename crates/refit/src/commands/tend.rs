@@ -5,11 +5,12 @@
 //! of the program's processes have; if it is told to end before, they are killed.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use refit_instance::{Instance, InstanceOptions, host_of};
-use refit_tasks::Tree;
+use refit_tasks::{Memory, Tree};
 use rustix::fs::{Mode, OFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,8 +20,11 @@ use crate::failure::Failure;
 /// What is said when nothing of the program can escape any more.
 pub(crate) const FOLLOWS: &str = "follows";
 
+/// Where pages go that take too much room compressed.
+const SWAP: &str = "/var/tmp";
+
 /// Tends.
-pub(crate) fn run(process: u32) -> Result<(), Failure> {
+pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
     let say = |line: &str| {
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())
@@ -28,7 +32,11 @@ pub(crate) fn run(process: u32) -> Result<(), Failure> {
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
     let tree = Arc::new(Tree::default());
-    let followed = start(&tree).and_then(|instance| {
+    let memory = Memory::new(Arc::clone(&tree), Path::new(SWAP)).map_err(|e| e.to_string());
+    let followed = memory.and_then(|memory| {
+        let memory = Arc::new(memory);
+        memory.allow(limit).map_err(|e| e.to_string())?;
+        let instance = start(&tree, &memory)?;
         let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent()));
         end(&instance);
         result.map_err(|e| e.to_string())
@@ -39,11 +47,11 @@ pub(crate) fn run(process: u32) -> Result<(), Failure> {
 
 type Shared = Arc<Mutex<Option<Instance>>>;
 
-fn start(tree: &Arc<Tree>) -> Result<Shared, String> {
+fn start(tree: &Arc<Tree>, memory: &Arc<Memory>) -> Result<Shared, String> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;
     let options = InstanceOptions::of_this_user().map_err(|e| e.to_string())?;
-    let instance =
-        Instance::start(host_of(Arc::clone(tree)), options).map_err(|e| e.to_string())?;
+    let host = host_of(Arc::clone(tree), Some(Arc::clone(memory)));
+    let instance = Instance::start(host, options).map_err(|e| e.to_string())?;
     let instance = Arc::new(Mutex::new(Some(instance)));
     let ending = Arc::clone(&instance);
     thread::spawn(move || {

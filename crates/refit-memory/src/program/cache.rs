@@ -1,0 +1,440 @@
+//! The cache of one region of anonymous memory: with one lock, or with one for each processor.
+//!
+//! Implementations differ in how many locks they have and in which order pages go out. A group of [`GROUP`] pages has
+//! one lock, so that neighbours can come together. Under a lock only tables change; what is behind the cache is called without.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use refit_objects::{
+    CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
+};
+
+use super::budget::{BudgetInterface, BudgetRef};
+use super::fcm::{
+    AnonymousCache, AnonymousCacheInterface, AnonymousCacheRef, AnonymousPage, AnonymousState,
+    AnonymousStats, GROUP, LendError, Place,
+};
+use super::lists::{Newest, Order, TwoQueues};
+use crate::PAGE_SIZE;
+use crate::fcm::CacheError;
+use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
+
+/// What a cache stands on.
+#[derive(Clone, Copy, Debug)]
+pub struct AnonymousParts {
+    /// Where it gets frames.
+    pub budget: BudgetRef,
+    /// Where pages are that are out.
+    pub fr: FileRepresentativeRef,
+}
+
+/// What one lock protects.
+#[derive(Debug, Default)]
+struct Cell<O> {
+    here: HashMap<u64, Place>,
+    /// Those that are [`Place::In`], and no others.
+    order: O,
+    stats: AnonymousStats,
+}
+
+#[derive(Debug)]
+struct Cache<O> {
+    name: &'static str,
+    parts: AnonymousParts,
+    cells: Box<[Mutex<Cell<O>>]>,
+    /// Where the next recall begins.
+    turn: AtomicUsize,
+}
+
+impl<O: Order> Cell<O> {
+    fn set(&mut self, page: u64, place: Place) -> Option<Place> {
+        self.here.insert(page, place)
+    }
+
+    /// Takes a page out; whether it had a frame.
+    fn take_out(&mut self, page: u64, left: bool) -> bool {
+        let was = self.here.remove(&page);
+        self.order.gone(page, left);
+        was.is_some()
+    }
+
+    /// The pages from `page` on that are to be lent, at most `most`: those that follow are out.
+    fn run(&self, page: u64, most: usize) -> usize {
+        let out = |next: &u64| !self.here.contains_key(next);
+        let end = (page / GROUP + 1) * GROUP;
+        let end = end.min(page + most as u64);
+        1 + (page + 1..end).take_while(out).count()
+    }
+}
+
+impl<O: Order> Cache<O> {
+    fn new(name: &'static str, parts: AnonymousParts, cells: usize) -> Self {
+        let cells = (0..cells).map(|_| Mutex::new(Cell::default())).collect();
+        Self { name, parts, cells, turn: AtomicUsize::new(0) }
+    }
+
+    fn cell(&self, page: u64) -> MutexGuard<'_, Cell<O>> {
+        Self::lock(&self.cells[(page / GROUP) as usize % self.cells.len()])
+    }
+
+    fn lock(cell: &Mutex<Cell<O>>) -> MutexGuard<'_, Cell<O>> {
+        // A panic of ours would leave a page in the wrong place, which its next fault tells.
+        cell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Cell<O>>> {
+        self.cells.iter().map(Self::lock)
+    }
+
+    /// Runs of pages that follow each other and have one lock.
+    fn groups(pages: &[u64]) -> impl Iterator<Item = &[u64]> {
+        pages.chunk_by(|one, next| one / GROUP == next / GROUP)
+    }
+
+    /// Takes out those of `range` for which `which` holds, and gives their frames back.
+    fn drop_pages(&self, range: &Range<u64>, which: impl Fn(Place) -> bool) {
+        for mut cell in self.all() {
+            let inside = |page: &u64| range.contains(page);
+            let few = range.end - range.start < cell.here.len() as u64;
+            let mut pages: Vec<u64> = if few {
+                range.clone().filter(|page| cell.here.contains_key(page)).collect()
+            } else {
+                cell.here.keys().copied().filter(inside).collect()
+            };
+            pages.retain(|page| cell.here.get(page).is_some_and(|&place| which(place)));
+            let frames = pages.iter().filter(|&&page| cell.take_out(page, false)).count();
+            self.parts.budget.give(frames as u64);
+        }
+    }
+
+    /// All pages that are not out, in the order in which they would go.
+    fn pages(&self) -> Vec<AnonymousPage> {
+        let mut all = Vec::new();
+        for cell in self.all() {
+            let ordered = cell.order.all().into_iter();
+            all.extend(ordered.map(|(page, wanted)| AnonymousPage {
+                page,
+                place: Place::In,
+                wanted,
+            }));
+            let others = cell.here.iter().filter(|(_, place)| **place != Place::In);
+            let page = |(&page, &place)| AnonymousPage { page, place, wanted: false };
+            all.extend(others.map(page));
+        }
+        all
+    }
+
+    fn put(&self, pages: Vec<AnonymousPage>) {
+        for AnonymousPage { page, place, wanted } in pages {
+            let mut cell = self.cell(page);
+            cell.set(page, place);
+            if place == Place::In {
+                cell.order.resume(page, wanted);
+            }
+        }
+    }
+
+    fn punch(&self, range: &Range<u64>) {
+        let bytes = range.start * PAGE_SIZE as u64..range.end * PAGE_SIZE as u64;
+        // It has nothing to do with a disk: there is nothing that could fail.
+        let _ = self.parts.fr.punch(bytes.start, bytes.end);
+    }
+}
+
+#[derive(Debug)]
+struct Rep<O>(Arc<Cache<O>>);
+
+impl<O: Order> AnonymousCache for Rep<O> {
+    fn lend(&self, page: u64, into: &mut [u8]) -> Result<usize, LendError> {
+        let most = into.len() / PAGE_SIZE;
+        let (count, fresh) = {
+            let mut cell = self.0.cell(page);
+            let fresh = match cell.here.get(&page) {
+                Some(Place::Landing | Place::Leaving) => return Err(LendError::Moving),
+                Some(Place::In | Place::Doomed) => 0,
+                None => 1,
+            };
+            let wanted = if fresh == 0 { 1 } else { cell.run(page, most) };
+            let frames = if fresh == 0 { 0 } else { self.0.parts.budget.take(wanted as u64) };
+            if frames == 0 && fresh == 1 {
+                return Err(LendError::NoFrame);
+            }
+            let count = (frames as usize).max(1);
+            for page in page..page + count as u64 {
+                if cell.set(page, Place::Landing).is_some() {
+                    cell.order.gone(page, false);
+                }
+            }
+            cell.stats.faults += 1;
+            cell.stats.around += count as u64 - 1;
+            (count, fresh)
+        };
+        let into = &mut into[..count * PAGE_SIZE];
+        match self.0.parts.fr.read(page * PAGE_SIZE as u64, into) {
+            Ok(read) => {
+                into[read..].fill(0);
+                Ok(count)
+            }
+            Err(errno) => {
+                self.landed(page, count, fresh == 0);
+                Err(LendError::Host(errno))
+            }
+        }
+    }
+
+    fn landed(&self, page: u64, count: usize, arrived: bool) {
+        let pages = page..page + count as u64;
+        if arrived {
+            // First, since nobody can evict them yet: what was behind is what is in now.
+            self.0.punch(&pages);
+        }
+        let mut frames = 0;
+        let mut cell = self.0.cell(page);
+        for page in pages {
+            if cell.here.get(&page) != Some(&Place::Landing) {
+                continue;
+            }
+            if arrived {
+                cell.set(page, Place::In);
+                if cell.order.come(page) {
+                    cell.stats.returns += 1;
+                }
+            } else {
+                frames += u64::from(cell.take_out(page, false));
+            }
+        }
+        drop(cell);
+        self.0.parts.budget.give(frames);
+    }
+
+    fn adopt(&self, pages: &[u64]) -> usize {
+        let mut done = 0;
+        for group in Cache::<O>::groups(pages) {
+            let mut cell = self.0.cell(group[0]);
+            for &page in group {
+                if let Entry::Vacant(vacant) = cell.here.entry(page) {
+                    if self.0.parts.budget.take(1) == 0 {
+                        return done;
+                    }
+                    vacant.insert(Place::In);
+                    cell.order.resume(page, false);
+                }
+                done += 1;
+            }
+        }
+        done
+    }
+
+    fn recall(&self, most: usize) -> Vec<u64> {
+        let mut chosen = Vec::with_capacity(most);
+        for _ in 0..self.0.cells.len() {
+            let turn = self.0.turn.fetch_add(1, Relaxed) % self.0.cells.len();
+            let mut cell = Cache::lock(&self.0.cells[turn]);
+            while chosen.len() < most
+                && let Some(page) = cell.order.next()
+            {
+                cell.set(page, Place::Leaving);
+                chosen.push(page);
+            }
+        }
+        chosen.sort_unstable();
+        chosen
+    }
+
+    fn take_back(&self, pages: &[u64], bytes: &[u8]) -> Result<(), CacheError> {
+        let mut done = 0;
+        for run in pages.chunk_by(|one, next| one + 1 == *next) {
+            let bytes = &bytes[done * PAGE_SIZE..(done + run.len()) * PAGE_SIZE];
+            self.0.parts.fr.write(run[0] * PAGE_SIZE as u64, bytes).map_err(CacheError::Host)?;
+            done += run.len();
+        }
+        self.left(pages);
+        Ok(())
+    }
+
+    fn left(&self, pages: &[u64]) {
+        for group in Cache::<O>::groups(pages) {
+            let mut cell = self.0.cell(group[0]);
+            for &page in group {
+                cell.take_out(page, true);
+            }
+            cell.stats.evictions += group.len() as u64;
+        }
+        self.0.parts.budget.give(pages.len() as u64);
+    }
+
+    fn stay(&self, pages: &[u64]) {
+        for &page in pages {
+            let mut cell = self.0.cell(page);
+            if cell.here.get(&page) == Some(&Place::Leaving) {
+                cell.set(page, Place::In);
+                cell.order.resume(page, true);
+            }
+        }
+    }
+
+    fn forget(&self, start: u64, end: u64) {
+        self.0.drop_pages(&(start..end), |_| true);
+        self.0.punch(&(start..end));
+    }
+
+    fn doom(&self, start: u64, end: u64) {
+        self.0.punch(&(start..end));
+        for mut cell in self.0.all() {
+            let doomed = |(page, place): (&u64, &Place)| {
+                ((start..end).contains(page) && *place == Place::In).then_some(*page)
+            };
+            let pages: Vec<u64> = cell.here.iter().filter_map(doomed).collect();
+            for page in pages {
+                cell.set(page, Place::Doomed);
+                cell.order.gone(page, false);
+            }
+        }
+    }
+
+    fn doomed(&self) -> Vec<u64> {
+        let doomed = |(page, place): (&u64, &Place)| (*place == Place::Doomed).then_some(*page);
+        let mut all: Vec<u64> = self
+            .0
+            .all()
+            .flat_map(|cell| cell.here.iter().filter_map(doomed).collect::<Vec<_>>())
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn settle(&self, pages: &[u64], there: bool) {
+        let mut frames = 0;
+        for &page in pages {
+            let mut cell = self.0.cell(page);
+            if cell.here.get(&page) != Some(&Place::Doomed) {
+                continue;
+            }
+            if there {
+                cell.set(page, Place::In);
+                cell.order.resume(page, false);
+            } else {
+                frames += u64::from(cell.take_out(page, false));
+            }
+        }
+        self.0.parts.budget.give(frames);
+    }
+
+    fn split_off(&self, start: u64, end: u64) -> Vec<AnonymousPage> {
+        let mut pages = self.0.pages();
+        pages.retain(|one| (start..end).contains(&one.page));
+        for one in &pages {
+            self.0.cell(one.page).take_out(one.page, false);
+        }
+        pages
+    }
+
+    fn join(&self, pages: Vec<AnonymousPage>) {
+        self.0.put(pages);
+    }
+
+    fn stats(&self) -> AnonymousStats {
+        self.0.all().fold(AnonymousStats::default(), |sum, cell| AnonymousStats {
+            resident: sum.resident + cell.here.len() as u64,
+            faults: sum.faults + cell.stats.faults,
+            around: sum.around + cell.stats.around,
+            evictions: sum.evictions + cell.stats.evictions,
+            returns: sum.returns + cell.stats.returns,
+        })
+    }
+}
+
+/// A root of a cache.
+struct CacheRoot<O>(Arc<Cache<O>>);
+
+impl<O: Order> Root<AnonymousCacheInterface> for CacheRoot<O>
+where
+    Rep<O>: AnonymousCache,
+{
+    fn implementation(&self) -> &str {
+        self.0.name
+    }
+
+    fn make_rep(&self, _processor: usize) -> OwnedRep<AnonymousCacheInterface> {
+        AnonymousCacheInterface::rep(Rep(Arc::clone(&self.0)))
+    }
+
+    fn export(&self) -> Result<AnonymousState, TransferError> {
+        let mut stats = Rep(Arc::clone(&self.0)).stats();
+        stats.resident = 0;
+        Ok(AnonymousState { pages: self.0.pages(), stats })
+    }
+
+    fn import(&self, state: AnonymousState) -> Result<(), TransferError> {
+        self.0.put(state.pages);
+        Cache::lock(&self.0.cells[0]).stats = state.stats;
+        Ok(())
+    }
+
+    fn imports(&self) -> Vec<Import> {
+        let fr = Import { port: "fr", object: FileRepresentativeInterface::id(self.0.parts.fr) };
+        let budget = Import { port: "budget", object: BudgetInterface::id(self.0.parts.budget) };
+        vec![budget, fr]
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let AnonymousStats { resident, faults, around, evictions, returns } =
+            Rep(Arc::clone(&self.0)).stats();
+        vec![
+            ("resident", resident),
+            ("faults", faults),
+            ("around", around),
+            ("evictions", evictions),
+            ("returns", returns),
+        ]
+    }
+}
+
+/// One lock; pages that come back soon stay longer.
+pub const SHARED: &str = "shared";
+/// A lock for each processor, groups of pages dealt out among them; order as `shared`.
+pub const PARTITIONED: &str = "partitioned";
+/// One lock; the last to come are the first to go.
+pub const SEQUENTIAL: &str = "sequential";
+
+struct Caches(AnonymousParts);
+
+impl Implementations<AnonymousCacheInterface> for Caches {
+    fn names(&self) -> Vec<&'static str> {
+        vec![SHARED, PARTITIONED, SEQUENTIAL]
+    }
+
+    fn root(&self, name: &str) -> Option<Box<dyn Root<AnonymousCacheInterface>>> {
+        let parts = self.0;
+        let processors = refit_sys::processor::count();
+        Some(match name {
+            SHARED => boxed(Cache::<TwoQueues>::new(SHARED, parts, 1)),
+            PARTITIONED => boxed(Cache::<TwoQueues>::new(PARTITIONED, parts, processors)),
+            SEQUENTIAL => boxed(Cache::<Newest>::new(SEQUENTIAL, parts, 1)),
+            _ => return None,
+        })
+    }
+}
+
+fn boxed<O: Order>(cache: Cache<O>) -> Box<dyn Root<AnonymousCacheInterface>> {
+    Box::new(CacheRoot(Arc::new(cache)))
+}
+
+/// Makes caches of anonymous memory; there is one for each tree of programs.
+pub type AnonymousCacheFactory = Factory<AnonymousCacheInterface>;
+
+/// Makes the cache of a region, of the implementation that serves the class.
+///
+/// # Errors
+/// There is no such implementation.
+pub fn create_anonymous_cache(
+    factory: &AnonymousCacheFactory,
+    name: impl Into<Name>,
+    parts: AnonymousParts,
+) -> Result<AnonymousCacheRef, CreateError> {
+    factory.create(name, Arc::new(Caches(parts)), None)
+}

@@ -1,0 +1,288 @@
+//! The interface of hardware address translation: which pages a program has, and at which addresses (Hui 2000, §3.2: HAT).
+//!
+//! Pages are put into the program and woken for with its userfaultfd. Nobody outside of a program can take a page away from it; a task
+//! of ours that shares its memory does: it *moves* pages, without a copy, to a place that is ours, the berth, where they are read,
+//! and thrown away. `UFFDIO_MOVE` fails as long as the program changes its mappings and has not been heard, so that what has left is always
+//! what stood there when its mapping was last known.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use refit_objects::{Choices, Name, State, TransferError};
+use refit_sys::agent::{Agent, Call};
+use refit_sys::foreign::Memory;
+use refit_sys::userfault::{
+    Cause, CopyModes, MOVE_LENGTH, MoveModes, Userfault, Wake, move_call, moved,
+};
+
+use crate::PAGE_SIZE;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Pages that can be taken at once: what their calls take fits into the agent's buffer.
+pub const BERTH: usize = 64;
+
+/// Why a page could not be put into the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallError {
+    /// The program changes its mappings: hear what it says first.
+    Changing,
+    /// Nothing is mapped there any more, or nothing of ours.
+    Unmapped,
+    /// The program has ended.
+    Gone,
+    /// Anything else, as an `errno`.
+    Host(i32),
+}
+
+/// Not all pages could be put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// How many, from the first on, are there.
+    pub done: usize,
+    /// Why the next is not.
+    pub why: InstallError,
+}
+
+/// So that the wrapper `fault` can let calls fail.
+impl refit_objects::FromErrno for Stopped {
+    fn from_errno(errno: i32) -> Self {
+        Stopped { done: 0, why: InstallError::Host(errno) }
+    }
+}
+
+/// The pages of one program.
+#[refit_objects::interface(name = "hat", state = ())]
+pub trait Translation {
+    /// Puts whole pages to where the program has none, from `address` on; where it has one that stays. Who waits goes on.
+    fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped>;
+    /// Who waits for a page looks again.
+    fn wake(&self, address: u64);
+    /// Whoever touches this page from now on is told that it is lost (`SIGBUS`).
+    fn poison(&self, address: u64);
+    /// Moves pages, sorted by address and at most [`BERTH`], out to the berth, which is empty; what has become of each.
+    fn take(&self, pages: &[u64]) -> Vec<Taken>;
+    /// Reads what stands in the berth for the pages that `take` was asked for.
+    fn fetch(&self, into: &mut [u8]) -> bool;
+    /// The program gets copies of its own of pages that it has shared with a child. Its faults must be heard meanwhile.
+    fn own(&self, pages: &[u64]);
+    /// Empties the berth. Its faults must be heard meanwhile: this is one of its changes.
+    fn clear(&self);
+}
+
+/// What has become of a page that was to be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the berth.
+    Gone,
+    /// It stays: it is shared with a child, or with a device.
+    Shared,
+    /// It stays: the program changes its mappings, or has no such page.
+    Stays,
+}
+
+/// Name of the implementation.
+const USERFAULT: &str = "userfault";
+
+/// What moves pages out of a program.
+#[derive(Debug)]
+pub struct Berth {
+    /// The task that does it.
+    pub agent: Agent,
+    /// The number that the program's userfaultfd has there.
+    pub userfault: u32,
+    /// The program's memory.
+    pub memory: Memory,
+    /// Where pages are moved to: [`BERTH`] pages, registered with the userfaultfd.
+    pub place: Range<u64>,
+}
+
+/// A program's userfaultfd and, once it is there, its berth.
+#[derive(Debug)]
+pub struct Pages {
+    userfault: Arc<Userfault>,
+    berth: Mutex<Option<Arc<Berth>>>,
+}
+
+impl Pages {
+    /// Pages that can be put in, but not taken out yet.
+    pub fn new(userfault: Arc<Userfault>) -> Arc<Self> {
+        Arc::new(Self { userfault, berth: Mutex::new(None) })
+    }
+
+    /// Makes the object.
+    pub fn create(self: &Arc<Self>, name: impl Into<Name>) -> TranslationRef {
+        let pages = Arc::clone(self);
+        let make = move || Server(Arc::clone(&pages));
+        let choices = Choices::new().with(USERFAULT, TranslationInterface::rep, make);
+        choices.create(name, USERFAULT).expect("it is the one choice")
+    }
+
+    /// Pages can be taken out from now on.
+    pub fn moor(&self, berth: Berth) {
+        *lock(&self.berth) = Some(Arc::new(berth));
+    }
+
+    /// Whether pages can be taken out.
+    pub fn moored(&self) -> bool {
+        self.berth().is_some()
+    }
+
+    /// They cannot any more: the program is gone, or has become another. Who waits for the agent does so no longer.
+    pub fn cast_off(&self) {
+        let berth = lock(&self.berth).take();
+        if let Some(berth) = berth {
+            berth.agent.end();
+        }
+    }
+
+    /// Not under the lock for longer: its agent may have to be waited for.
+    fn berth(&self) -> Option<Arc<Berth>> {
+        lock(&self.berth).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // It is whole at any time.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Server(Arc<Pages>);
+
+impl Translation for Server {
+    fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped> {
+        let mut done = 0;
+        while done < pages.len() {
+            let at = address + done as u64;
+            let Err(short) = self.0.userfault.copy(at, &pages[done..], CopyModes::empty()) else {
+                break;
+            };
+            done += short.done as usize;
+            let at = address + done as u64;
+            let why = match short.cause() {
+                Cause::Present => {
+                    self.wake(at);
+                    done += PAGE_SIZE;
+                    continue;
+                }
+                Cause::Again => InstallError::Changing,
+                Cause::Unregistered => InstallError::Unmapped,
+                Cause::Gone => InstallError::Gone,
+                Cause::Other => InstallError::Host(short.error.raw_os_error().unwrap_or(libc::EIO)),
+            };
+            return Err(Stopped { done: done / PAGE_SIZE, why });
+        }
+        Ok(())
+    }
+
+    fn wake(&self, address: u64) {
+        let page = address / PAGE * PAGE;
+        // It says no only to what is no page.
+        let _ = self.0.userfault.wake(page..page + PAGE);
+    }
+
+    fn poison(&self, address: u64) {
+        let page = address / PAGE * PAGE;
+        // Where the kernel cannot, who waits goes on waiting: better than with a wrong page.
+        let _ = self.0.userfault.poison(page..page + PAGE, Wake::Now);
+    }
+
+    fn take(&self, pages: &[u64]) -> Vec<Taken> {
+        let berth = self.0.berth();
+        let taken = berth.as_ref().and_then(|berth| berth.take(pages).ok());
+        taken.unwrap_or_else(|| vec![Taken::Stays; pages.len()])
+    }
+
+    fn own(&self, pages: &[u64]) {
+        if let Some(berth) = self.0.berth() {
+            // What cannot be had so is tried again with the next.
+            let _ = berth.own(pages);
+        }
+    }
+
+    fn fetch(&self, into: &mut [u8]) -> bool {
+        let berth = self.0.berth();
+        berth.as_ref().is_some_and(|berth| berth.fetch(into).is_ok())
+    }
+
+    fn clear(&self) {
+        if let Some(berth) = self.0.berth() {
+            // Without its agent it is not used again.
+            let _ = berth.clear();
+        }
+    }
+}
+
+impl Berth {
+    fn take(&self, pages: &[u64]) -> io::Result<Vec<Taken>> {
+        let runs: Vec<&[u64]> = pages.chunk_by(|one, next| one + PAGE == *next).collect();
+        let data_at = self.agent.data_address(runs.len());
+        let mut data = Vec::with_capacity(runs.len() * MOVE_LENGTH);
+        let mut calls = Vec::with_capacity(runs.len());
+        let mut to = self.place.start;
+        for run in &runs {
+            let length = run.len() as u64 * PAGE;
+            let at = data_at + data.len() as u64;
+            let modes = MoveModes::DONT_WAKE;
+            let (call, request) = move_call(self.userfault, at, to, run[0], length, modes);
+            calls.push(call);
+            data.extend(request);
+            to += length;
+        }
+        let answers = self.agent.make(&calls, &mut data)?;
+        let mut taken = Vec::with_capacity(pages.len());
+        for ((run, request), answer) in runs.iter().zip(data.chunks_exact(MOVE_LENGTH)).zip(answers)
+        {
+            let done = (moved(request) / PAGE) as usize;
+            let shared = answer == -i64::from(libc::EBUSY);
+            taken.extend((0..run.len()).map(|at| match at {
+                _ if at < done => Taken::Gone,
+                _ if at == done && shared => Taken::Shared,
+                _ => Taken::Stays,
+            }));
+        }
+        Ok(taken)
+    }
+
+    fn own(&self, pages: &[u64]) -> io::Result<()> {
+        let populate = u64::from(libc::MADV_POPULATE_WRITE.cast_unsigned());
+        let call = |&page: &u64| Call {
+            number: libc::SYS_madvise,
+            arguments: [page, PAGE, populate, 0, 0, 0],
+        };
+        let calls: Vec<Call> = pages.iter().map(call).collect();
+        self.agent.make(&calls, &mut []).map(drop)
+    }
+
+    fn fetch(&self, into: &mut [u8]) -> io::Result<()> {
+        for (at, page) in
+            (self.place.start..).step_by(PAGE_SIZE).zip(into.chunks_exact_mut(PAGE_SIZE))
+        {
+            match self.memory.read(at, page) {
+                // It has stayed where it was.
+                Ok(()) | Err(refit_sys::foreign::Refused::Missing { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        let length = self.place.end - self.place.start;
+        let arguments =
+            [self.place.start, length, libc::MADV_DONTNEED.cast_unsigned().into(), 0, 0, 0];
+        self.agent.make(&[Call { number: libc::SYS_madvise, arguments }], &mut []).map(drop)
+    }
+}
+
+// What it does is done to the program, and stays.
+impl State<()> for Server {
+    fn export(&self) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn import(&self, (): ()) -> Result<(), TransferError> {
+        Ok(())
+    }
+}

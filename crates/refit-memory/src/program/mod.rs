@@ -1,0 +1,41 @@
+//! The memory of unmodified programs, served from outside: page faults travel Process → Region → FCM → (budget, FR) → HAT, each
+//! an object that can be looked at, wrapped and swapped while the program runs (Hui 2000, §3.2).
+//!
+//! | object | interface | implementations |
+//! |---|---|---|
+//! | process | [`Process`] | `default` |
+//! | region | [`Region`] | `default`, `sequential` |
+//! | FCM | [`AnonymousCache`] | `shared`, `partitioned`, `sequential` |
+//! | PM | [`Budget`] | `counted` |
+//! | FR | [`FileRepresentative`](crate::FileRepresentative) of [`AnonymousPages`](crate::AnonymousPages) | `swapped` |
+//! | HAT | [`Translation`] | `userfault` |
+//!
+//! Memory that no limit needs is not served: the kernel resolves its faults. A [`Pager`] serves one program; which ranges, whoever
+//! has made it says.
+
+mod budget;
+mod cache;
+mod fcm;
+mod hat;
+mod lists;
+mod pager;
+mod region;
+mod space;
+
+pub use budget::{Budget, BudgetInterface, BudgetRef, BudgetStats, create_budget};
+pub use cache::{
+    AnonymousCacheFactory, AnonymousParts, PARTITIONED, SEQUENTIAL, SHARED, create_anonymous_cache,
+};
+pub use fcm::{
+    AnonymousCache, AnonymousCacheInterface, AnonymousCacheRef, AnonymousPage, AnonymousState,
+    AnonymousStats, GROUP, LendError, Place,
+};
+pub use hat::{
+    BERTH, Berth, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
+    TranslationRef,
+};
+pub use pager::{Outside, Pager};
+pub use region::{
+    FaultError, Region, RegionInterface, RegionParts, RegionRef, RegionState, create_region,
+};
+pub use space::{Commons, Process, ProcessInterface, ProcessRef, RegionInfo, Space};

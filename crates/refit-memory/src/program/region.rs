@@ -1,0 +1,166 @@
+//! The interface of a region: a part of an address space, and which pages come together there (Hui 2000, §3.2).
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use refit_objects::{Choices, Name, State, TransferError};
+
+use super::fcm::{AnonymousCacheRef, GROUP, LendError};
+use super::hat::{InstallError, TranslationRef};
+use crate::PAGE_SIZE;
+use crate::scratch::with_buffer;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Why a fault was not resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultError {
+    /// No frame is left: have pages evicted, ask again.
+    NoFrame,
+    /// The page is on its way: ask again when it has arrived.
+    Moving,
+    /// The program changes its mappings: hear what it says, ask again.
+    Changing,
+    /// No region is there.
+    Unknown,
+    /// Nothing of ours is mapped there.
+    Unmapped,
+    /// The program has ended.
+    Gone,
+    /// The page is lost: what was behind it has failed with this `errno`.
+    Lost(i32),
+}
+
+/// So that the wrapper `fault` can let calls fail.
+impl refit_objects::FromErrno for FaultError {
+    fn from_errno(errno: i32) -> Self {
+        FaultError::Lost(errno)
+    }
+}
+
+/// What a region stands on.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionParts {
+    /// What is mapped.
+    pub fcm: AnonymousCacheRef,
+    /// Where.
+    pub hat: TranslationRef,
+    /// By how many bytes it has been moved since it was first mapped: the difference of an address and its place in the cache.
+    pub moved: i64,
+}
+
+/// How a region has been used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionState {
+    /// The page behind the last that came.
+    pub next: u64,
+    /// How many came then.
+    pub window: u64,
+}
+
+/// A part of an address space.
+#[refit_objects::interface(name = "region", state = RegionState)]
+pub trait Region {
+    /// A thread waits for the page at `address`. It is there, or who waits goes on otherwise, when this has returned well.
+    fn fault(&self, address: u64) -> Result<(), FaultError>;
+}
+
+/// Brings more pages together the longer faults come one behind the other.
+pub(super) const DEFAULT: &str = "default";
+/// Brings as many as can come together, always.
+pub(super) const DENSE: &str = "sequential";
+
+/// Makes a region: `default` until it is swapped.
+pub fn create_region(name: impl Into<Name>, parts: RegionParts) -> RegionRef {
+    let choices = Choices::new()
+        .with(DEFAULT, RegionInterface::rep, move || Stretch::new(parts, 1))
+        .with(DENSE, RegionInterface::rep, move || Stretch::new(parts, GROUP));
+    choices.create(name, DEFAULT).expect("it is one of the choices")
+}
+
+/// Relaxed throughout: what is known of the past is a hint.
+#[derive(Debug)]
+struct Stretch {
+    parts: RegionParts,
+    /// Pages that come together at least.
+    least: u64,
+    next: AtomicU64,
+    window: AtomicU64,
+}
+
+impl Stretch {
+    fn new(parts: RegionParts, least: u64) -> Self {
+        Self { parts, least, next: AtomicU64::new(0), window: AtomicU64::new(least) }
+    }
+
+    /// How many pages are brought for a fault at `page`.
+    fn window(&self, page: u64) -> usize {
+        let before = self.window.load(Relaxed);
+        let window = match self.next.load(Relaxed) == page {
+            true => (2 * before).clamp(self.least, GROUP),
+            false => (before / 2).max(self.least),
+        };
+        self.window.store(window, Relaxed);
+        window as usize
+    }
+}
+
+impl Region for Stretch {
+    fn fault(&self, address: u64) -> Result<(), FaultError> {
+        let address = address / PAGE * PAGE;
+        let page = address.wrapping_add_signed(-self.parts.moved) / PAGE;
+        let window = self.window(page);
+        let fcm = self.parts.fcm;
+        with_buffer(window, |buffer| {
+            let count = match fcm.lend(page, buffer) {
+                Ok(count) => count,
+                Err(LendError::NoFrame) => return Err(FaultError::NoFrame),
+                Err(LendError::Moving) => return Err(FaultError::Moving),
+                Err(LendError::Host(errno)) => return Err(FaultError::Lost(errno)),
+            };
+            let landing = Landing { fcm, page, count, arrived: Cell::new(0) };
+            self.next.store(page + count as u64, Relaxed);
+            let installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
+            landing.arrived.set(installed.map_or_else(|stopped| stopped.done, |()| count));
+            installed.map_err(|stopped| match stopped.why {
+                InstallError::Changing => FaultError::Changing,
+                InstallError::Unmapped => FaultError::Unmapped,
+                InstallError::Gone => FaultError::Gone,
+                InstallError::Host(errno) => FaultError::Lost(errno),
+            })
+        })
+    }
+}
+
+/// Tells the cache what has become of pages that it has lent, whichever way the call ends.
+struct Landing {
+    fcm: AnonymousCacheRef,
+    page: u64,
+    count: usize,
+    /// So many of them are there.
+    arrived: Cell<usize>,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let arrived = self.arrived.get();
+        if arrived > 0 {
+            self.fcm.landed(self.page, arrived, true);
+        }
+        if arrived < self.count {
+            self.fcm.landed(self.page + arrived as u64, self.count - arrived, false);
+        }
+    }
+}
+
+impl State<RegionState> for Stretch {
+    fn export(&self) -> Result<RegionState, TransferError> {
+        Ok(RegionState { next: self.next.load(Relaxed), window: self.window.load(Relaxed) })
+    }
+
+    fn import(&self, state: RegionState) -> Result<(), TransferError> {
+        self.next.store(state.next, Relaxed);
+        self.window.store(state.window.clamp(self.least, GROUP), Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! How much memory a tree of programs may have: what it has beyond is compressed, or goes to a swap file, and comes back when it is
+//! touched.
+//!
+//! As long as the programs have less than half of what they may, nobody but the kernel is concerned with their faults. Beyond that, their anonymous
+//! memory is served ([`refit_memory::program`]), and one thread, the warden, sees to it that frames are free before they are needed.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | what may be had, and by whom; starts and ends |
+//! | `warden.rs` | the warden's rounds: who is served, what is counted, what goes |
+//! | `survey.rs` | what a program has mapped, and how much of it is there |
+//! | `plant.rs` | getting hold of a program's memory |
+
+mod plant;
+mod survey;
+mod warden;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use refit_memory::PAGE_SIZE;
+use refit_memory::program::{
+    AnonymousCacheFactory, BudgetInterface, Commons, Outside, Pager, RegionInfo, SHARED,
+    create_budget,
+};
+use refit_memory::store::{PageStore, StoreStats, SwapFile};
+use refit_objects::{Interface, destroy};
+use refit_sys::keeper;
+
+use crate::tree::{Change, Tree};
+use warden::{Served, Warden};
+
+/// How much of the disk's room may be taken: an address space has no more.
+const SWAP: u64 = 1 << 40;
+
+/// The memory of a tree's programs.
+pub struct Memory {
+    shared: Arc<Shared>,
+    warden: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// What the warden and others look at.
+struct Shared {
+    tree: Arc<Tree>,
+    commons: Arc<Commons>,
+    state: Mutex<State>,
+    /// Rung when `state.limit` changes, when frames are short, and at the end.
+    call: Condvar,
+    /// Frames are short; apart from `state`, since faults wait for whoever tells.
+    short: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// In bytes.
+    limit: Option<u64>,
+    called: bool,
+    ended: bool,
+    served: Vec<Served>,
+    /// Programs that are not served, and why.
+    refused: BTreeMap<u32, String>,
+    totals: Totals,
+}
+
+/// What a tree's memory comes to, in bytes, when the warden last looked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What it may have; `None`: all there is.
+    pub limit: Option<u64>,
+    /// Anonymous memory that is in the programs.
+    pub resident: u64,
+    /// Of that, what is served here.
+    pub served: u64,
+    /// Pages that are out, by where they are.
+    pub store: StoreStats,
+    /// Pages that were lost: the disk did not give them back.
+    pub lost: u64,
+}
+
+/// One program's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramMemory {
+    /// What is served of it; empty where the kernel alone resolves its faults.
+    pub regions: Vec<RegionInfo>,
+    /// Why it is not served, although it should be.
+    pub refused: Option<String>,
+}
+
+impl Memory {
+    /// The memory of a tree that may have all there is. Pages go to a file without a name in `directory` when they take too much
+    /// room compressed.
+    ///
+    /// # Errors
+    /// The directory does not take a file.
+    pub fn new(tree: Arc<Tree>, directory: &Path) -> io::Result<Self> {
+        let file = SwapFile::create(directory, SWAP)?;
+        let commons = Arc::new(Commons {
+            budget: create_budget("programs", 0),
+            store: PageStore::new(0, Some(file)),
+            caches: AnonymousCacheFactory::new("programs", SHARED),
+        });
+        let shared = Arc::new(Shared {
+            tree: Arc::clone(&tree),
+            commons,
+            state: Mutex::default(),
+            call: Condvar::new(),
+            short: AtomicBool::new(false),
+        });
+        let watching = Arc::downgrade(&shared);
+        tree.watch(move |process, change| {
+            if let Some(shared) = watching.upgrade() {
+                shared.changed(process, change);
+            }
+        });
+        Ok(Self { shared, warden: Mutex::default() })
+    }
+
+    /// Allows so many bytes from now on; `None`: all there is.
+    ///
+    /// # Errors
+    /// The warden cannot be started.
+    pub fn allow(&self, limit: Option<u64>) -> io::Result<()> {
+        {
+            let mut state = self.shared.state();
+            state.limit = limit;
+            state.called = true;
+        }
+        self.shared.call.notify_all();
+        let mut warden = self.warden.lock().unwrap_or_else(PoisonError::into_inner);
+        if warden.is_none() && limit.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let run = move || {
+                // Before anything is served; in this thread, since who follows a tree waits for all children of its own.
+                let keeper = keeper::keep_descriptors();
+                if keeper.is_ok() {
+                    Warden::new(shared).run();
+                }
+            };
+            *warden = Some(thread::Builder::new().name("refit-warden".to_owned()).spawn(run)?);
+        }
+        Ok(())
+    }
+
+    /// What it comes to.
+    pub fn totals(&self) -> Totals {
+        let state = self.shared.state();
+        let store = self.shared.commons.store.stats();
+        Totals { limit: state.limit, store, ..state.totals }
+    }
+
+    /// One program's.
+    pub fn of(&self, process: u32) -> ProgramMemory {
+        let state = self.shared.state();
+        let refused = state.refused.get(&process).cloned();
+        let served = state.served.iter().find(|one| one.process == Some(process));
+        let pager = served.map(|one| Arc::clone(&one.pager));
+        drop(state);
+        let regions = pager.map_or_else(Vec::new, |pager| pager.space().regions());
+        ProgramMemory { regions, refused }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.shared.state().ended = true;
+        self.shared.call.notify_all();
+        let warden = self.warden.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // It panics in no other way than by a fault of ours, which has been told.
+        let _ = warden.map(thread::JoinHandle::join);
+        for one in std::mem::take(&mut self.shared.state().served) {
+            one.pager.end();
+        }
+        destroy(BudgetInterface::id(self.shared.commons.budget));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment, or one operation on a collection.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process has another memory, or none.
+    fn changed(&self, process: u32, _change: Change) {
+        let mut state = self.state();
+        state.refused.remove(&process);
+        for one in state.served.extract_if(.., |one| one.process == Some(process)) {
+            one.pager.end();
+        }
+    }
+
+    /// Waits for a call, but no longer than `most`; whether it was the last.
+    fn wait(&self, most: Duration) -> bool {
+        let state = self.state();
+        let quiet = |state: &mut State| !state.called && !state.ended;
+        let waited = self.call.wait_timeout_while(state, most, quiet);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.called = false;
+        state.ended
+    }
+
+    /// Has a pager serve, in a thread of its own.
+    fn serve(&self, one: Served) -> io::Result<()> {
+        let pager = Arc::clone(&one.pager);
+        let serve = move || {
+            pager.serve();
+            pager.dismiss();
+        };
+        thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
+        self.state().served.push(one);
+        Ok(())
+    }
+}
+
+impl Outside for Shared {
+    fn short(&self) {
+        // Pairs with the swap in `Warden::run`; the lock below orders it with the warden's wait.
+        if !self.short.swap(true, Ordering::AcqRel) {
+            self.state().called = true;
+            self.call.notify_all();
+        }
+    }
+
+    fn forked(&self, parent: &Pager, child: Arc<Pager>) {
+        let of_parent = |state: &State| {
+            let parent = state.served.iter().find(|one| std::ptr::eq(&*one.pager, parent))?;
+            Some(parent.child(Arc::clone(&child)))
+        };
+        let served = of_parent(&self.state());
+        if let Some(served) = served
+            && let Err(error) = self.serve(served)
+        {
+            // The child would wait for its pages forever.
+            eprintln!("refit: a child's memory cannot be served: {error}");
+            std::process::abort();
+        }
+    }
+}
+
+/// Pages, in bytes.
+fn bytes(pages: u64) -> u64 {
+    pages * PAGE_SIZE as u64
+}

@@ -1,0 +1,124 @@
+//! Getting hold of a program's memory: its userfaultfd, and a task of ours in it that can take pages out.
+//!
+//! A thread of the program makes the calls for it, once, while it is stopped: it maps some pages that are ours, opens the userfaultfd, and makes
+//! the agent. Nothing of it stays among the program's descriptors.
+//!
+//! ```text
+//!   area:  agent's buffer and code │ berth │ marks
+//!          not for children ───────────────┘ └── for children: which of them a userfaultfd belongs to is told by a mark
+//! ```
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use refit_memory::PAGE_SIZE;
+use refit_memory::program::{BERTH, Berth};
+use refit_sys::agent::{AREA, Agent, Ground};
+use refit_sys::foreign::Memory;
+use refit_sys::pidfd::Pidfd;
+use refit_sys::trace::{Held, find_syscall};
+use refit_sys::userfault::{Features, Flags, Userfault};
+
+use crate::tree::{FOLLOWED, Tree};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages for marks.
+const MARKS: u64 = 16;
+const BERTH_LENGTH: u64 = BERTH as u64 * PAGE;
+const WHOLE: u64 = AREA + BERTH_LENGTH + MARKS * PAGE;
+
+/// What is needed of the kernel.
+const FEATURES: Features = Features::EVENT_FORK
+    .union(Features::EVENT_REMAP)
+    .union(Features::EVENT_REMOVE)
+    .union(Features::EVENT_UNMAP)
+    .union(Features::MOVE);
+
+/// What was planted into a program.
+pub(super) struct Planted {
+    pub(super) userfault: Arc<Userfault>,
+    pub(super) berth: Berth,
+    /// All of what is ours in its memory.
+    pub(super) area: Range<u64>,
+    pub(super) marks: Range<u64>,
+}
+
+/// Plants it. `known`: the userfaultfd of a child, which was told by its parent's.
+///
+/// # Errors
+/// What stands in the way.
+pub(super) fn plant(
+    tree: &Tree,
+    process: u32,
+    known: Option<Arc<Userfault>>,
+) -> io::Result<Planted> {
+    tree.ask(process, move |held| plant_by(held, process, known))?
+}
+
+fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io::Result<Planted> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    if status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with("\t0")) {
+        return Err(io::Error::other("a filter of its own decides which calls it may make"));
+    }
+    let memory = Memory::of(process)?;
+    let program = Pidfd::open(process)?;
+    let mappings = refit_sys::maps::of(process)?;
+    let instruction = find_syscall(&memory, &mappings)
+        .ok_or_else(|| io::Error::other("its code has no system call"))?;
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+    let start = held.call(instruction, libc::SYS_mmap, [0, WHOLE, access, kind, u64::MAX, 0])?;
+    let made = ours(held, instruction, start, known, &memory, &program);
+    let (agent, userfault, number) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            // The first error tells more.
+            let _ = held.call(instruction, libc::SYS_munmap, [start, WHOLE, 0, 0, 0, 0]);
+            return Err(error);
+        }
+    };
+    let place = start + AREA..start + AREA + BERTH_LENGTH;
+    let marks = place.end..start + WHOLE;
+    let berth = Berth { agent, userfault: number, memory, place };
+    Ok(Planted { userfault, berth, area: start..start + WHOLE, marks })
+}
+
+/// The agent in its area, the userfaultfd, and the number that it has there.
+fn ours(
+    held: &mut Held,
+    instruction: u64,
+    area: u64,
+    known: Option<Arc<Userfault>>,
+    memory: &Memory,
+    program: &Pidfd,
+) -> io::Result<(Agent, Arc<Userfault>, u32)> {
+    let mut advise = |from: u64, length: u64, advice: i32| {
+        let arguments = [from, length, u64::from(advice.cast_unsigned()), 0, 0, 0];
+        held.call(instruction, libc::SYS_madvise, arguments)
+    };
+    advise(area, AREA + BERTH_LENGTH, libc::MADV_DONTFORK)?;
+    // A kernel without huge pages says no.
+    let _ = advise(area, WHOLE, libc::MADV_NOHUGEPAGE);
+    let userfault = match known {
+        Some(known) => known,
+        None => Arc::new(open(held, instruction, program)?),
+    };
+    let ground = Ground { program, memory, instruction, area, options: FOLLOWED, keep: &[] };
+    let (agent, task) = Agent::plant(held, &ground)?;
+    // Its end is told to whoever follows the tree, as that of any task.
+    task.leave();
+    let number = agent.give(userfault.as_fd())?;
+    Ok((agent, userfault, number))
+}
+
+fn open(held: &mut Held, instruction: u64, program: &Pidfd) -> io::Result<Userfault> {
+    let flags = u64::from((Flags::CLOEXEC | Flags::NONBLOCK).bits());
+    let number = held.call(instruction, libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])?;
+    let fetched = program.get_fd(number as u32);
+    held.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+    let userfault = Userfault::from(fetched?);
+    userfault.agree(FEATURES)?;
+    Ok(userfault)
+}

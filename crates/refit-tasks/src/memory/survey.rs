@@ -1,0 +1,77 @@
+//! What a program has mapped, and how much of it is there.
+
+use std::io;
+use std::ops::Range;
+
+use refit_memory::PAGE_SIZE;
+use refit_sys::maps::{self, Kind};
+use refit_sys::pagemap::{Categories, Pagemap, Scan};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Memory of the program's alone that no file is behind, as far as its contents can be taken away and given back.
+pub(super) fn anonymous(process: u32) -> io::Result<Vec<(Range<u64>, String)>> {
+    let mappings = maps::of(process)?.into_iter();
+    let ours = mappings.filter(|one| {
+        let kind = matches!(one.kind(), Kind::Anonymous | Kind::Heap | Kind::Stack);
+        // Only what can be written to can be moved; code that is written at run time goes on living where it is.
+        kind && one.readable && one.writable && !one.executable && !one.shared && one.file == (0, 0)
+    });
+    Ok(ours.map(|one| (one.range, one.name.to_string_lossy().into_owned())).collect())
+}
+
+/// How many bytes of anonymous memory are in memory; 0 if the process has ended.
+pub(super) fn resident(process: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+    let mut words =
+        text.split_ascii_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
+    // Resident, and of files or shared memory among that.
+    let (all, of_files) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    all.saturating_sub(of_files) * PAGE
+}
+
+/// Parts of `range` that lie in none of `taken`, which are sorted.
+pub(super) fn apart(range: &Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    let mut from = range.start;
+    for one in taken.iter().filter(|one| one.start < range.end && range.start < one.end) {
+        if from < one.start {
+            left.push(from..one.start);
+        }
+        from = from.max(one.end);
+    }
+    if from < range.end {
+        left.push(from..range.end);
+    }
+    left
+}
+
+/// The addresses of pages of a range that are in memory, without those that were only read.
+pub(super) fn present(pagemap: &Pagemap, range: &Range<u64>) -> io::Result<Vec<u64>> {
+    let scan = Scan {
+        all: Categories::PRESENT,
+        none: Categories::ZERO | Categories::FILE,
+        tell: Categories::PRESENT,
+        ..Scan::default()
+    };
+    let mut found = Vec::new();
+    let mut from = range.start;
+    while from < range.end {
+        from = pagemap.scan(from..range.end, &scan, &mut found)?;
+    }
+    Ok(found.into_iter().flat_map(|one| one.range.step_by(PAGE_SIZE)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_left_out() {
+        let taken = [10..20, 30..40];
+        assert_eq!(apart(&(0..50), &taken), [0..10, 20..30, 40..50]);
+        assert_eq!(apart(&(12..35), &taken), [20..30]);
+        assert_eq!(apart(&(12..18), &taken), []);
+        assert_eq!(apart(&(0..5), &taken), [0..5]);
+    }
+}

@@ -1,0 +1,318 @@
+//! The warden's rounds: whose memory is served, what of it is counted, and what goes.
+//!
+//! What may be had is one number for the tree. From it come off what is not served (memory that is mapped since the last round, memory that
+//! cannot be served) and what compressed pages take; the rest are the frames of the budget.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use refit_memory::PAGE_SIZE;
+use refit_memory::program::{BERTH, Pager};
+use refit_sys::foreign;
+use refit_sys::pagemap::Pagemap;
+use refit_sys::process::same_memory;
+
+use super::plant::{self, Planted};
+use super::{Shared, Totals, bytes, survey};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Between two rounds: while little is used, while much is, and while nothing is limited.
+const IDLE: Duration = Duration::from_millis(20);
+const BUSY: Duration = Duration::from_millis(4);
+const FOREVER: Duration = Duration::from_secs(3600);
+/// A program whose memory is less than this is not worth serving, in bytes.
+const SMALL: u64 = 1 << 20;
+/// So much memory that is not counted is worth a look at what is mapped, in bytes.
+const UNKNOWN: u64 = 256 << 10;
+/// Frames that there are at least, however little is allowed: fewer do not get a program on.
+const LEAST: u64 = 64;
+/// Pages that are counted at once.
+const AT_ONCE: usize = 512;
+
+/// One program whose faults are served.
+pub(super) struct Served {
+    pub(super) pager: Arc<Pager>,
+    /// Its number, once that is known: of a child is known what it has, not who it is.
+    pub(super) process: Option<u32>,
+    /// What is ours in its memory.
+    areas: Vec<Range<u64>>,
+    /// Pages in which nothing has been written yet ([`Pager::mark`]).
+    marks: Range<u64>,
+    /// Where its mark is, if it has one.
+    marked: Option<u64>,
+}
+
+impl Served {
+    /// A child of this one.
+    pub(super) fn child(&self, pager: Arc<Pager>) -> Self {
+        let (areas, marks) = (self.areas.clone(), self.marks.clone());
+        Self { pager, process: None, areas, marks, marked: None }
+    }
+
+    /// Whether this process has the memory that is served. Its memory gets a mark for it.
+    fn is(&mut self, process: u32) -> bool {
+        if self.marked.is_none() && !self.marks.is_empty() {
+            let mut page = [0; PAGE_SIZE];
+            page[..8].copy_from_slice(&self.name());
+            self.pager.mark(self.marks.start, &page);
+            self.marked = Some(self.marks.start);
+            self.marks.start += PAGE;
+        }
+        let Some(at) = self.marked else { return false };
+        let word = foreign::Memory::of(process).ok().and_then(|memory| memory.word(at).ok());
+        word.is_some_and(|word| word.to_ne_bytes() == self.name())
+    }
+
+    /// What tells it from all others: where its pager is.
+    fn name(&self) -> [u8; 8] {
+        (Arc::as_ptr(&self.pager) as u64).to_ne_bytes()
+    }
+}
+
+/// The thread that sees to frames.
+pub(super) struct Warden {
+    shared: Arc<Shared>,
+    /// The store takes no more pages: more is allowed than should be.
+    full: bool,
+}
+
+impl Warden {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, full: false }
+    }
+
+    /// Goes its rounds until the end.
+    pub(super) fn run(mut self) {
+        loop {
+            // Pairs with `Shared::short`: who tells from now on is heard in the next round.
+            self.shared.short.swap(false, Ordering::AcqRel);
+            let limit = self.shared.state().limit;
+            let wait = match limit {
+                Some(limit) => self.round(limit),
+                None => {
+                    self.release();
+                    FOREVER
+                }
+            };
+            if self.shared.wait(wait) {
+                return;
+            }
+        }
+    }
+
+    fn round(&mut self, limit: u64) -> Duration {
+        self.shared.commons.store.allow(limit / 2);
+        let processes = self.shared.tree.process_numbers();
+        self.forget_gone();
+        let mut all: Vec<(u32, u64)> =
+            processes.iter().map(|&process| (process, survey::resident(process))).collect();
+        self.leave_out_borrowers(&mut all);
+        let resident: u64 = all.iter().map(|(_, resident)| resident).sum();
+        if resident > limit / 2 || !self.shared.state().served.is_empty() {
+            for &(process, resident) in all.iter().filter(|(_, resident)| *resident > SMALL) {
+                self.begin(process);
+                self.count(process, resident);
+            }
+        }
+        let served = self.allow(limit, resident);
+        self.evict();
+        self.total(resident, served);
+        if resident > limit / 4 { BUSY } else { IDLE }
+    }
+
+    /// Pagers whose memory is nobody's any more end.
+    fn forget_gone(&self) {
+        let mut state = self.shared.state();
+        // Of others the tree tells.
+        let gone = |one: &mut Served| {
+            let place = one.marked.map_or(one.marks.start, |at| at);
+            one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
+        };
+        for one in state.served.extract_if(.., gone) {
+            one.pager.end();
+        }
+    }
+
+    /// Processes that have another's memory, for as long as they are not programs of their own (`vfork`), are not counted twice.
+    fn leave_out_borrowers(&self, all: &mut Vec<(u32, u64)>) {
+        let mut seen: Vec<(u32, u64)> = Vec::new();
+        all.retain(|&(process, resident)| {
+            let as_much = seen.iter().filter(|(_, other)| resident.abs_diff(*other) < SMALL);
+            let borrows = resident > 0
+                && as_much
+                    .into_iter()
+                    .any(|&(other, _)| same_memory(process, other).unwrap_or(false));
+            if !borrows {
+                seen.push((process, resident));
+            }
+            !borrows
+        });
+    }
+
+    /// Serves a program from now on, if it is not served already.
+    fn begin(&self, process: u32) {
+        let known = {
+            let mut state = self.shared.state();
+            if state.refused.contains_key(&process)
+                || state.served.iter().any(|one| one.process == Some(process) && one.pager.moored())
+            {
+                return;
+            }
+            let children = state.served.iter_mut().filter(|one| one.process.is_none());
+            let found = children.into_iter().find_map(|one| one.is(process).then_some(one));
+            found.map(|one| {
+                one.process = Some(process);
+                Arc::clone(&one.pager)
+            })
+        };
+        let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
+        let begun = plant::plant(&self.shared.tree, process, userfault)
+            .and_then(|planted| self.moor(process, known, planted));
+        if let Err(error) = begun {
+            self.shared.state().refused.insert(process, error.to_string());
+        }
+    }
+
+    fn moor(&self, process: u32, known: Option<Arc<Pager>>, planted: Planted) -> io::Result<()> {
+        let Planted { userfault, berth, area, marks } = planted;
+        if let Some(pager) = known {
+            pager.moor(berth, &marks)?;
+            let mut state = self.shared.state();
+            if let Some(one) = state.served.iter_mut().find(|one| Arc::ptr_eq(&one.pager, &pager)) {
+                one.areas.push(area);
+                (one.marks, one.marked) = (marks, None);
+            }
+            return Ok(());
+        }
+        let name = process.to_string();
+        let outside: Arc<dyn refit_memory::program::Outside> = Arc::clone(&self.shared) as _;
+        let commons = Arc::clone(&self.shared.commons);
+        let pager = Pager::new(&name, userfault, commons, outside)?;
+        pager.moor(berth, &marks)?;
+        let areas = vec![area];
+        self.shared.serve(Served { pager, process: Some(process), areas, marks, marked: None })
+    }
+
+    /// Finds memory of a program that is not counted, and counts it.
+    fn count(&self, process: u32, resident: u64) {
+        let (pager, areas) = {
+            let state = self.shared.state();
+            let Some(one) = state.served.iter().find(|one| one.process == Some(process)) else {
+                return;
+            };
+            (Arc::clone(&one.pager), one.areas.clone())
+        };
+        settle(&pager, process);
+        if resident.saturating_sub(bytes(served_pages(&pager))) < UNKNOWN {
+            return;
+        }
+        // What has ended meanwhile is not counted.
+        let _ = self.count_all(&pager, process, &areas);
+    }
+
+    fn count_all(&self, pager: &Pager, process: u32, areas: &[Range<u64>]) -> io::Result<()> {
+        let pagemap = Pagemap::of(process)?;
+        for (range, name) in survey::anonymous(process)? {
+            for part in survey::apart(&range, areas) {
+                if pager.manage(&part, &name).is_err() {
+                    // Unmapped since, or not to be served: locked in memory by a device, say.
+                    continue;
+                }
+                let pages = survey::present(&pagemap, &part)?;
+                let mut left = &pages[..];
+                let mut stuck = 0;
+                while !left.is_empty() && stuck < 2 {
+                    let counted = pager.adopt(&left[..left.len().min(AT_ONCE)]);
+                    left = &left[counted..];
+                    if counted < AT_ONCE && !left.is_empty() {
+                        let freed = pager.evict(BERTH).unwrap_or(0);
+                        stuck = if freed + counted == 0 { stuck + 1 } else { 0 };
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how many frames there are; how many bytes are served.
+    fn allow(&self, limit: u64, resident: u64) -> u64 {
+        let served: u64 = self.pagers().iter().map(|pager| bytes(served_pages(pager))).sum();
+        let compressed = self.shared.commons.store.stats().compressed_bytes;
+        let apart = resident.saturating_sub(served) + compressed;
+        let frames = if self.full { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
+        self.shared.commons.budget.allow(frames.max(LEAST));
+        served
+    }
+
+    /// Has pages go until frames are free; those of who has most go first.
+    fn evict(&mut self) {
+        let budget = self.shared.commons.budget;
+        let mut pagers = self.pagers();
+        pagers.retain(|pager| pager.moored());
+        let mut stuck = 0;
+        let mut turn = 0_usize;
+        while stuck < 2 * pagers.len() {
+            let stats = budget.stats();
+            let reserve = (stats.limit / 32).clamp(LEAST / 2, 1024);
+            if stats.limit.saturating_sub(stats.taken) >= reserve {
+                break;
+            }
+            let pager = &pagers[turn % pagers.len()];
+            turn += 1;
+            match pager.evict(BERTH) {
+                Ok(0) => stuck += 1,
+                Ok(_) => stuck = 0,
+                Err(_) => {
+                    self.full = true;
+                    break;
+                }
+            }
+        }
+        for pager in pagers {
+            pager.ring();
+        }
+    }
+
+    fn total(&mut self, resident: u64, served: u64) {
+        let mut state = self.shared.state();
+        let lost = state.served.iter().map(|one| one.pager.lost()).sum();
+        state.totals = Totals { resident, served, lost, ..Totals::default() };
+    }
+
+    /// The kernel resolves all faults from now on.
+    fn release(&mut self) {
+        self.shared.commons.budget.allow(u64::MAX / PAGE);
+        let pagers = self.pagers();
+        for pager in &pagers {
+            // What could not be given back is asked for one by one.
+            pager.release();
+        }
+        self.full = false;
+        let resident = self.shared.tree.process_numbers().into_iter().map(survey::resident).sum();
+        self.total(resident, pagers.iter().map(|pager| bytes(served_pages(pager))).sum());
+    }
+
+    fn pagers(&self) -> Vec<Arc<Pager>> {
+        self.shared.state().served.iter().map(|one| Arc::clone(&one.pager)).collect()
+    }
+}
+
+fn served_pages(pager: &Pager) -> u64 {
+    pager.space().regions().iter().map(|region| region.stats.resident).sum()
+}
+
+/// Pages that the program has thrown away are forgotten when they are gone.
+fn settle(pager: &Pager, process: u32) {
+    let Ok(pagemap) = Pagemap::of(process) else { return };
+    pager.settle(|addresses| {
+        let there = |&address: &u64| {
+            let page = pagemap.pages(address..address + PAGE).ok();
+            page.and_then(|pages| pages.first().copied()).is_none_or(|page| page.present())
+        };
+        addresses.iter().map(there).collect()
+    });
+}
