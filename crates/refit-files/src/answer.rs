@@ -4,11 +4,11 @@
 //! end should wait for that. A panic inside of one request becomes `EIO` for that request.
 
 use crate::events;
-use crate::placement;
 use crate::server::{Caller, Server};
 use crate::status::Xattr;
 use fuser::{Errno as Answer, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
 use refit_objects::request;
+use refit_sys::placement;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

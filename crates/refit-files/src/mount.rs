@@ -9,7 +9,6 @@ use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
 use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
-use crate::linger::Linger;
 use crate::modes::{CacheMode, Modes};
 use crate::pressure::Pressure;
 use crate::server::Server;
@@ -18,6 +17,7 @@ use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, 
 use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_objects::composition::Plan;
+use refit_sys::linger::Linger;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};

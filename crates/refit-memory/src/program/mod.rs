@@ -17,6 +17,7 @@ mod budget;
 mod cache;
 mod fcm;
 mod hat;
+mod intervals;
 mod lists;
 mod pager;
 mod region;
@@ -34,7 +35,7 @@ pub use hat::{
     BERTH, Berth, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
     TranslationRef,
 };
-pub use pager::{Outside, Pager};
+pub use pager::{Outside, Pager, reserve};
 pub use region::{
     FaultError, Region, RegionInterface, RegionParts, RegionRef, RegionState, create_region,
 };

@@ -31,6 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use refit_objects::{Interface, destroy};
+use refit_sys::linger::Linger;
+use refit_sys::placement;
 use refit_sys::userfault::{CopyModes, Message, Modes, Userfault};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -167,7 +169,8 @@ impl Pager {
     pub fn manage(&self, range: &Range<u64>, name: &str) -> io::Result<()> {
         let _reading = lock(&self.reading);
         self.userfault.register(range.clone(), Modes::MISSING)?;
-        self.space.map(range, name).map_err(io::Error::other)
+        self.space.map(range, name);
+        Ok(())
     }
 
     /// Pages that are in the program are counted from now on, `addresses` of whole pages; how many could be, before frames ran out.
@@ -178,7 +181,11 @@ impl Pager {
 
     /// Serves until the program has ended or [`end`](Self::end) is called.
     pub fn serve(&self) {
-        let mut faults = Vec::new();
+        let linger = Linger::default();
+        if let Ok(device) = self.userfault.as_fd().try_clone_to_owned() {
+            linger.at(device);
+        }
+        let (mut faults, mut thread) = (Vec::new(), None);
         let mut soon = false;
         while !self.ended.load(Ordering::Acquire) {
             let limit = soon.then_some(rustix::time::Timespec { tv_sec: 0, tv_nsec: SOON });
@@ -191,13 +198,21 @@ impl Pager {
             if asked[1].revents().contains(PollFlags::IN) {
                 let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             }
-            if self.hear(&mut faults).is_err() {
+            if self.hear(&mut faults, &mut thread).is_err() {
                 break;
             }
+            if let Some(thread) = thread.take() {
+                placement::follow(thread);
+            }
+            let news = !faults.is_empty();
             faults.append(&mut lock(&self.waiting));
             soon = false;
             for address in faults.drain(..) {
                 soon |= self.resolve(address);
+            }
+            self.foresee();
+            if news && !soon {
+                linger.wait();
             }
         }
     }
@@ -218,8 +233,16 @@ impl Pager {
         destroy(TranslationInterface::id(self.space.hat()));
     }
 
-    /// Reads what has happened, and acts on what changes mappings. Faults are added to `faults`.
-    fn hear(&self, faults: &mut Vec<u64>) -> io::Result<()> {
+    /// Has pages evicted before the last frame is gone.
+    fn foresee(&self) {
+        let stats = self.space.commons().budget.stats();
+        if stats.limit.saturating_sub(stats.taken) < reserve(stats.limit) / 2 {
+            self.outside.short();
+        }
+    }
+
+    /// Reads what has happened, and acts on what changes mappings. Faults are added to `faults`; `thread` is one that waits.
+    fn hear(&self, faults: &mut Vec<u64>, thread: &mut Option<u32>) -> io::Result<()> {
         let mut messages = Vec::new();
         let _reading = lock(&self.reading);
         match self.userfault.read(&mut messages) {
@@ -228,7 +251,12 @@ impl Pager {
         }
         let is_fault = |message: &Message| matches!(message, Message::Pagefault { .. });
         if messages.iter().all(is_fault) {
-            faults.extend(messages.iter().filter_map(address_of));
+            for message in &messages {
+                if let Message::Pagefault { address, thread: of, .. } = message {
+                    faults.push(*address);
+                    *thread = *of;
+                }
+            }
             return Ok(());
         }
         let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
@@ -238,7 +266,7 @@ impl Pager {
                 Message::Unmap(range) => self.space.unmap(&range),
                 Message::Remove(range) => self.space.remove(&range),
                 Message::Remap { from, to, length } => {
-                    self.space.remap(&(from..from + length), to).map_err(io::Error::other)?;
+                    self.space.remap(&(from..from + length), to);
                 }
                 Message::Fork(child) => self.fork(child)?,
                 Message::Other(_) => {}
@@ -254,7 +282,7 @@ impl Pager {
         let pages = Pages::new(Arc::clone(&userfault));
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let hat = pages.create(name.as_str());
-        let space = self.space.fork(name, hat).map_err(io::Error::other)?;
+        let space = self.space.fork(name, hat);
         let outside = Arc::clone(&self.outside);
         outside.forked(self, Self::of(space, userfault, pages, Arc::clone(&outside), bell));
         Ok(())
@@ -264,7 +292,8 @@ impl Pager {
     fn resolve(&self, address: u64) -> bool {
         let changes = self.unchanged();
         let mut outcome = self.process.fault(address);
-        if outcome == Err(FaultError::Unknown) && self.space.grow(address).is_ok() {
+        if outcome == Err(FaultError::Unknown) {
+            self.space.grow(address);
             outcome = self.process.fault(address);
         }
         match outcome {
@@ -371,9 +400,9 @@ impl Pager {
                 left if left == out => return false,
                 _ => continue,
             }
-            for region in self.space.regions() {
+            for range in self.space.ranges() {
                 // What is not mapped any more is not served either.
-                let _ = self.userfault.unregister(region.range);
+                let _ = self.userfault.unregister(range);
             }
             self.space.end();
             return true;
@@ -401,11 +430,9 @@ impl Pager {
     }
 }
 
-fn address_of(message: &Message) -> Option<u64> {
-    match message {
-        Message::Pagefault { address, .. } => Some(*address),
-        _ => None,
-    }
+/// How many frames are to be free before they are asked for.
+pub fn reserve(limit: u64) -> u64 {
+    (limit / 32).clamp(32, 1024)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

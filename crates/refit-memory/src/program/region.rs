@@ -61,8 +61,9 @@ pub struct RegionState {
 /// A part of an address space.
 #[refit_objects::interface(name = "region", state = RegionState)]
 pub trait Region {
-    /// A thread waits for the page at `address`. It is there, or who waits goes on otherwise, when this has returned well.
-    fn fault(&self, address: u64) -> Result<(), FaultError>;
+    /// A thread waits for the page at `address`. It is there when this has returned well, and perhaps others with it, none of them
+    /// at `end` or beyond, where this region ends.
+    fn fault(&self, address: u64, end: u64) -> Result<(), FaultError>;
 }
 
 /// Brings more pages together the longer faults come one behind the other.
@@ -106,10 +107,10 @@ impl Stretch {
 }
 
 impl Region for Stretch {
-    fn fault(&self, address: u64) -> Result<(), FaultError> {
+    fn fault(&self, address: u64, end: u64) -> Result<(), FaultError> {
         let address = address / PAGE * PAGE;
         let page = address.wrapping_add_signed(-self.parts.moved) / PAGE;
-        let window = self.window(page);
+        let window = self.window(page).min((end.saturating_sub(address) / PAGE).max(1) as usize);
         let fcm = self.parts.fcm;
         with_buffer(window, |buffer| {
             let count = match fcm.lend(page, buffer) {

@@ -1,20 +1,20 @@
 //! An address space: the regions of a program that are served, and where each is (Hui 2000, §3.2: Process, Region).
 //!
 //! The path of a fault goes through objects, [`Process`] first. What the program does to its mappings, it tells here. A region has a cache
-//! and a representative of its own. Where a part of it is moved elsewhere, that part becomes a region; so every page is in one cache, and
+//! and a representative of its own. Where some of it is moved elsewhere, that becomes a region; so every page is in one cache, and
 //! no two caches share anything.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use refit_objects::{Choices, CreateError, Interface, State, TransferError, destroy};
+use refit_objects::{Choices, Interface, State, TransferError, destroy};
 
 use super::budget::BudgetRef;
 use super::cache::{AnonymousCacheFactory, AnonymousParts, create_anonymous_cache};
 use super::fcm::{AnonymousCacheInterface, AnonymousCacheRef, AnonymousStats};
 use super::hat::TranslationRef;
+use super::intervals::Intervals;
 use super::region::{FaultError, RegionInterface, RegionParts, RegionRef, create_region};
 use crate::PAGE_SIZE;
 use crate::anonymous::AnonymousPages;
@@ -22,6 +22,9 @@ use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
 use crate::store::PageStore;
 
 const PAGE: u64 = PAGE_SIZE as u64;
+
+/// So many regions are looked at when one has to give pages.
+const CANDIDATES: usize = 32;
 
 /// A program's memory, as faults see it.
 #[refit_objects::interface(name = "process", state = ())]
@@ -60,24 +63,65 @@ pub struct Space {
     name: String,
     hat: TranslationRef,
     commons: Arc<Commons>,
-    places: RwLock<BTreeMap<u64, Place>>,
-    /// Where the next eviction begins.
+    /// A part can be in several ranges: what is between them has been unmapped.
+    places: RwLock<Intervals<Part>>,
+    /// Where the next eviction looks for a region.
     turn: AtomicUsize,
+    draws: AtomicU64,
 }
 
-/// A region and where it is; keyed by its start.
-#[derive(Clone, Debug)]
-struct Place {
-    end: u64,
+/// A region and what it stands on.
+#[derive(Debug)]
+struct Part {
     name: String,
+    /// By how many bytes addresses are beyond their places in the cache.
     moved: i64,
+    pages: AnonymousPages,
+    /// What it is called by among others.
+    start: u64,
+    /// Made when first one is needed: most children become other programs before.
+    objects: OnceLock<Objects>,
+}
+
+/// The objects of a region.
+#[derive(Clone, Copy, Debug)]
+struct Objects {
     region: RegionRef,
     fcm: AnonymousCacheRef,
     fr: FileRepresentativeRef,
-    pages: AnonymousPages,
 }
 
-impl Place {
+impl Part {
+    fn new(start: u64, name: &str, moved: i64, pages: AnonymousPages) -> Arc<Self> {
+        Arc::new(Self { name: name.to_owned(), moved, pages, start, objects: OnceLock::new() })
+    }
+
+    fn objects(&self, space: &Space) -> Objects {
+        *self.objects.get_or_init(|| {
+            let (called, commons) = (format!("{}/{:x}", space.name, self.start), &space.commons);
+            let fr = self.pages.representative(called.as_str());
+            let parts = AnonymousParts { budget: commons.budget, fr };
+            let fcm = create_anonymous_cache(&commons.caches, called.as_str(), parts);
+            let fcm = fcm.expect("the class serves with what it was made with");
+            let parts = RegionParts { fcm, hat: space.hat, moved: self.moved };
+            Objects { region: create_region(called, parts), fcm, fr }
+        })
+    }
+
+    /// Its cache, if it has one.
+    fn fcm(&self) -> Option<AnonymousCacheRef> {
+        self.objects.get().map(|objects| objects.fcm)
+    }
+
+    /// Forgets what was in a range.
+    fn forget(&self, range: &Range<u64>) {
+        let pages = self.pages_of(range);
+        match self.fcm() {
+            Some(fcm) => fcm.forget(pages.start, pages.end),
+            None => drop(self.pages.split_off(pages)),
+        }
+    }
+
     /// The pages in its cache that stand for addresses.
     fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
         let page = |address: u64| address.wrapping_add_signed(-self.moved) / PAGE;
@@ -87,12 +131,16 @@ impl Place {
     fn address(&self, page: u64) -> u64 {
         (page * PAGE).wrapping_add_signed(self.moved)
     }
+}
 
-    fn end_objects(&self) {
-        destroy(RegionInterface::id(self.region));
-        self.fcm.forget(0, u64::MAX / PAGE);
-        destroy(AnonymousCacheInterface::id(self.fcm));
-        destroy(FileRepresentativeInterface::id(self.fr));
+/// It ends with the last place that it has had.
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Some(Objects { region, fcm, fr }) = self.objects.take() else { return };
+        destroy(RegionInterface::id(region));
+        fcm.forget(0, u64::MAX / PAGE);
+        destroy(AnonymousCacheInterface::id(fcm));
+        destroy(FileRepresentativeInterface::id(fr));
     }
 }
 
@@ -100,7 +148,8 @@ impl Space {
     /// An address space without regions. `name` is what its objects are called by.
     pub fn new(name: impl Into<String>, hat: TranslationRef, commons: Arc<Commons>) -> Arc<Self> {
         let (places, turn) = (RwLock::default(), AtomicUsize::new(0));
-        Arc::new(Self { name: name.into(), hat, commons, places, turn })
+        let draws = AtomicU64::new(0);
+        Arc::new(Self { name: name.into(), hat, commons, places, turn, draws })
     }
 
     /// Makes the object that faults are told to.
@@ -126,193 +175,146 @@ impl Space {
         &self.commons
     }
 
-    /// A range is served from now on. It belongs to the region that it lies in, or that ends or begins where it begins or ends and is
-    /// called the same; or it is one itself.
-    ///
-    /// # Errors
-    /// No cache can be made.
-    pub fn map(&self, range: &Range<u64>, name: &str) -> Result<(), CreateError> {
+    /// A range is served from now on. What of it is not yet belongs to a region beside it that is called the same, or is one.
+    pub fn map(&self, range: &Range<u64>, name: &str) {
         let mut places = self.write();
-        let around =
-            places.range(..=range.end).next_back().map(|(&start, place)| (start, place.clone()));
-        if let Some((start, mut place)) = around
-            && place.end >= range.start
-            && (place.name == name || (place.end > range.start && start < range.end))
-        {
-            places.remove(&start);
-            place.end = place.end.max(range.end);
-            places.insert(start.min(range.start), place);
-            return Ok(());
+        for gap in places.gaps(range) {
+            let beside = places.neighbours(&gap).find(|part| part.name == name).cloned();
+            let part = match beside {
+                Some(part) => part,
+                None => Part::new(gap.start, name, 0, self.nothing()),
+            };
+            places.insert(gap, part);
         }
-        let pages = AnonymousPages::new(Arc::clone(&self.commons.store), i64::MAX as u64);
-        let place = self.place(range, name, 0, pages)?;
-        places.insert(range.start, place);
-        Ok(())
-    }
-
-    fn place(
-        &self,
-        range: &Range<u64>,
-        name: &str,
-        moved: i64,
-        pages: AnonymousPages,
-    ) -> Result<Place, CreateError> {
-        let called = format!("{}/{:x}", self.name, range.start);
-        let fr = pages.representative(called.as_str());
-        let parts = AnonymousParts { budget: self.commons.budget, fr };
-        let fcm = create_anonymous_cache(&self.commons.caches, called.as_str(), parts)?;
-        let parts = RegionParts { fcm, hat: self.hat, moved };
-        let region = create_region(called, parts);
-        Ok(Place { end: range.end, name: name.to_owned(), moved, region, fcm, fr, pages })
     }
 
     /// Something of ours is at `address` that nobody has told of: the region next to it has grown, a stack for one.
-    ///
-    /// # Errors
-    /// No cache can be made.
-    pub fn grow(&self, address: u64) -> Result<(), CreateError> {
+    pub fn grow(&self, address: u64) {
         let page = address / PAGE * PAGE;
         let mut places = self.write();
-        let below = places
-            .range(..=page)
-            .next_back()
-            .map(|(&start, place)| (start, page - place.end.min(page)));
-        let above = places.range(page..).next().map(|(&start, _)| (start, start - page));
-        let nearest = [below, above].into_iter().flatten().min_by_key(|&(_, gap)| gap);
-        if let Some((start, _)) = nearest
-            && let Some(mut place) = places.remove(&start)
-        {
-            place.end = place.end.max(page + PAGE);
-            places.insert(start.min(page), place);
-            return Ok(());
+        let part = match places.nearest(page) {
+            Some(part) => Arc::clone(part),
+            None => Part::new(page, "", 0, self.nothing()),
+        };
+        for gap in places.gaps(&(page..page + PAGE)) {
+            places.insert(gap, Arc::clone(&part));
         }
-        drop(places);
-        self.map(&(page..page + PAGE), "")
+    }
+
+    fn nothing(&self) -> AnonymousPages {
+        AnonymousPages::new(Arc::clone(&self.commons.store), i64::MAX as u64)
     }
 
     /// A range is not served any more: what was there is nobody's.
     pub fn unmap(&self, range: &Range<u64>) {
-        let mut places = self.write();
-        for start in Self::touched(&places, range) {
-            let Some(mut place) = places.remove(&start) else { continue };
-            let gone = range.start.max(start)..range.end.min(place.end);
-            if gone == (start..place.end) {
-                place.end_objects();
-                continue;
-            }
-            let pages = place.pages_of(&gone);
-            place.fcm.forget(pages.start, pages.end);
-            // A hole in the middle stays part of it: nothing faults there.
-            let from = if gone.start == start { gone.end } else { start };
-            if gone.end == place.end {
-                place.end = gone.start;
-            }
-            places.insert(from, place);
+        self.carve(&mut self.write(), range);
+    }
+
+    fn carve(&self, places: &mut Intervals<Part>, range: &Range<u64>) {
+        for (range, part) in places.carve(range) {
+            part.forget(&range);
         }
     }
 
     /// The contents of a range are thrown away, now or soon; it is still served.
     pub fn remove(&self, range: &Range<u64>) {
-        let places = self.read();
-        for start in Self::touched(&places, range) {
-            let Some(place) = places.get(&start) else { continue };
-            let pages = place.pages_of(&(range.start.max(start)..range.end.min(place.end)));
-            place.fcm.doom(pages.start, pages.end);
+        for (range, part) in self.read().within(range) {
+            let pages = part.pages_of(&range);
+            match part.fcm() {
+                Some(fcm) => fcm.doom(pages.start, pages.end),
+                None => drop(part.pages.split_off(pages)),
+            }
         }
     }
 
-    /// A range has been moved. That it is not where it was any more is told besides.
-    ///
-    /// # Errors
-    /// No cache can be made.
-    pub fn remap(&self, from: &Range<u64>, to: u64) -> Result<(), CreateError> {
+    /// A range has been moved. What was where it is now has been told to be unmapped before; that it is not where it was is told
+    /// besides, and after.
+    pub fn remap(&self, from: &Range<u64>, to: u64) {
         let mut places = self.write();
-        for start in Self::touched(&places, from) {
-            let Some(place) = places.get(&start).cloned() else { continue };
-            let part = from.start.max(start)..from.end.min(place.end);
-            let by = to.wrapping_sub(from.start).cast_signed();
-            let now = part.start.wrapping_add_signed(by)..part.end.wrapping_add_signed(by);
-            let pages = place.pages_of(&part);
-            let made = self.place(
-                &now,
-                &place.name,
-                place.moved + by,
-                place.pages.split_off(pages.clone()),
-            )?;
-            let state = place.fcm.split_off(pages.start, pages.end);
-            made.fcm.join(state);
-            places.insert(now.start, made);
+        let by = to.wrapping_sub(from.start).cast_signed();
+        for (range, part) in places.carve(from) {
+            let now = range.start.wrapping_add_signed(by)..range.end.wrapping_add_signed(by);
+            let pages = part.pages_of(&range);
+            let moved = part.moved.wrapping_add(by);
+            let out = part.pages.split_off(pages.clone());
+            let made = Part::new(now.start, &part.name, moved, out);
+            if let Some(fcm) = part.fcm() {
+                made.objects(self).fcm.join(fcm.split_off(pages.start, pages.end));
+            }
+            self.carve(&mut places, &now);
+            places.insert(now, made);
         }
-        Ok(())
-    }
-
-    /// The starts of regions that have part of a range.
-    fn touched(places: &BTreeMap<u64, Place>, range: &Range<u64>) -> Vec<u64> {
-        let first =
-            places.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
-        let inside = places.range(first..range.end.max(first));
-        inside.filter(|(_, place)| place.end > range.start).map(|(&start, _)| start).collect()
     }
 
     /// The address space of a child: pages that are out are its, too; those that are in it has from the kernel.
-    ///
-    /// # Errors
-    /// No cache can be made.
-    pub fn fork(
-        &self,
-        name: impl Into<String>,
-        hat: TranslationRef,
-    ) -> Result<Arc<Self>, CreateError> {
+    pub fn fork(&self, name: impl Into<String>, hat: TranslationRef) -> Arc<Self> {
         let child = Self::new(name, hat, Arc::clone(&self.commons));
         let mut places = child.write();
-        for (&start, place) in &*self.read() {
-            let range = start..place.end;
-            let made = child.place(&range, &place.name, place.moved, place.pages.fork())?;
-            places.insert(start, made);
+        let mut made: Vec<(*const Part, Arc<Part>)> = Vec::new();
+        for (range, part) in self.read().iter() {
+            let known = made.iter().find(|(old, _)| *old == Arc::as_ptr(part));
+            let new = match known {
+                Some((_, new)) => Arc::clone(new),
+                None => {
+                    let new = Part::new(range.start, &part.name, part.moved, part.pages.fork());
+                    made.push((Arc::as_ptr(part), Arc::clone(&new)));
+                    new
+                }
+            };
+            places.insert(range, new);
         }
         drop(places);
-        Ok(child)
+        child
     }
 
     /// Pages that are in the program are counted from now on, `addresses` of whole pages; how many could be.
     pub fn adopt(&self, addresses: &[u64]) -> usize {
+        let places = self.read();
         let mut done = 0;
         for run in addresses.chunk_by(|one, next| one + PAGE == *next) {
-            let places = self.read();
-            let Some((_, place)) = Self::find(&places, run[0]) else {
-                done += run.len();
-                continue;
-            };
-            let fcm = place.fcm;
-            let pages: Vec<u64> = run
-                .iter()
-                .map(|address| address.wrapping_add_signed(-place.moved) / PAGE)
-                .collect();
-            drop(places);
-            let some = fcm.adopt(&pages);
-            done += some;
-            if some < pages.len() {
-                break;
+            for (range, part) in places.within(&(run[0]..run[run.len() - 1] + PAGE)) {
+                let pages: Vec<u64> = part.pages_of(&range).collect();
+                if part.objects(self).fcm.adopt(&pages) < pages.len() {
+                    return done;
+                }
             }
+            done += run.len();
         }
         done
     }
 
-    /// Chooses pages of one region to go out; the region's cache and the pages' addresses.
+    /// Chooses pages of one region to go out. Each page has the same chance that its region is chosen; which of its pages go, the
+    /// region's cache says.
     pub(super) fn recall(&self, most: usize) -> Option<Recalled> {
         let places = self.read();
-        let all: Vec<&Place> = places.values().collect();
-        for _ in 0..all.len() {
-            let place = all[self.turn.fetch_add(1, Relaxed) % all.len()];
-            let pages = place.fcm.recall(most);
+        let begin = self.turn.fetch_add(CANDIDATES, Relaxed);
+        let all = places.iter().filter_map(|(_, part)| Some((part.fcm()?, part)));
+        let all: Vec<_> = all.collect();
+        let candidates = (0..all.len().min(CANDIDATES)).map(|at| all[(begin + at) % all.len()]);
+        let mut candidates: Vec<_> =
+            candidates.map(|(fcm, part)| (fcm.stats().resident, fcm, part)).collect();
+        while let Some(at) = self.draw(candidates.iter().map(|(resident, ..)| *resident)) {
+            let (_, fcm, part) = candidates.swap_remove(at);
+            let pages = fcm.recall(most);
             if !pages.is_empty() {
-                let addresses = pages.iter().map(|&page| place.address(page)).collect();
-                return Some(Recalled {
-                    fcm: place.fcm,
-                    behind: place.pages.clone(),
-                    pages,
-                    addresses,
-                });
+                let addresses = pages.iter().map(|&page| part.address(page)).collect();
+                let behind = part.pages.clone();
+                return Some(Recalled { fcm, behind, pages, addresses });
+            }
+        }
+        None
+    }
+
+    /// Draws one of several by their weights; `None`: there are none.
+    fn draw(&self, weights: impl Iterator<Item = u64> + Clone) -> Option<usize> {
+        let sum: u64 = weights.clone().map(|weight| weight + 1).sum();
+        // Any even spread will do: the golden ratio's multiples are one.
+        let turn = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        let mut left = ((u128::from(turn) * u128::from(sum)) >> 64) as u64;
+        for (at, weight) in weights.enumerate() {
+            match left.checked_sub(weight + 1) {
+                Some(rest) => left = rest,
+                None => return Some(at),
             }
         }
         None
@@ -320,11 +322,11 @@ impl Space {
 
     /// Pages that are doomed, by region: its cache, its pages, and their addresses.
     pub(super) fn doomed(&self) -> Vec<Recalled> {
-        let places = self.read();
-        let all = places.values().map(|place| {
-            let pages = place.fcm.doomed();
-            let addresses = pages.iter().map(|&page| place.address(page)).collect();
-            Recalled { fcm: place.fcm, behind: place.pages.clone(), pages, addresses }
+        let all = self.parts().into_iter().filter_map(|(_, part)| {
+            let fcm = part.fcm()?;
+            let pages = fcm.doomed();
+            let addresses = pages.iter().map(|&page| part.address(page)).collect();
+            Some(Recalled { fcm, behind: part.pages.clone(), pages, addresses })
         });
         all.filter(|one| !one.pages.is_empty()).collect()
     }
@@ -332,43 +334,51 @@ impl Space {
     /// The addresses of all pages that are out, as far as they were ever in.
     pub(super) fn out(&self) -> Vec<u64> {
         let places = self.read();
-        let all = places.iter().flat_map(|(&start, place)| {
-            let addresses = place.pages.numbers().into_iter().map(|page| place.address(page));
-            addresses
-                .filter(move |address| (start..place.end).contains(address))
-                .collect::<Vec<_>>()
+        let all = places.iter().flat_map(|(range, part)| {
+            let addresses = part.pages.numbers().into_iter().map(|page| part.address(page));
+            addresses.filter(move |address| range.contains(address)).collect::<Vec<_>>()
         });
         all.collect()
     }
 
+    /// Its regions, and from where to where each reaches.
+    fn parts(&self) -> Vec<(Range<u64>, Arc<Part>)> {
+        let mut parts: Vec<(Range<u64>, Arc<Part>)> = Vec::new();
+        for (range, part) in self.read().iter() {
+            match parts.iter_mut().rev().find(|(_, known)| Arc::ptr_eq(known, part)) {
+                Some((known, _)) => known.end = range.end,
+                None => parts.push((range, Arc::clone(part))),
+            }
+        }
+        parts
+    }
+
     /// Its regions.
     pub fn regions(&self) -> Vec<RegionInfo> {
-        let info = |(&start, place): (&u64, &Place)| RegionInfo {
-            range: start..place.end,
-            name: place.name.clone(),
-            stats: place.fcm.stats(),
-            stored: place.pages.len() as u64,
+        let info = |(range, part): (Range<u64>, Arc<Part>)| RegionInfo {
+            range,
+            name: part.name.clone(),
+            stats: part.fcm().map(|fcm| fcm.stats()).unwrap_or_default(),
+            stored: part.pages.len() as u64,
         };
-        self.read().iter().map(info).collect()
+        self.parts().into_iter().map(info).collect()
+    }
+
+    /// All that is served, as ranges.
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        self.read().iter().map(|(range, _)| range).collect()
     }
 
     /// Nothing is served any more: all that it has had is given back, and its objects end.
     pub fn end(&self) {
-        for place in std::mem::take(&mut *self.write()).into_values() {
-            place.end_objects();
-        }
+        self.unmap(&(0..u64::MAX));
     }
 
-    fn find(places: &BTreeMap<u64, Place>, address: u64) -> Option<(u64, &Place)> {
-        let (&start, place) = places.range(..=address).next_back()?;
-        (address < place.end).then_some((start, place))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Place>> {
+    fn read(&self) -> RwLockReadGuard<'_, Intervals<Part>> {
         self.places.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Place>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Intervals<Part>> {
         self.places.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -388,8 +398,10 @@ struct Server(Arc<Space>);
 
 impl Process for Server {
     fn fault(&self, address: u64) -> Result<(), FaultError> {
-        let region = Space::find(&self.0.read(), address).map(|(_, place)| place.region);
-        region.ok_or(FaultError::Unknown)?.fault(address)
+        let found =
+            self.0.read().find(address).map(|(end, part)| (part.objects(&self.0).region, end));
+        let (region, end) = found.ok_or(FaultError::Unknown)?;
+        region.fault(address, end)
     }
 }
 

@@ -34,6 +34,7 @@ const FEATURES: Features = Features::EVENT_FORK
     .union(Features::EVENT_REMAP)
     .union(Features::EVENT_REMOVE)
     .union(Features::EVENT_UNMAP)
+    .union(Features::THREAD_ID)
     .union(Features::MOVE);
 
 /// What was planted into a program.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use refit_memory::PAGE_SIZE;
-use refit_memory::program::{BERTH, Pager};
+use refit_memory::program::{BERTH, Pager, reserve};
 use refit_sys::foreign;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
@@ -257,8 +257,7 @@ impl Warden {
         let mut turn = 0_usize;
         while stuck < 2 * pagers.len() {
             let stats = budget.stats();
-            let reserve = (stats.limit / 32).clamp(LEAST / 2, 1024);
-            if stats.limit.saturating_sub(stats.taken) >= reserve {
+            if stats.limit.saturating_sub(stats.taken) >= reserve(stats.limit) {
                 break;
             }
             let pager = &pagers[turn % pagers.len()];

@@ -24,7 +24,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 
-use refit_sys::processor;
+use crate::processor;
 
 /// Requests between two looks, at least and at most.
 const PERIODS: std::ops::RangeInclusive<u32> = 16..=4096;
@@ -51,7 +51,7 @@ struct Follower {
 
 /// Called by a worker that has carried out a request of thread `tid` (0: not a thread that can be seen from here) and
 /// has not answered yet, so that the thread still waits.
-pub(crate) fn follow(tid: u32) {
+pub fn follow(tid: u32) {
     FOLLOWER.with_borrow_mut(|follower| {
         follower.countdown -= 1;
         if follower.countdown == 0 {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_found_where_it_runs_and_can_be_followed() {
-        let own = refit_sys::thread::id();
+        let own = crate::thread::id();
         for there in 0..processor::count() {
             if processor::move_to(there) {
                 assert!(processor_of(own).is_some_and(|p| p < processor::count()));
@@ -108,7 +108,7 @@ mod tests {
     fn each_move_makes_looks_rarer_and_each_meeting_more_frequent() {
         let mut follower = Follower { countdown: 1, period: 64, wanted: 0, agreed: 0 };
         // The own thread is where it is, unless it is moved between the two looks of `look`.
-        let own = refit_sys::thread::id();
+        let own = crate::thread::id();
         assert!((0..1000).any(|_| {
             follower.look(own);
             follower.period < 64

@@ -1,4 +1,4 @@
-//! Workers look out for the next request for a moment before they sleep.
+//! Workers look out for the next request for a moment before they sleep: of a file, of a page.
 //!
 //! # Why
 //!
@@ -8,9 +8,9 @@
 //!
 //! # How
 //!
-//! After an answer the worker polls the device for as long as a wake-up costs, [`MOMENT`]; so it never wastes more time
+//! After an answer the worker polls the device for as long as a wake-up costs, 50 µs; so it never wastes more time
 //! than it could have saved. Between two looks it yields its processor: a program that shares the processor with it
-//! runs, and makes the very request that is waited for. At most [`MOST`] workers of a mount linger at a time.
+//! runs, and makes the very request that is waited for. At most two workers of a device linger at a time.
 //!
 //! # When it does not help
 //!
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// How long a worker looks out: what a wake-up across processors costs.
 const MOMENT: Duration = Duration::from_micros(50);
-/// Workers of a mount that look out at a time; the others sleep and cost nothing.
+/// Workers of a device that look out at a time; the others sleep and cost nothing.
 const MOST: u32 = 2;
 /// Requests between two look-outs, at most.
 const RAREST: u32 = 1024;
@@ -36,21 +36,22 @@ thread_local! {
     static PATIENCE: RefCell<Patience> = const { RefCell::new(Patience { period: 1, skip: 0 }) };
 }
 
-/// Where requests of a mount come in, and how many workers look out there.
+/// Where requests come in, and how many workers look out there.
 #[derive(Debug, Default)]
-pub(crate) struct Linger {
-    /// Set when the mount is there. Any descriptor of the connection tells of requests for all of them.
+pub struct Linger {
+    /// Set when it is there. Any descriptor of the connection tells of requests for all of them.
     device: OnceLock<OwnedFd>,
     workers: AtomicU32,
 }
 
 impl Linger {
-    pub(crate) fn at(&self, device: OwnedFd) {
+    /// Requests come in at `device`; what is set first, stays.
+    pub fn at(&self, device: OwnedFd) {
         let _ = self.device.set(device);
     }
 
     /// Called by a worker that has answered: returns when a request may have come, or after a moment.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let Some(device) = self.device.get() else { return };
         PATIENCE.with_borrow_mut(|patience| {
             if patience.due() {
