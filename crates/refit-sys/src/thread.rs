@@ -115,6 +115,13 @@ pub fn give_way() {
     unsafe { libc::sched_yield() };
 }
 
+/// The calling thread runs, from now on, before ordinary ones, as soon as it has something to do: the highest of ordinary priorities
+/// (`nice` -20), if the host lets us (`CAP_SYS_NICE`, or `RLIMIT_NICE`). For threads that others wait for.
+pub fn go_before_others() {
+    // SAFETY: no memory; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+}
+
 /// While it lives, no ordinary thread delays this one: `SCHED_FIFO` at the lowest real-time priority, if the host
 /// lets us (root, or `RLIMIT_RTPRIO`). For sections that are short and that others wait for; a section that waits must
 /// sleep, not yield, since only threads that sleep let ordinary ones run.

@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use refit_sys::thread;
@@ -27,8 +27,6 @@ pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::EXEC)
     .union(Options::EXIT_KILL);
 
-/// How long a task that is asked for may take to stop: one that waits for the child of its `vfork` does not.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two nudges.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -93,20 +91,30 @@ impl Tree {
         *lock(&self.watcher) = Some(Box::new(watcher));
     }
 
-    /// Has the thread that follows do `work` with a thread of a process, which is stopped for as long, as for
+    /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
     /// [`Held::call`]; what it returns.
     ///
     /// # Errors
-    /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: none of its threads has stopped.
+    /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: it has not stopped `within` this time, and nothing has been done:
+    /// it waits for a page, or for the child of its `vfork`.
     pub fn ask<R: Send + 'static>(
         &self,
         process: u32,
+        within: Duration,
         work: impl FnOnce(&mut Held) -> R + Send + 'static,
     ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
-        let work: Work = Box::new(move |held| drop(answer.send(work(held))));
+        // Whoever is first says whether it is done: who has stopped the thread, or who does not want to wait any longer.
+        let decided = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&decided);
+        let work: Work = Box::new(move |held| {
+            // Relaxed, as below: what is decided is all that is told.
+            if !begins.swap(true, Ordering::Relaxed) {
+                drop(answer.send(work(held)));
+            }
+        });
         lock(&self.errands).push((process, work));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + within;
         loop {
             // Pairs with `follow`.
             let follower = self.follower.load(Ordering::Acquire);
@@ -117,6 +125,10 @@ impl Tree {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) if decided.swap(true, Ordering::Relaxed) => {
+                    // It has begun.
+                    return answered.recv().map_err(|_| Errno::SRCH.into());
+                }
                 Err(RecvTimeoutError::Timeout) => return Err(Errno::TIMEDOUT.into()),
             }
         }

@@ -181,6 +181,7 @@ impl Pager {
 
     /// Serves until the program has ended or [`end`](Self::end) is called.
     pub fn serve(&self) {
+        refit_sys::thread::go_before_others();
         let linger = Linger::default();
         if let Ok(device) = self.userfault.as_fd().try_clone_to_owned() {
             linger.at(device);

@@ -138,6 +138,7 @@ impl Memory {
                 // Before anything is served; in this thread, since who follows a tree waits for all children of its own.
                 let keeper = keeper::keep_descriptors();
                 if keeper.is_ok() {
+                    refit_sys::thread::go_before_others();
                     Warden::new(shared).run();
                 }
             };

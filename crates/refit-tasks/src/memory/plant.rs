@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::{BERTH, Berth};
@@ -28,6 +29,9 @@ const PAGE: u64 = PAGE_SIZE as u64;
 const MARKS: u64 = 16;
 const BERTH_LENGTH: u64 = BERTH as u64 * PAGE;
 const WHOLE: u64 = AREA + BERTH_LENGTH + MARKS * PAGE;
+
+/// How long the program's thread may take to stop. One that waits for a page does not, and everybody else waits for us.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What is needed of the kernel.
 const FEATURES: Features = Features::EVENT_FORK
@@ -55,7 +59,7 @@ pub(super) fn plant(
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<Planted> {
-    tree.ask(process, move |held| plant_by(held, process, known))?
+    tree.ask(process, PATIENCE, move |held| plant_by(held, process, known))?
 }
 
 fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io::Result<Planted> {

@@ -172,8 +172,11 @@ impl Warden {
         let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
         let begun = plant::plant(&self.shared.tree, process, userfault)
             .and_then(|planted| self.moor(process, known, planted));
-        if let Err(error) = begun {
-            self.shared.state().refused.insert(process, error.to_string());
+        match begun {
+            // In the next round.
+            Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {}
+            Err(error) => drop(self.shared.state().refused.insert(process, error.to_string())),
+            Ok(()) => {}
         }
     }
 
