@@ -30,7 +30,7 @@ const BERTH_LENGTH: u64 = BERTH as u64 * PAGE;
 const WHOLE: u64 = AREA + BERTH_LENGTH + MARKS * PAGE;
 
 /// What is needed of the kernel.
-const FEATURES: Features = Features::EVENT_FORK
+pub(super) const FEATURES: Features = Features::EVENT_FORK
     .union(Features::EVENT_REMAP)
     .union(Features::EVENT_REMOVE)
     .union(Features::EVENT_UNMAP)
