@@ -167,7 +167,10 @@ fn a_limit_comes_and_goes_while_a_program_runs() {
     let mut pattern = Pattern::start(&stage, &[]);
     pattern.round();
     let none = pattern.show();
-    assert_eq!((&none["memory"]["limit_bytes"], &none["regions"]), (&Value::Null, &vec![].into()));
+    assert_eq!(
+        (&none["memory"]["limit_bytes"], &none["regions"]),
+        (&Value::Null, &Value::Array(vec![]))
+    );
     let mut before = Value::Null;
     for limit in [24, 40, 16, 24] {
         pattern.begin();
