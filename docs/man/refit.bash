@@ -52,6 +52,9 @@ _refit() {
             refit,instruments)
                 cmd="refit__subcmd__instruments"
                 ;;
+            refit,limit)
+                cmd="refit__subcmd__limit"
+                ;;
             refit,load)
                 cmd="refit__subcmd__load"
                 ;;
@@ -157,6 +160,9 @@ _refit() {
             refit__subcmd__help,instruments)
                 cmd="refit__subcmd__help__subcmd__instruments"
                 ;;
+            refit__subcmd__help,limit)
+                cmd="refit__subcmd__help__subcmd__limit"
+                ;;
             refit__subcmd__help,load)
                 cmd="refit__subcmd__help__subcmd__load"
                 ;;
@@ -233,7 +239,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -598,7 +604,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -766,6 +772,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__instruments)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__limit)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1123,6 +1143,24 @@ _refit() {
                     fi
                     return 0
                     ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__limit)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1550,12 +1588,16 @@ _refit() {
             return 0
             ;;
         refit__subcmd__run)
-            opts="-h --json --instance --help"
+            opts="-h --memory --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1644,12 +1686,16 @@ _refit() {
             return 0
             ;;
         refit__subcmd__tend)
-            opts="-h --json --instance --help"
+            opts="-h --memory --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

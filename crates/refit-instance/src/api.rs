@@ -21,6 +21,7 @@ use utoipa_axum::routes;
 use crate::activity;
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
+use crate::memory;
 use crate::metrics;
 use crate::plugins;
 use crate::recording;
@@ -74,6 +75,8 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(plugins::unload))
         .routes(routes!(changes))
         .routes(routes!(processes))
+        .routes(routes!(memory::process))
+        .routes(routes!(memory::memory, memory::limit))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
         .routes(routes!(cache))

@@ -8,14 +8,16 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_tasks::{Memory, Tree};
+use refit_tasks::{LimitError, Memory, Tree};
 
+use crate::memory;
 use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, Histogram, Import, MountRequest, ObjectActivity, ObjectInfo, PluginInfo,
-    ProcessInfo, WrapperFailure, WrapperInfo,
+    CacheMode, ClassInfo, Histogram, Import, LimitAnswer, MemoryInfo, MountRequest, ObjectActivity,
+    ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory, RefusedInfo, RegionInfo, WrapperFailure,
+    WrapperInfo,
 };
 
 /// The objects and file servers of this process, for which replacement policies can be loaded.
@@ -23,7 +25,7 @@ pub fn host() -> Arc<dyn System> {
     host_of(Arc::default(), None)
 }
 
-/// The same, with the processes of a tree and their memory.
+/// The same, with the processes of a tree and their memory; without `memory` nothing of it is known, and it cannot be limited.
 pub fn host_of(tree: Arc<Tree>, memory: Option<Arc<Memory>>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host { tree, memory })
@@ -32,6 +34,25 @@ pub fn host_of(tree: Arc<Tree>, memory: Option<Arc<Memory>>) -> Arc<dyn System> 
 struct Host {
     tree: Arc<Tree>,
     memory: Option<Arc<Memory>>,
+}
+
+impl Host {
+    /// The memory of what runs here.
+    fn memory_of_tree(&self, asked: &str) -> Result<&Memory, Refusal> {
+        if self.tree.process_numbers().is_empty() {
+            return Err(memory::no_program(asked));
+        }
+        self.memory.as_deref().ok_or_else(|| {
+            let (obstacle, remedy) =
+                ("there was no swap file when it began", "make room for one, and start it anew");
+            Refusal::new(Kind::Failed, asked, obstacle, remedy)
+        })
+    }
+}
+
+fn summed(memory: &Memory) -> MemoryInfo {
+    let refused = memory.refused().into_iter().map(|(pid, why)| RefusedInfo { pid, why });
+    MemoryInfo { refused: refused.collect(), ..memory.totals().into() }
 }
 
 impl System for Host {
@@ -120,6 +141,30 @@ impl System for Host {
 
     fn processes(&self) -> Vec<ProcessInfo> {
         self.tree.processes().into_iter().map(ProcessInfo::from).collect()
+    }
+
+    fn process(&self, pid: u32) -> Option<ProcessMemory> {
+        let process = self.tree.processes().into_iter().find(|process| process.id == pid)?.into();
+        let memory = self.memory.as_ref().map(|memory| memory.of(pid)).unwrap_or_default();
+        let regions = memory.regions.into_iter().map(RegionInfo::from).collect();
+        Some(ProcessMemory { process, regions, refused: memory.refused })
+    }
+
+    fn memory(&self) -> Result<MemoryInfo, Refusal> {
+        self.memory_of_tree("show memory").map(summed)
+    }
+
+    fn limit(&self, limit: Option<u64>) -> Result<LimitAnswer, Refusal> {
+        let asked = "limit memory";
+        let memory = self.memory_of_tree(asked)?;
+        let was_bytes = memory.allow(limit).map_err(|error| {
+            let (kind, remedy) = match error {
+                LimitError::TooLittle => (Kind::Malformed, "allow more"),
+                _ => (Kind::Failed, "see `refit doctor` for what this host permits"),
+            };
+            Refusal::new(kind, asked, error.to_string(), remedy)
+        })?;
+        Ok(LimitAnswer { was_bytes, memory: summed(memory) })
     }
 
     fn plugins(&self) -> Vec<PluginInfo> {

@@ -21,6 +21,7 @@ mod directory;
 mod glob;
 mod host;
 mod instance;
+mod memory;
 mod metrics;
 mod plugins;
 mod recording;

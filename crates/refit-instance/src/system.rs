@@ -12,10 +12,12 @@ use std::time::Duration;
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Probation, UpgradeControl};
 
+use crate::memory;
 use crate::plugins;
 use crate::refusal::Refusal;
 use crate::wire::{
-    CacheMode, ClassInfo, MountRequest, ObjectActivity, ObjectInfo, PluginInfo, ProcessInfo,
+    CacheMode, ClassInfo, LimitAnswer, MemoryInfo, MountRequest, ObjectActivity, ObjectInfo,
+    PluginInfo, ProcessInfo, ProcessMemory,
 };
 
 /// Objects are to be swapped: one, or several as one change.
@@ -162,6 +164,29 @@ pub trait System: Send + Sync + 'static {
     /// Processes of the program that runs under this instance; none unless one does.
     fn processes(&self) -> Vec<ProcessInfo> {
         Vec::new()
+    }
+
+    /// One of them, and its memory.
+    fn process(&self, pid: u32) -> Option<ProcessMemory> {
+        let _ = pid;
+        None
+    }
+
+    /// What their memory comes to.
+    ///
+    /// # Errors
+    /// No program runs under this instance.
+    fn memory(&self) -> Result<MemoryInfo, Refusal> {
+        Err(memory::no_program("show memory"))
+    }
+
+    /// Limits it; `None`: they may have all there is.
+    ///
+    /// # Errors
+    /// What stood in the way; the limit is what it was.
+    fn limit(&self, limit: Option<u64>) -> Result<LimitAnswer, Refusal> {
+        let _ = limit;
+        Err(memory::no_program("limit memory"))
     }
 
     /// Mounts; returns when the mount answers.

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
+pub use crate::memory::{
+    LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
+};
 pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 

@@ -528,6 +528,26 @@ fn activity_tells_everything_and_then_what_differs() {
 }
 
 #[test]
+fn there_is_no_memory_where_no_program_runs() {
+    let stage = stage();
+    let why = stage.client.memory().expect_err("nothing runs");
+    assert_eq!((why.kind, &*why.obstacle), (Kind::Unknown, "no program runs under this instance"));
+    assert_eq!(stage.client.limit(Some(1 << 30)).expect_err("nothing runs").kind, Kind::Unknown);
+    assert_eq!(stage.client.process(1), Ok(None));
+    let socket = stage.instance.socket();
+    assert_eq!(raw(&socket, &get("/processes/-1")).0, 404);
+    // Whoever forgets the limit does not lift it.
+    for (body, status) in [
+        ("{}", 400),
+        ("{\"limit_bytes\": -1}", 400),
+        ("{\"limit\": null}", 400),
+        ("{\"limit_bytes\": null}", 404),
+    ] {
+        assert_eq!(raw(&socket, &post("/memory", body)).0, status, "{body}");
+    }
+}
+
+#[test]
 fn describes_itself() {
     let stage = stage();
     let (status, body) = raw(&stage.instance.socket(), &get("/openapi.json"));
@@ -544,6 +564,9 @@ fn describes_itself() {
         ("/mounts", "post"),
         ("/mounts/{id}", "delete"),
         ("/cache", "post"),
+        ("/memory", "get"),
+        ("/memory", "post"),
+        ("/processes/{pid}", "get"),
     ] {
         assert!(document["paths"][path][method].is_object(), "{method} {path}");
     }

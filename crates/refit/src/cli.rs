@@ -14,6 +14,7 @@ use crate::commands::cover::CoverArgs;
 use crate::commands::drill::DrillArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
+use crate::commands::limit::LimitArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
@@ -55,7 +56,7 @@ pub(crate) enum Command {
     /// List objects
     Ls(LsArgs),
 
-    /// Show everything that is known about an object
+    /// Show everything that is known about an object, or a process
     Show(ShowArgs),
 
     /// Swap objects for another implementation while they are used
@@ -147,6 +148,9 @@ The file is checked before any code of it runs. The same path can be loaded agai
         #[arg(long, value_name = "BYTES")]
         memory: Option<u64>,
     },
+
+    /// Limit the memory of a program that runs, and of all that it starts
+    Limit(LimitArgs),
 
     /// List the processes of programs that run under instances
     #[command(after_help = "Example:\n  refit ps --json")]
@@ -409,11 +413,13 @@ pub(crate) struct UpgradeArgs {
 Example:
   refit show fcm:/logs/a
   refit show -f 'fcm:/logs/*' --every 200ms
+  refit show 4711
 
+A number is a process of a program that runs under an instance: what its memory is, region by region. \
 The drawing at the end shows what the object stands on, and what stands on it.")]
 pub(crate) struct ShowArgs {
-    /// Its name, or a pattern
-    #[arg(value_name = "OBJECT|GLOB")]
+    /// Its name, or a pattern; or the number of a process
+    #[arg(value_name = "OBJECT|GLOB|PID")]
     pub(crate) object: String,
 
     /// Stay and show it again and again; Ctrl-C ends it

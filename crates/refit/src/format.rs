@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use refit_tasks::Memory;
+
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// `1.5 KiB`; at most four digits.
@@ -70,6 +72,15 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << (10 * power)));
     bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+/// Reads how much memory programs may have: a size, but not one with which none gets on.
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes < Memory::LEAST {
+        return Err(format!("a program needs at least {}", size(Memory::LEAST)));
+    }
+    Ok(bytes)
 }
 
 /// Reads `1s`, `50ms`, `200us`, `2min`.
@@ -152,6 +163,14 @@ mod tests {
         {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn programs_need_a_mebibyte() {
+        assert_eq!(parse_memory("1M"), Ok(1 << 20));
+        let refused = Err("a program needs at least 1 MiB".to_owned());
+        assert_eq!((parse_memory("1023K"), parse_memory("1")), (refused.clone(), refused));
+        assert!(parse_memory("none").is_err_and(|why| why.contains("is not a size")));
     }
 
     #[test]

@@ -16,6 +16,29 @@ pub(crate) struct Live {
 /// # Errors
 /// There is none, or not the one that was named.
 pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure> {
+    let all = answering(only)?;
+    match only {
+        _ if !all.is_empty() => Ok(all),
+        Some(pid) => Err(Failure::Refused(Refusal::new(
+            Kind::Unreachable,
+            asked,
+            format!("there is no instance {pid}"),
+            "see `refit mounts` for those there are",
+        ))),
+        None => Err(Failure::Refused(Refusal::new(
+            Kind::Unreachable,
+            asked,
+            "no instance is running",
+            "start one with `refit mount SOURCE MOUNTPOINT`, or `refit run -- COMMAND`",
+        ))),
+    }
+}
+
+/// The same, where there need not be any.
+///
+/// # Errors
+/// Sockets cannot be looked for.
+pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let found = find()?;
     for pid in &found.dead {
         eprintln!("refit: instance {pid} is dead; its socket was removed");
@@ -31,19 +54,5 @@ pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure>
             }
         }
     }
-    match only {
-        _ if !all.is_empty() => Ok(all),
-        Some(pid) => Err(Failure::Refused(Refusal::new(
-            Kind::Unreachable,
-            asked,
-            format!("there is no instance {pid}"),
-            "see `refit mounts` for those there are",
-        ))),
-        None => Err(Failure::Refused(Refusal::new(
-            Kind::Unreachable,
-            asked,
-            "no instance is running",
-            "start one with `refit mount SOURCE MOUNTPOINT`",
-        ))),
-    }
+    Ok(all)
 }

@@ -58,6 +58,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
         Command::Run(args) => commands::run::run(args),
         Command::Tend { process, memory } => commands::tend::run(*process, *memory),
+        Command::Limit(args) => commands::limit::run(args, only, out),
         Command::Ps => commands::ps::run(only, out),
         Command::Probe(args) => commands::probe::run(args, out),
         Command::Cover(args) => commands::cover::run(args, out),

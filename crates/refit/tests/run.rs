@@ -7,22 +7,12 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use stage::Stage;
-
-/// Waits for something that has to come.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} has not come");
-        // Others work meanwhile; nothing depends on how long this is.
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use stage::running::{Running, build, until};
 
 fn finish(command: &mut Command, input: &str) -> Output {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,15 +30,6 @@ fn same(stage: &Stage, command: &[&str], input: &str) -> String {
     String::from_utf8_lossy(&plain.stdout).into_owned()
 }
 
-/// Builds a program of a few lines of C.
-fn build(stage: &Stage, name: &str, source: &str) -> String {
-    let (from, to) = (stage.path(&format!("{name}.c")), stage.path(name));
-    fs::write(&from, source).expect("written");
-    let built = Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&to, &from]).status();
-    assert!(built.expect("a C compiler").success());
-    to.to_str().expect("UTF-8").to_owned()
-}
-
 /// Processes of all trees, as `refit ps` tells them: instance, number, command.
 fn listed(stage: &Stage) -> Vec<(u64, u64, String)> {
     let (_, stdout, _) = stage.run(&["--json", "ps"]);
@@ -60,36 +41,9 @@ fn listed(stage: &Stage) -> Vec<(u64, u64, String)> {
     stdout.lines().map(parse).collect()
 }
 
-fn runs(process: u64, name: &str) -> bool {
-    fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|comm| comm.trim() == name)
-}
-
 fn signal(process: u64, which: Signal) {
     let process = Pid::from_raw(i32::try_from(process).expect("a number")).expect("not 0");
     kill_process(process, which).expect("it is there");
-}
-
-/// A program that runs under an instance by now; killed if a test fails half-way.
-struct Running(Child);
-
-impl Running {
-    fn start(stage: &Stage, command: &[&str], name: &str) -> Self {
-        let child = stage.refit(&["run", "--"]).args(command).stdout(Stdio::piped()).spawn();
-        let running = Self(child.expect("it starts"));
-        until("the program", || runs(running.id(), name));
-        running
-    }
-
-    fn id(&self) -> u64 {
-        u64::from(self.0.id())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -127,7 +81,7 @@ fn stops_of_job_control_are_stops() {
     let run = stage.refit(&["run", "--", "bash", "-c", script]).output().expect("it starts");
     assert_eq!(String::from_utf8_lossy(&run.stdout), "147\ngone\n");
 
-    let sleeps = Running::start(&stage, &["sleep", "1000"], "sleep");
+    let sleeps = Running::start(&stage, &[], &["sleep", "1000"], "sleep");
     let id = Pid::from_child(&sleeps.0);
     kill_process(id, Signal::STOP).expect("it is there");
     let (_, stopped) = waitpid(Some(id), WaitOptions::UNTRACED).expect("ours").expect("a stop");
@@ -205,7 +159,7 @@ fn what_cannot_be_run_is_told_as_env_tells_it() {
 fn trees_are_listed_and_leave_nothing() {
     let stage = Stage::new();
     let script = "sleep 1000 & setsid sleep 1001 & wait";
-    let mut shell = Running::start(&stage, &["bash", "-c", script], "bash");
+    let mut shell = Running::start(&stage, &[], &["bash", "-c", script], "bash");
     let mut all = Vec::new();
     until("three processes", || {
         all = listed(&stage);
@@ -229,7 +183,8 @@ fn trees_are_listed_and_leave_nothing() {
 fn all_ends_with_its_instance() {
     for how in [Signal::KILL, Signal::TERM] {
         let stage = Stage::new();
-        let mut shell = Running::start(&stage, &["bash", "-c", "setsid sleep 1000 & wait"], "bash");
+        let mut shell =
+            Running::start(&stage, &[], &["bash", "-c", "setsid sleep 1000 & wait"], "bash");
         until("two processes", || listed(&stage).iter().any(|one| one.2 == "sleep 1000"));
         let all = listed(&stage);
         signal(all[0].0, how);

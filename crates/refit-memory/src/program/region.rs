@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use refit_objects::{Choices, Name, State, TransferError};
 
 use super::fcm::{AnonymousCacheRef, GROUP, LendError};
-use super::hat::{InstallError, TranslationRef};
+use super::hat::{InstallError, Stopped, TranslationRef};
 use crate::PAGE_SIZE;
 use crate::scratch::with_buffer;
 
@@ -121,8 +121,16 @@ impl Region for Stretch {
             };
             let landing = Landing { fcm, page, count, arrived: Cell::new(0) };
             self.next.store(page + count as u64, Relaxed);
-            let installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
-            landing.arrived.set(installed.map_or_else(|stopped| stopped.done, |()| count));
+            let mut tried = count;
+            let mut installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
+            if let Err(Stopped { done: 0, why: InstallError::Unmapped }) = installed
+                && count > 1
+            {
+                // They lie in several mappings of the kernel's: the one that is waited for does not.
+                tried = 1;
+                installed = self.parts.hat.install(address, &buffer[..PAGE_SIZE]);
+            }
+            landing.arrived.set(installed.map_or_else(|stopped| stopped.done, |()| tried));
             installed.map_err(|stopped| match stopped.why {
                 InstallError::Changing => FaultError::Changing,
                 InstallError::Unmapped => FaultError::Unmapped,

@@ -274,8 +274,11 @@ impl Space {
         for run in addresses.chunk_by(|one, next| one + PAGE == *next) {
             for (range, part) in places.within(&(run[0]..run[run.len() - 1] + PAGE)) {
                 let pages: Vec<u64> = part.pages_of(&range).collect();
-                if part.objects(self).fcm.adopt(&pages) < pages.len() {
-                    return done;
+                let some = part.objects(self).fcm.adopt(&pages);
+                if some < pages.len() {
+                    // To the page: what is counted can be out again before the rest is.
+                    let before = (range.start - run[0]) / PAGE;
+                    return done + before as usize + some;
                 }
             }
             done += run.len();

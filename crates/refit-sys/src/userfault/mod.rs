@@ -250,6 +250,16 @@ pub fn offered() -> io::Result<Features> {
     opened.agree(Features::empty())
 }
 
+/// Tries whether this user may have these features by the system call: some of those that are [`offered`] need rights besides.
+///
+/// # Errors
+/// As [`Userfault::open`] and [`Userfault::agree`].
+pub fn permitted(features: Features) -> io::Result<()> {
+    // SAFETY: nothing is registered.
+    let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC) }?;
+    opened.agree(features).map(drop)
+}
+
 fn span(range: &Range<u64>) -> raw::uffdio_range {
     raw::uffdio_range { start: range.start, len: range.end.saturating_sub(range.start) }
 }

@@ -10,7 +10,9 @@
 //! | `warden.rs` | the warden's rounds: who is served, what is counted, what goes |
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
 //! | `plant.rs` | getting hold of a program's memory |
+//! | `host.rs` | whether this host lets us |
 
+mod host;
 mod plant;
 mod survey;
 mod warden;
@@ -19,7 +21,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -28,11 +30,12 @@ use refit_memory::program::{
     AnonymousCacheFactory, BudgetInterface, Commons, Outside, Pager, RegionInfo, SHARED,
     create_budget,
 };
-use refit_memory::store::{PageStore, StoreStats, SwapFile};
+use refit_memory::store::{PageStore, StoreStats};
 use refit_objects::{Interface, destroy};
 use refit_sys::keeper;
 
 use crate::tree::{Change, Tree};
+pub use host::{LimitError, can_limit};
 use warden::{Served, Warden};
 
 /// How much of the disk's room may be taken: an address space has no more.
@@ -80,6 +83,8 @@ pub struct Totals {
     pub store: StoreStats,
     /// Pages that were lost: the disk did not give them back.
     pub lost: u64,
+    /// The store takes no more pages: more is in memory than may be.
+    pub full: bool,
 }
 
 /// One program's memory.
@@ -92,13 +97,16 @@ pub struct ProgramMemory {
 }
 
 impl Memory {
+    /// A tree may have no less, in bytes: a program does not get on with it.
+    pub const LEAST: u64 = 1 << 20;
+
     /// The memory of a tree that may have all there is. Pages go to a file without a name in `directory` when they take too much
     /// room compressed.
     ///
     /// # Errors
-    /// The directory does not take a file.
-    pub fn new(tree: Arc<Tree>, directory: &Path) -> io::Result<Self> {
-        let file = SwapFile::create(directory, SWAP)?;
+    /// [`LimitError::NoFile`].
+    pub fn new(tree: Arc<Tree>, directory: &Path) -> Result<Self, LimitError> {
+        let file = host::swap_file(directory, SWAP)?;
         let commons = Arc::new(Commons {
             budget: create_budget("programs", 0),
             store: PageStore::new(0, Some(file)),
@@ -120,38 +128,63 @@ impl Memory {
         Ok(Self { shared, warden: Mutex::default() })
     }
 
-    /// Allows so many bytes from now on; `None`: all there is.
+    /// Allows so many bytes from now on; `None`: all there is. What was allowed before.
     ///
     /// # Errors
-    /// The warden cannot be started.
-    pub fn allow(&self, limit: Option<u64>) -> io::Result<()> {
-        {
-            let mut state = self.shared.state();
-            state.limit = limit;
-            state.called = true;
+    /// [`LimitError`]; what was allowed before still is.
+    pub fn allow(&self, limit: Option<u64>) -> Result<Option<u64>, LimitError> {
+        if limit.is_some_and(|bytes| bytes < Self::LEAST) {
+            return Err(LimitError::TooLittle);
         }
-        self.shared.call.notify_all();
         let mut warden = self.warden.lock().unwrap_or_else(PoisonError::into_inner);
         if warden.is_none() && limit.is_some() {
-            let shared = Arc::clone(&self.shared);
-            let run = move || {
-                // Before anything is served; in this thread, since who follows a tree waits for all children of its own.
-                let keeper = keeper::keep_descriptors();
-                if keeper.is_ok() {
-                    refit_sys::thread::go_before_others();
-                    Warden::new(shared).run();
-                }
-            };
-            *warden = Some(thread::Builder::new().name("refit-warden".to_owned()).spawn(run)?);
+            host::check()?;
+            *warden = Some(self.begin().map_err(LimitError::NoWarden)?);
         }
-        Ok(())
+        let mut state = self.shared.state();
+        let before = std::mem::replace(&mut state.limit, limit);
+        state.called = true;
+        drop(state);
+        self.shared.call.notify_all();
+        Ok(before)
+    }
+
+    /// Starts the warden.
+    fn begin(&self) -> io::Result<thread::JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        let (tell, told) = mpsc::channel();
+        let run = move || {
+            // Before anything is served; in this thread, since who follows a tree waits for all children of its own.
+            let keeper = keeper::keep_descriptors();
+            let kept = keeper.as_ref().map(drop).map_err(ToString::to_string);
+            // Whoever has started this waits for it.
+            let _ = tell.send(kept);
+            if keeper.is_ok() {
+                refit_sys::thread::go_before_others();
+                Warden::new(shared).run();
+            }
+        };
+        let warden = thread::Builder::new().name("refit-warden".to_owned()).spawn(run)?;
+        match told.recv() {
+            Ok(kept) => kept.map(|()| warden).map_err(io::Error::other),
+            Err(_) => Err(io::Error::other("it has ended at once")),
+        }
     }
 
     /// What it comes to.
     pub fn totals(&self) -> Totals {
         let state = self.shared.state();
+        let (limit, totals) = (state.limit, state.totals);
+        drop(state);
         let store = self.shared.commons.store.stats();
-        Totals { limit: state.limit, store, ..state.totals }
+        // While nothing is limited, nobody looks again and again.
+        let resident = limit.map_or_else(|| self.shared.resident(), |_| totals.resident);
+        Totals { limit, resident, store, ..totals }
+    }
+
+    /// Programs that are not served although they should be, and why.
+    pub fn refused(&self) -> BTreeMap<u32, String> {
+        self.shared.state().refused.clone()
     }
 
     /// One program's.
@@ -184,6 +217,11 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Each change is one assignment, or one operation on a collection.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes of anonymous memory all programs have in memory now.
+    fn resident(&self) -> u64 {
+        self.tree.process_numbers().into_iter().map(survey::resident).sum()
     }
 
     /// A process has another memory, or none.

@@ -34,7 +34,7 @@ const WHOLE: u64 = AREA + BERTH_LENGTH + MARKS * PAGE;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What is needed of the kernel.
-const FEATURES: Features = Features::EVENT_FORK
+pub(super) const FEATURES: Features = Features::EVENT_FORK
     .union(Features::EVENT_REMAP)
     .union(Features::EVENT_REMOVE)
     .union(Features::EVENT_UNMAP)

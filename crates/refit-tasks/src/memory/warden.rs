@@ -107,6 +107,7 @@ impl Warden {
     fn round(&mut self, limit: u64) -> Duration {
         self.shared.commons.store.allow(limit / 2);
         let processes = self.shared.tree.process_numbers();
+        self.shared.state().refused.retain(|process, _| processes.contains(process));
         self.forget_gone();
         let mut all: Vec<(u32, u64)> =
             processes.iter().map(|&process| (process, survey::resident(process))).collect();
@@ -282,7 +283,8 @@ impl Warden {
     fn total(&mut self, resident: u64, served: u64) {
         let mut state = self.shared.state();
         let lost = state.served.iter().map(|one| one.pager.lost()).sum();
-        state.totals = Totals { resident, served, lost, ..Totals::default() };
+        let full = self.full;
+        state.totals = Totals { resident, served, lost, full, ..Totals::default() };
     }
 
     /// The kernel resolves all faults from now on.
@@ -294,7 +296,7 @@ impl Warden {
             pager.release();
         }
         self.full = false;
-        let resident = self.shared.tree.process_numbers().into_iter().map(survey::resident).sum();
+        let resident = self.shared.resident();
         self.total(resident, pagers.iter().map(|pager| bytes(served_pages(pager))).sum());
     }
 

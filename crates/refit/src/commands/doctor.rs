@@ -18,6 +18,7 @@ use refit_sys::userfault::Features;
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde::Serialize;
 
+use super::tend::SWAP;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -104,6 +105,7 @@ fn findings() -> Vec<Finding> {
         seccomp(),
         descriptors(),
         page_scans(),
+        memory_limits(),
         ptrace(),
         splicing(),
         perf_events(),
@@ -201,8 +203,11 @@ fn open_files() -> Finding {
     )
 }
 
-/// What is missing for memory of programs costs this.
-const MEMORY: &str = "nothing yet: files do not need it, memory of programs will";
+/// What nothing needs so far costs this.
+const MEMORY: &str = "nothing yet: files and limits do not need it, moving programs will";
+
+/// What limits need costs this.
+const LIMITS: &str = "programs cannot be limited: no `refit run --memory`, no `refit limit`";
 
 /// What faults of programs have to tell, and what has to be done about them.
 const FAULTS: Features = Features::PAGEFAULT_FLAG_WP
@@ -251,7 +256,7 @@ fn descriptors() -> Finding {
         });
     let found = found(&taken, "open files of programs can be had");
     Finding::new("pidfd_getfd", taken.is_ok(), found)
-        .or(MEMORY, "Linux 5.6; allow pidfd_open and pidfd_getfd in the sandbox that forbids them")
+        .or(LIMITS, "Linux 5.6; allow pidfd_open and pidfd_getfd in the sandbox that forbids them")
 }
 
 /// Tried on our own memory, where nothing is mapped.
@@ -260,7 +265,17 @@ fn page_scans() -> Finding {
         .and_then(|pages| pages.scan(0..4096, &Scan::default(), &mut Vec::new()));
     let found = found(&scanned, "tells which pages were written");
     Finding::new("PAGEMAP_SCAN", scanned.is_ok(), found)
-        .or(MEMORY, "Linux 6.7 with CONFIG_PROC_PAGE_MONITOR")
+        .or(LIMITS, "Linux 6.7 with CONFIG_PROC_PAGE_MONITOR")
+}
+
+fn memory_limits() -> Finding {
+    let tried = refit_tasks::can_limit(Path::new(SWAP));
+    let found = match &tried {
+        Ok(()) => format!("programs can be limited, with a swap file in {SWAP}"),
+        Err(why) => number_off(&why.to_string()).to_owned(),
+    };
+    Finding::new("memory limits", tried.is_ok(), found)
+        .or(LIMITS, "Linux 6.8; run refit as root, or with CAP_SYS_PTRACE; room in /var/tmp")
 }
 
 fn found<T>(tried: &std::io::Result<T>, there: &str) -> String {
@@ -379,7 +394,11 @@ fn read(path: &str) -> String {
 
 /// An error of the system without its number.
 fn words(text: &str) -> String {
-    text.split(" (os error").next().unwrap_or(text).to_lowercase()
+    number_off(text).to_lowercase()
+}
+
+fn number_off(text: &str) -> &str {
+    text.split(" (os error").next().unwrap_or(text)
 }
 
 #[cfg(test)]

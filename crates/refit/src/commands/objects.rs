@@ -8,7 +8,7 @@ use refit_instance::wire::ObjectInfo;
 use serde::Serialize;
 
 use crate::cli::{LsArgs, ShowArgs};
-use crate::commands::{interruption, sleep, wrappers};
+use crate::commands::{interruption, process, sleep, wrappers};
 use crate::failure::Failure;
 use crate::format;
 use crate::hierarchy::Hierarchy;
@@ -94,6 +94,10 @@ pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Resu
 }
 
 fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    // No object has a number for its name.
+    if let Ok(pid) = name.parse() {
+        return process::show(pid, only, out);
+    }
     let asked = format!("show {name}");
     let found = matching(&asked, name, only)?;
     if found.is_empty() {

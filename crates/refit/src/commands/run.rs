@@ -21,11 +21,12 @@ use crate::format;
 Example:
   refit run -- make -j2 &
   refit ps
+  refit run --memory 64M -- python3 analysis.py
 
-Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed.")]
+Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed, or its memory not be limited.")]
 pub(crate) struct RunArgs {
     /// How much anonymous memory the program and all that it starts may have, e.g. 64M; more of it is compressed, or goes to a swap file
-    #[arg(long, value_parser = format::parse_size, value_name = "SIZE")]
+    #[arg(long, value_parser = format::parse_memory, value_name = "SIZE")]
     memory: Option<u64>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 pub(crate) const FOLLOWS: &str = "follows";
 
 /// Where pages go that take too much room compressed.
-const SWAP: &str = "/var/tmp";
+pub(super) const SWAP: &str = "/var/tmp";
 
 /// Tends.
 pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
@@ -31,26 +31,37 @@ pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
     };
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
-    let tree = Arc::new(Tree::default());
-    let memory = Memory::new(Arc::clone(&tree), Path::new(SWAP)).map_err(|e| e.to_string());
-    let followed = memory.and_then(|memory| {
-        let memory = Arc::new(memory);
-        memory.allow(limit).map_err(|e| e.to_string())?;
-        let instance = start(&tree, &memory)?;
-        let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent()));
-        end(&instance);
-        result.map_err(|e| e.to_string())
-    });
     // Whoever could be told is the program now, if that was reached.
-    followed.or_else(|why| say(&why)).map_err(Failure::from)
+    tend(process, limit, say).or_else(|why| say(&why)).map_err(Failure::from)
+}
+
+fn tend(
+    process: u32,
+    limit: Option<u64>,
+    say: impl Fn(&str) -> io::Result<()>,
+) -> Result<(), String> {
+    let tree = Arc::new(Tree::default());
+    let memory = match Memory::new(Arc::clone(&tree), Path::new(SWAP)) {
+        Ok(memory) => Some(Arc::new(memory)),
+        // Whoever wants no limit can do without.
+        Err(_) if limit.is_none() => None,
+        Err(error) => return Err(error.to_string()),
+    };
+    if let Some(memory) = &memory {
+        memory.allow(limit).map_err(|e| e.to_string())?;
+    }
+    let instance = start(&tree, memory)?;
+    let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent()));
+    end(&instance);
+    result.map_err(|e| e.to_string())
 }
 
 type Shared = Arc<Mutex<Option<Instance>>>;
 
-fn start(tree: &Arc<Tree>, memory: &Arc<Memory>) -> Result<Shared, String> {
+fn start(tree: &Arc<Tree>, memory: Option<Arc<Memory>>) -> Result<Shared, String> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;
     let options = InstanceOptions::of_this_user().map_err(|e| e.to_string())?;
-    let host = host_of(Arc::clone(tree), Some(Arc::clone(memory)));
+    let host = host_of(Arc::clone(tree), memory);
     let instance = Instance::start(host, options).map_err(|e| e.to_string())?;
     let instance = Arc::new(Mutex::new(Some(instance)));
     let ending = Arc::clone(&instance);

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::allow_attributes, reason = "each test uses some of it")]
 
+pub(crate) mod running;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

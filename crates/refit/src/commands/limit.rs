@@ -1,0 +1,88 @@
+//! `refit limit`: how much memory a program that runs may have, with all that it has started.
+
+use std::str::FromStr;
+
+use clap::Args;
+use refit_instance::wire::LimitAnswer;
+use serde::Serialize;
+
+use super::process::{self, Found};
+use crate::failure::Failure;
+use crate::format;
+use crate::output::Output;
+
+/// Arguments of `refit limit`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit run -- python3 analysis.py &
+  refit limit $! 128M
+  refit show $!
+  refit limit $! none
+
+What is counted is anonymous memory: that of files is the host's to give and take. What is too much goes out bit by bit, \
+and comes back when it is touched.")]
+pub(crate) struct LimitArgs {
+    /// A process of the program
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pid: u32,
+    /// How much, e.g. 128M; or none: all there is
+    #[arg(value_name = "SIZE|none")]
+    limit: Limit,
+}
+
+/// What may be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit(Option<u64>);
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Limit(None)),
+            size => format::parse_memory(size).map(|bytes| Limit(Some(bytes))),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    instance: u32,
+    pid: u32,
+    #[serde(flatten)]
+    answer: &'a LimitAnswer,
+}
+
+/// Limits, and says what was and what is.
+pub(crate) fn run(args: &LimitArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let LimitArgs { pid, limit: Limit(limit) } = *args;
+    let Found { instance, client, .. } = process::find(&format!("limit {pid}"), pid, only)?;
+    let answer = client.limit(limit)?;
+    if out.json() {
+        return out.object(&Line { instance, pid, answer: &answer });
+    }
+    let LimitAnswer { was_bytes, memory } = &answer;
+    let (was, is) = (process::limit(*was_bytes), process::limit(memory.limit_bytes));
+    out.line(&format!("limit {was} → {is}, for all that runs under instance {instance}"))?;
+    let resident = format::size(memory.resident_bytes);
+    out.line(&format!("in memory {resident}; out {}", process::out_of_memory(&memory.store)))?;
+    for refused in &memory.refused {
+        out.line(&format!("not served: process {}: {}", refused.pid, refused.why))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_all_there_is() {
+        assert_eq!("none".parse(), Ok(Limit(None)));
+        assert_eq!("64M".parse(), Ok(Limit(Some(64 << 20))));
+        for text in ["", "0", "512K", "None", "-1", "64X"] {
+            assert!(text.parse::<Limit>().is_err(), "{text}");
+        }
+    }
+}

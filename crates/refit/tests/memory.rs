@@ -1,0 +1,275 @@
+//! `refit run --memory`, `refit limit` and `refit show PID`: programs within a limit, and what is told of them.
+
+mod stage;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command};
+
+use serde_json::Value;
+
+use stage::Stage;
+use stage::running::{Running, build, until};
+
+const MIB: u64 = 1 << 20;
+/// What the program writes.
+const WHOLE: u64 = 48;
+
+/// For each line that it reads: writes its memory anew, page by page, compares it, and says so.
+const PATTERN: &str = r#"#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    size_t words = (size_t)atoi(argv[1]) << 17, page = 512;
+    uint64_t *all = malloc(words * 8);
+    char line[16];
+    for (uint64_t round = 1; fgets(line, sizeof line, stdin); round++) {
+        // Half of them can be compressed.
+        for (size_t i = 0; i < words; i++)
+            all[i] = i / page % 2 ? (i + round) * 0x9e3779b97f4a7c15u : i / page ^ round;
+        for (size_t i = 0; i < words; i++)
+            if (all[i] != (i / page % 2 ? (i + round) * 0x9e3779b97f4a7c15u : i / page ^ round)) {
+                printf("word %zu is %llx\n", i, (unsigned long long)all[i]);
+                return 1;
+            }
+        puts("as written");
+        fflush(stdout);
+    }
+    return 0;
+}
+"#;
+
+/// The program, running, which goes on as it is told.
+struct Pattern<'a> {
+    stage: &'a Stage,
+    running: Running,
+    lines: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl<'a> Pattern<'a> {
+    fn start(stage: &'a Stage, options: &[&str]) -> Self {
+        let program = build(stage, "pattern", PATTERN);
+        let mut running =
+            Running::start(stage, options, &[&program, &WHOLE.to_string()], "pattern");
+        let lines = running.0.stdin.take().expect("a pipe");
+        let answers = BufReader::new(running.0.stdout.take().expect("a pipe"));
+        Self { stage, running, lines, answers }
+    }
+
+    fn begin(&mut self) {
+        self.lines.write_all(b"\n").expect("it reads");
+    }
+
+    fn end(&mut self) {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).expect("it writes");
+        assert_eq!(answer, "as written\n");
+    }
+
+    /// One round, from begin to end.
+    fn round(&mut self) {
+        self.begin();
+        self.end();
+    }
+
+    fn id(&self) -> String {
+        self.running.id().to_string()
+    }
+
+    /// Limits it; what it says of what was.
+    fn limit(&self, limit: &str) -> Value {
+        let (code, stdout, stderr) = self.stage.run(&["--json", "limit", &self.id(), limit]);
+        assert_eq!((code, &*stderr), (0, ""));
+        serde_json::from_str(&stdout).expect("one JSON object")
+    }
+
+    fn show(&self) -> Value {
+        let (code, stdout, stderr) = self.stage.run(&["--json", "show", &self.id()]);
+        assert_eq!((code, &*stderr), (0, ""));
+        serde_json::from_str(&stdout).expect("one JSON object")
+    }
+
+    /// Waits until it has no more than it may.
+    fn keeps_to(&self, mebibytes: u64) {
+        until("less memory", || {
+            let memory = &self.show()["memory"];
+            let number = |value: &Value| value.as_u64().expect("a number");
+            assert_eq!(memory["limit_bytes"], mebibytes * MIB);
+            let has =
+                number(&memory["resident_bytes"]) + number(&memory["store"]["compressed_bytes"]);
+            has <= mebibytes * MIB && number(&memory["resident_bytes"]) > 0
+        });
+    }
+
+    /// What regions count, in sum.
+    fn sum(&self, what: &str) -> u64 {
+        let shown = self.show();
+        let regions = shown["regions"].as_array().expect("a list");
+        regions.iter().map(|region| region[what].as_u64().expect("a number")).sum()
+    }
+}
+
+/// Whether programs can be limited here; if not, why not.
+fn can_limit(stage: &Stage) -> bool {
+    let (_, stdout, _) = stage.run(&["--json", "doctor"]);
+    let findings = stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object"));
+    let finding: Value = findings
+        .into_iter()
+        .find(|finding: &Value| finding["name"] == "memory limits")
+        .expect("it is looked for");
+    if finding["ok"] == true {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "{finding}");
+    println!("skipped: {finding}");
+    false
+}
+
+#[test]
+fn a_program_of_twice_its_limit_finds_what_it_has_written() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
+    (0..3).for_each(|_| pattern.round());
+    pattern.keeps_to(24);
+    assert!(pattern.sum("evictions") >= 24 * MIB / 4096);
+    assert!(pattern.sum("stored") >= 20 * MIB / 4096);
+    assert!(pattern.sum("faults") > 0 && pattern.sum("around") > 0);
+    let shown = pattern.show();
+    assert_eq!((&shown["refused"], &shown["memory"]["lost"]), (&Value::Null, &0.into()));
+    assert!(shown["memory"]["store"]["compressed"].as_u64() > Some(0), "{shown}");
+    assert!(shown["memory"]["store"]["in_file"].as_u64() > Some(0), "{shown}");
+
+    let (code, text, _) = stage.run(&["show", &pattern.id()]);
+    assert_eq!(code, 0);
+    let fact = |what: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(what));
+        line.unwrap_or_else(|| panic!("{what}: {text}")).to_owned()
+    };
+    assert_eq!(fact("limit"), "  limit           24 MiB, for all of its program");
+    assert!(fact("in memory").ends_with("is served"), "{text}");
+    assert!(fact("out").ends_with("in the swap file"), "{text}");
+    assert!(fact("START").ends_with("EVICTIONS  RETURNS  NAME"), "{text}");
+    let instance = fact("instance").split_whitespace().last().expect("a number").to_owned();
+    let (code, ..) = stage.run(&["--instance", &instance, "show", &pattern.id()]);
+    assert_eq!(code, 0);
+    pattern.round();
+}
+
+#[test]
+fn a_limit_comes_and_goes_while_a_program_runs() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let mut pattern = Pattern::start(&stage, &[]);
+    pattern.round();
+    let none = pattern.show();
+    assert_eq!(
+        (&none["memory"]["limit_bytes"], &none["regions"]),
+        (&Value::Null, &Value::Array(vec![]))
+    );
+    let mut before = Value::Null;
+    for limit in [24, 40, 16, 24] {
+        pattern.begin();
+        let answer = pattern.limit(&format!("{limit}M"));
+        pattern.end();
+        assert_eq!(
+            (&answer["was_bytes"], &answer["limit_bytes"]),
+            (&before, &(limit * MIB).into())
+        );
+        before = answer["limit_bytes"].clone();
+        pattern.round();
+        pattern.keeps_to(limit);
+    }
+    let (code, text, _) = stage.run(&["limit", &pattern.id(), "none"]);
+    assert!(code == 0 && text.starts_with("limit 24 MiB → none, for all"), "{text}");
+    until("all of its pages", || {
+        let shown = pattern.show();
+        let out = &shown["memory"]["store"];
+        out["compressed"] == 0 && out["in_file"] == 0 && shown["regions"] == Value::Array(vec![])
+    });
+    pattern.round();
+    pattern.limit("16M");
+    pattern.keeps_to(16);
+    pattern.round();
+}
+
+#[test]
+fn caches_are_swapped_while_a_program_faults() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
+    pattern.round();
+    for to in ["partitioned", "sequential", "shared"] {
+        pattern.begin();
+        let (code, stdout, stderr) = stage.run(&["swap", "anonymous:*", to, "--deadline", "50s"]);
+        assert_eq!((code, &*stderr), (0, ""), "{stdout}");
+        pattern.end();
+        let (_, listed, _) = stage.run(&["--json", "ls", "anonymous:*", "--implementation", to]);
+        assert!(listed.lines().count() > 0, "{listed}");
+    }
+    pattern.keeps_to(24);
+}
+
+#[test]
+fn what_cannot_be_limited_is_refused_in_a_line() {
+    let stage = Stage::new();
+    let own = std::process::id().to_string();
+    // Larger than any number of a process.
+    let nobody = "4194305";
+    for command in ["limit", "show"] {
+        for (pid, says) in [
+            (&*own, "it is no process that runs under refit; see `refit ps`"),
+            (nobody, "no such process; see `refit ps`"),
+        ] {
+            let asked = [command, pid, "64M"];
+            stage.refuses(&asked[..if command == "show" { 2 } else { 3 }], says);
+        }
+    }
+    stage.refuses(&["--instance", nobody, "limit", &own, "64M"], "there is no instance");
+    for (arguments, says) in [
+        (&["limit", &own, "0"][..], "`0` is not a size"),
+        (&["limit", &own, "1023K"], "a program needs at least 1 MiB"),
+        (&["limit", &own, "much"], "`much` is not a size"),
+        (&["limit", "0", "64M"], "0 is not in"),
+        (&["limit", "pattern", "64M"], "invalid digit"),
+        (&["limit", &own], "required"),
+        (&["run", "--memory", "512K", "--", "true"], "a program needs at least 1 MiB"),
+        (&["run", "--memory", "none", "--", "true"], "`none` is not a size"),
+    ] {
+        let (code, stdout, stderr) = stage.run(arguments);
+        assert_eq!((code, &*stdout), (2, ""), "{arguments:?}");
+        assert!(stderr.contains(says), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn where_limits_do_not_work_no_program_begins_with_one() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let without = |arguments: &[&str]| {
+        let refit = stage.refit(arguments);
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]);
+        command.arg(refit.get_program()).args(refit.get_args());
+        command.env("REFIT_RUNTIME_DIR", stage.path("sockets"));
+        let output = command.output().expect("setpriv is there");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, stdout, stderr) = without(&["run", "--memory", "24M", "--", "echo", "begun"]);
+    assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
+    assert!(stderr.starts_with("refit: run echo: userfaultfd is not for this user"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let (_, stdout, _) = without(&["doctor"]);
+    assert!(stdout.contains("missing  memory limits        userfaultfd is not"), "{stdout}");
+    let (code, stdout, stderr) = without(&["run", "--", "echo", "begun"]);
+    assert_eq!((code, &*stdout), (Some(0), "begun\n"), "{stderr}");
+}
