@@ -205,7 +205,7 @@ impl FileRepresentative for AnonymousPages {
         for at in [start, end] {
             // What is thrown away of a page that is not all thrown away.
             let (page, from) = (at / PAGE * PAGE, start.max(at / PAGE * PAGE));
-            let to = end.min(page + PAGE);
+            let to = end.min(page.saturating_add(PAGE));
             if at % PAGE != 0 && from < to {
                 self.write(from, &vec![0; (to - from) as usize])?;
             }

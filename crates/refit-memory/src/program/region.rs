@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use refit_objects::{Choices, Name, State, TransferError};
 
 use super::fcm::{AnonymousCacheRef, GROUP, LendError};
-use super::hat::{InstallError, TranslationRef};
+use super::hat::{InstallError, Stopped, TranslationRef};
 use crate::PAGE_SIZE;
 use crate::scratch::with_buffer;
 
@@ -119,15 +119,21 @@ impl Region for Stretch {
                 Err(LendError::Moving) => return Err(FaultError::Moving),
                 Err(LendError::Host(errno)) => return Err(FaultError::Lost(errno)),
             };
-            let landing = Landing { fcm, page, count, arrived: Cell::new(0) };
+            let landing = Landing { fcm, page, count, done: Cell::new((0, false)) };
             self.next.store(page + count as u64, Relaxed);
             let installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
-            landing.arrived.set(installed.map_or_else(|stopped| stopped.done, |()| count));
-            installed.map_err(|stopped| match stopped.why {
-                InstallError::Changing => FaultError::Changing,
-                InstallError::Unmapped => FaultError::Unmapped,
-                InstallError::Gone => FaultError::Gone,
-                InstallError::Host(errno) => FaultError::Lost(errno),
+            landing.done.set(match installed {
+                Ok(()) => (count, false),
+                Err(Stopped { done, why }) => (done, why == InstallError::Present),
+            });
+            installed.or_else(|stopped| match stopped.why {
+                // The first is the one that is waited for.
+                _ if stopped.done > 0 => Ok(()),
+                InstallError::Present => Ok(()),
+                InstallError::Changing => Err(FaultError::Changing),
+                InstallError::Unmapped => Err(FaultError::Unmapped),
+                InstallError::Gone => Err(FaultError::Gone),
+                InstallError::Host(errno) => Err(FaultError::Lost(errno)),
             })
         })
     }
@@ -138,18 +144,22 @@ struct Landing {
     fcm: AnonymousCacheRef,
     page: u64,
     count: usize,
-    /// So many of them are there.
-    arrived: Cell<usize>,
+    /// So many of them have been put there, and whether the next was there already.
+    done: Cell<(usize, bool)>,
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        let arrived = self.arrived.get();
-        if arrived > 0 {
-            self.fcm.landed(self.page, arrived, true);
+        let (mut done, found) = self.done.get();
+        if done > 0 {
+            self.fcm.landed(self.page, done, true);
         }
-        if arrived < self.count {
-            self.fcm.landed(self.page + arrived as u64, self.count - arrived, false);
+        if found {
+            self.fcm.found(self.page + done as u64);
+            done += 1;
+        }
+        if done < self.count {
+            self.fcm.landed(self.page + done as u64, self.count - done, false);
         }
     }
 }
