@@ -3,8 +3,7 @@
 //! Implementations differ in how many locks they have and in which order pages go out. A group of [`GROUP`] pages has
 //! one lock, so that neighbours can come together. Under a lock only tables change; what is behind the cache is called without.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +15,9 @@ use refit_objects::{
 use super::budget::{BudgetInterface, BudgetRef};
 use super::fcm::{
     AnonymousCache, AnonymousCacheInterface, AnonymousCacheRef, AnonymousPage, AnonymousState,
-    AnonymousStats, GROUP, LendError, Place,
+    AnonymousStats, Before, GROUP, LendError, Place,
 };
-use super::lists::{Newest, Order, TwoQueues};
+use super::lists::{Newest, Order, Rank, TwoQueues};
 use crate::PAGE_SIZE;
 use crate::fcm::CacheError;
 use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
@@ -38,6 +37,8 @@ struct Cell<O> {
     here: HashMap<u64, Place>,
     /// Those that are [`Place::In`], and no others.
     order: O,
+    /// Those that are [`Place::Doomed`], and no others: they are asked for often, and mostly there are none.
+    doomed: BTreeSet<u64>,
     stats: AnonymousStats,
 }
 
@@ -51,15 +52,48 @@ struct Cache<O> {
 }
 
 impl<O: Order> Cell<O> {
-    fn set(&mut self, page: u64, place: Place) -> Option<Place> {
-        self.here.insert(page, place)
+    fn is(&self, page: u64, place: Place) -> bool {
+        self.here.get(&page) == Some(&place)
+    }
+
+    /// A page is somewhere else; if it is in, the order has to hear of it besides.
+    fn set(&mut self, page: u64, place: Place) {
+        let was = self.here.insert(page, place);
+        if was == Some(Place::Doomed) {
+            self.doomed.remove(&page);
+        }
+        if place == Place::Doomed {
+            self.doomed.insert(page);
+        }
     }
 
     /// Takes a page out; whether it had a frame.
     fn take_out(&mut self, page: u64, left: bool) -> bool {
         let was = self.here.remove(&page);
+        self.doomed.remove(&page);
         self.order.gone(page, left);
         was.is_some()
+    }
+
+    /// Pages of a range that are not out, in no order. A small range costs little, however many there are.
+    fn inside(&self, range: &Range<u64>) -> Vec<u64> {
+        if range.end.saturating_sub(range.start) < self.here.len() as u64 {
+            range.clone().filter(|page| self.here.contains_key(page)).collect()
+        } else {
+            self.here.keys().copied().filter(|page| range.contains(page)).collect()
+        }
+    }
+
+    /// Those, as another implementation takes them over: those that can go last, as they stand in their queues.
+    fn pages(&self, range: &Range<u64>) -> Vec<AnonymousPage> {
+        let mut pages: Vec<_> =
+            self.inside(range).into_iter().map(|page| (self.order.rank(page), page)).collect();
+        pages.sort_unstable();
+        let page = |(rank, page): (Option<Rank>, u64)| {
+            let wanted = rank.is_some_and(|rank| rank.wanted);
+            AnonymousPage { page, place: self.here[&page], wanted }
+        };
+        pages.into_iter().map(page).collect()
     }
 
     /// The pages from `page` on that are to be lent, at most `most`: those that follow are out.
@@ -95,37 +129,9 @@ impl<O: Order> Cache<O> {
         pages.chunk_by(|one, next| one / GROUP == next / GROUP)
     }
 
-    /// Takes out those of `range` for which `which` holds, and gives their frames back.
-    fn drop_pages(&self, range: &Range<u64>, which: impl Fn(Place) -> bool) {
-        for mut cell in self.all() {
-            let inside = |page: &u64| range.contains(page);
-            let few = range.end - range.start < cell.here.len() as u64;
-            let mut pages: Vec<u64> = if few {
-                range.clone().filter(|page| cell.here.contains_key(page)).collect()
-            } else {
-                cell.here.keys().copied().filter(inside).collect()
-            };
-            pages.retain(|page| cell.here.get(page).is_some_and(|&place| which(place)));
-            let frames = pages.iter().filter(|&&page| cell.take_out(page, false)).count();
-            self.parts.budget.give(frames as u64);
-        }
-    }
-
-    /// All pages that are not out, in the order in which they would go.
+    /// All pages that are not out.
     fn pages(&self) -> Vec<AnonymousPage> {
-        let mut all = Vec::new();
-        for cell in self.all() {
-            let ordered = cell.order.all().into_iter();
-            all.extend(ordered.map(|(page, wanted)| AnonymousPage {
-                page,
-                place: Place::In,
-                wanted,
-            }));
-            let others = cell.here.iter().filter(|(_, place)| **place != Place::In);
-            let page = |(&page, &place)| AnonymousPage { page, place, wanted: false };
-            all.extend(others.map(page));
-        }
-        all
+        self.all().flat_map(|cell| cell.pages(&(0..u64::MAX))).collect()
     }
 
     fn put(&self, pages: Vec<AnonymousPage>) {
@@ -138,11 +144,49 @@ impl<O: Order> Cache<O> {
         }
     }
 
+    /// Ends the way of pages that were lent together.
+    fn land(&self, pages: Range<u64>, how: Landed) {
+        if how != Landed::Failed {
+            // First, since nobody can evict them yet: what was behind is what is in now.
+            self.punch(&pages);
+        }
+        let mut frames = 0;
+        let mut cell = self.cell(pages.start);
+        for page in pages {
+            let Some(&Place::Landing(before)) = cell.here.get(&page) else { continue };
+            match (how, before) {
+                (Landed::Failed, Before::Out) => frames += u64::from(cell.take_out(page, false)),
+                (Landed::Failed, Before::In) => {
+                    cell.set(page, Place::In);
+                    cell.order.resume(page, false);
+                }
+                (Landed::Failed | Landed::Found, Before::Doomed) => cell.set(page, Place::Doomed),
+                (Landed::Arrived, _) | (Landed::Found, Before::Out | Before::In) => {
+                    cell.set(page, Place::In);
+                    cell.stats.returns += u64::from(cell.order.come(page));
+                }
+            }
+        }
+        drop(cell);
+        self.parts.budget.give(frames);
+    }
+
     fn punch(&self, range: &Range<u64>) {
         let bytes = range.start * PAGE_SIZE as u64..range.end * PAGE_SIZE as u64;
         // It has nothing to do with a disk: there is nothing that could fail.
         let _ = self.parts.fr.punch(bytes.start, bytes.end);
     }
+}
+
+/// What has become of pages that were lent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Landed {
+    /// They are in the program, as they were lent.
+    Arrived,
+    /// They are in the program, as they were there.
+    Found,
+    /// They could not be put there.
+    Failed,
 }
 
 #[derive(Debug)]
@@ -151,27 +195,31 @@ struct Rep<O>(Arc<Cache<O>>);
 impl<O: Order> AnonymousCache for Rep<O> {
     fn lend(&self, page: u64, into: &mut [u8]) -> Result<usize, LendError> {
         let most = into.len() / PAGE_SIZE;
-        let (count, fresh) = {
+        let count = {
             let mut cell = self.0.cell(page);
-            let fresh = match cell.here.get(&page) {
-                Some(Place::Landing | Place::Leaving) => return Err(LendError::Moving),
-                Some(Place::In | Place::Doomed) => 0,
-                None => 1,
+            let before = match cell.here.get(&page) {
+                Some(Place::Landing(_) | Place::Leaving) => return Err(LendError::Moving),
+                Some(Place::In) => Before::In,
+                Some(Place::Doomed) => Before::Doomed,
+                None => Before::Out,
             };
-            let wanted = if fresh == 0 { 1 } else { cell.run(page, most) };
-            let frames = if fresh == 0 { 0 } else { self.0.parts.budget.take(wanted as u64) };
-            if frames == 0 && fresh == 1 {
-                return Err(LendError::NoFrame);
-            }
-            let count = (frames as usize).max(1);
-            for page in page..page + count as u64 {
-                if cell.set(page, Place::Landing).is_some() {
-                    cell.order.gone(page, false);
+            let count = if before == Before::Out {
+                let wanted = cell.run(page, most);
+                match self.0.parts.budget.take(wanted as u64) {
+                    0 => return Err(LendError::NoFrame),
+                    frames => frames as usize,
                 }
+            } else {
+                // It has its frame.
+                cell.order.gone(page, false);
+                1
+            };
+            for page in page..page + count as u64 {
+                cell.set(page, Place::Landing(before));
             }
             cell.stats.faults += 1;
             cell.stats.around += count as u64 - 1;
-            (count, fresh)
+            count
         };
         let into = &mut into[..count * PAGE_SIZE];
         match self.0.parts.fr.read(page * PAGE_SIZE as u64, into) {
@@ -180,35 +228,19 @@ impl<O: Order> AnonymousCache for Rep<O> {
                 Ok(count)
             }
             Err(errno) => {
-                self.landed(page, count, fresh == 0);
+                self.landed(page, count, false);
                 Err(LendError::Host(errno))
             }
         }
     }
 
     fn landed(&self, page: u64, count: usize, arrived: bool) {
-        let pages = page..page + count as u64;
-        if arrived {
-            // First, since nobody can evict them yet: what was behind is what is in now.
-            self.0.punch(&pages);
-        }
-        let mut frames = 0;
-        let mut cell = self.0.cell(page);
-        for page in pages {
-            if cell.here.get(&page) != Some(&Place::Landing) {
-                continue;
-            }
-            if arrived {
-                cell.set(page, Place::In);
-                if cell.order.come(page) {
-                    cell.stats.returns += 1;
-                }
-            } else {
-                frames += u64::from(cell.take_out(page, false));
-            }
-        }
-        drop(cell);
-        self.0.parts.budget.give(frames);
+        let how = if arrived { Landed::Arrived } else { Landed::Failed };
+        self.0.land(page..page + count as u64, how);
+    }
+
+    fn found(&self, page: u64) {
+        self.0.land(page..page + 1, Landed::Found);
     }
 
     fn adopt(&self, pages: &[u64]) -> usize {
@@ -216,11 +248,11 @@ impl<O: Order> AnonymousCache for Rep<O> {
         for group in Cache::<O>::groups(pages) {
             let mut cell = self.0.cell(group[0]);
             for &page in group {
-                if let Entry::Vacant(vacant) = cell.here.entry(page) {
+                if !cell.here.contains_key(&page) {
                     if self.0.parts.budget.take(1) == 0 {
                         return done;
                     }
-                    vacant.insert(Place::In);
+                    cell.set(page, Place::In);
                     cell.order.resume(page, false);
                 }
                 done += 1;
@@ -232,6 +264,10 @@ impl<O: Order> AnonymousCache for Rep<O> {
     fn recall(&self, most: usize) -> Vec<u64> {
         let mut chosen = Vec::with_capacity(most);
         for _ in 0..self.0.cells.len() {
+            if chosen.len() == most {
+                // The next recall begins with the cell behind this one.
+                break;
+            }
             let turn = self.0.turn.fetch_add(1, Relaxed) % self.0.cells.len();
             let mut cell = Cache::lock(&self.0.cells[turn]);
             while chosen.len() < most
@@ -246,63 +282,72 @@ impl<O: Order> AnonymousCache for Rep<O> {
     }
 
     fn take_back(&self, pages: &[u64], bytes: &[u8]) -> Result<(), CacheError> {
-        let mut done = 0;
-        for run in pages.chunk_by(|one, next| one + 1 == *next) {
-            let bytes = &bytes[done * PAGE_SIZE..(done + run.len()) * PAGE_SIZE];
-            self.0.parts.fr.write(run[0] * PAGE_SIZE as u64, bytes).map_err(CacheError::Host)?;
-            done += run.len();
+        let leaving = |&at: &usize| self.0.cell(pages[at]).is(pages[at], Place::Leaving);
+        let leaving: Vec<usize> = (0..pages.len()).filter(leaving).collect();
+        let follow = |one: &usize, next: &usize| {
+            one + 1 == *next && pages[*one].checked_add(1) == Some(pages[*next])
+        };
+        for run in leaving.chunk_by(follow) {
+            let bytes = &bytes[run[0] * PAGE_SIZE..][..run.len() * PAGE_SIZE];
+            let offset = pages[run[0]] * PAGE_SIZE as u64;
+            self.0.parts.fr.write(offset, bytes).map_err(CacheError::Host)?;
         }
         self.left(pages);
         Ok(())
     }
 
     fn left(&self, pages: &[u64]) {
+        let mut frames = 0;
         for group in Cache::<O>::groups(pages) {
             let mut cell = self.0.cell(group[0]);
+            let before = frames;
             for &page in group {
-                cell.take_out(page, true);
+                // Others were forgotten on their way, and have given their frame back.
+                if cell.is(page, Place::Leaving) {
+                    frames += u64::from(cell.take_out(page, true));
+                }
             }
-            cell.stats.evictions += group.len() as u64;
+            cell.stats.evictions += frames - before;
         }
-        self.0.parts.budget.give(pages.len() as u64);
+        self.0.parts.budget.give(frames);
     }
 
     fn stay(&self, pages: &[u64]) {
         for &page in pages {
             let mut cell = self.0.cell(page);
-            if cell.here.get(&page) == Some(&Place::Leaving) {
+            if cell.is(page, Place::Leaving) {
                 cell.set(page, Place::In);
-                cell.order.resume(page, true);
+                cell.order.stayed(page);
             }
         }
     }
 
     fn forget(&self, start: u64, end: u64) {
-        self.0.drop_pages(&(start..end), |_| true);
-        self.0.punch(&(start..end));
+        let range = start..end;
+        for mut cell in self.0.all() {
+            let pages = cell.inside(&range).into_iter();
+            let frames = pages.filter(|&page| cell.take_out(page, false)).count();
+            self.0.parts.budget.give(frames as u64);
+        }
+        self.0.punch(&range);
     }
 
     fn doom(&self, start: u64, end: u64) {
-        self.0.punch(&(start..end));
+        let range = start..end;
+        self.0.punch(&range);
         for mut cell in self.0.all() {
-            let doomed = |(page, place): (&u64, &Place)| {
-                ((start..end).contains(page) && *place == Place::In).then_some(*page)
-            };
-            let pages: Vec<u64> = cell.here.iter().filter_map(doomed).collect();
-            for page in pages {
-                cell.set(page, Place::Doomed);
-                cell.order.gone(page, false);
+            for page in cell.inside(&range) {
+                if cell.is(page, Place::In) {
+                    cell.set(page, Place::Doomed);
+                    cell.order.gone(page, false);
+                }
             }
         }
     }
 
     fn doomed(&self) -> Vec<u64> {
-        let doomed = |(page, place): (&u64, &Place)| (*place == Place::Doomed).then_some(*page);
-        let mut all: Vec<u64> = self
-            .0
-            .all()
-            .flat_map(|cell| cell.here.iter().filter_map(doomed).collect::<Vec<_>>())
-            .collect();
+        let mut all: Vec<u64> =
+            self.0.all().flat_map(|cell| cell.doomed.iter().copied().collect::<Vec<_>>()).collect();
         all.sort_unstable();
         all
     }
@@ -311,7 +356,7 @@ impl<O: Order> AnonymousCache for Rep<O> {
         let mut frames = 0;
         for &page in pages {
             let mut cell = self.0.cell(page);
-            if cell.here.get(&page) != Some(&Place::Doomed) {
+            if !cell.is(page, Place::Doomed) {
                 continue;
             }
             if there {
@@ -325,12 +370,16 @@ impl<O: Order> AnonymousCache for Rep<O> {
     }
 
     fn split_off(&self, start: u64, end: u64) -> Vec<AnonymousPage> {
-        let mut pages = self.0.pages();
-        pages.retain(|one| (start..end).contains(&one.page));
-        for one in &pages {
-            self.0.cell(one.page).take_out(one.page, false);
+        let range = start..end;
+        let mut all = Vec::new();
+        for mut cell in self.0.all() {
+            let pages = cell.pages(&range);
+            for one in &pages {
+                cell.take_out(one.page, false);
+            }
+            all.extend(pages);
         }
-        pages
+        all
     }
 
     fn join(&self, pages: Vec<AnonymousPage>) {

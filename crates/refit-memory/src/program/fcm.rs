@@ -4,9 +4,12 @@
 //! ```text
 //!            lend                 landed               recall                taken back
 //!   out ─────────────► landing ─────────────► in ─────────────► leaving ─────────────► out
-//!    ▲    (undone)  ◄─────┘                  │  ▲   (stays)  ◄────┘
+//!    ▲    (failed)  ◄─────┘                  │  ▲   (stays)  ◄────┘
 //!    └──────────── forget ──────── doomed ◄──┘  └── settle
 //! ```
+//!
+//! A page that is in, or doomed, can be lent too: a thread has missed it, or seemed to. Unless it arrives then, it is what it was; a
+//! doomed page above all, which must not be evicted before the program has thrown it away.
 //!
 //! A page that is in has its frame in the program, where the program changes it as it likes; here is only noted that it is there. Between
 //! `lend` and `landed` nobody else gets the page, so that no copy of it can be put where a later one has been already. Pages are told
@@ -18,12 +21,23 @@ use crate::fcm::CacheError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// On its way into the program.
-    Landing,
+    Landing(Before),
     /// In the program.
     In,
     /// On its way out.
     Leaving,
     /// In the program, but the program throws it away, now or soon.
+    Doomed,
+}
+
+/// What a page was when it was lent, and is again if it does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Out of the program.
+    Out,
+    /// In the program.
+    In,
+    /// Doomed.
     Doomed,
 }
 
@@ -84,18 +98,19 @@ impl refit_objects::FromErrno for LendError {
 }
 
 /// The cache of one region of anonymous memory.
-#[refit_objects::interface(name = "anonymous", state = AnonymousState)]
+#[refit_objects::interface(name = "anonymous", state = AnonymousState, version = 2)]
 pub trait AnonymousCache {
     /// A thread waits for `page`. Fills `into`, whole pages, with it and with those that follow and are not in, as far
     /// as there are frames, and never beyond the next multiple of [`GROUP`] pages; how many. They are *landing*.
     fn lend(&self, page: u64, into: &mut [u8]) -> Result<usize, LendError>;
-    /// Pages that were lent have arrived; or (`arrived` false) could not, and are out again.
+    /// Pages that were lent together, or some of them, have arrived; or (`arrived` false) could not, and are what they were.
     fn landed(&self, page: u64, count: usize, arrived: bool);
     /// These pages are in the program already, without ever having been asked for here. How many could be given a frame.
     fn adopt(&self, pages: &[u64]) -> usize;
     /// Chooses up to `most` pages to go out, sorted. They are *leaving*.
     fn recall(&self, most: usize) -> Vec<u64>;
     /// Pages that were leaving have left, with these bytes, which are written to what is behind; if that fails they are leaving still.
+    /// Those that were forgotten meanwhile stay so.
     fn take_back(&self, pages: &[u64], bytes: &[u8]) -> Result<(), CacheError>;
     /// Pages that were leaving have left, and what is behind has them already.
     fn left(&self, pages: &[u64]);
@@ -103,18 +118,20 @@ pub trait AnonymousCache {
     fn stay(&self, pages: &[u64]);
     /// Forgets pages from `start` to before `end`, wherever they are: they are not the program's any more.
     fn forget(&self, start: u64, end: u64);
-    /// The program throws the contents of these pages away, now or soon. Those that are out are forgotten.
+    /// The program throws the contents of these pages away, now or soon. Those that are out are forgotten. None is on its way.
     fn doom(&self, start: u64, end: u64);
     /// Pages that are doomed.
     fn doomed(&self) -> Vec<u64>;
     /// What has become of pages, as far as they are still doomed: they are in the program after all, or gone.
     fn settle(&self, pages: &[u64], there: bool);
-    /// Takes pages from `start` to before `end` out, for another cache to [`join`](Self::join).
+    /// Takes pages from `start` to before `end` out, for another cache to [`join`](Self::join). None is on its way.
     fn split_off(&self, start: u64, end: u64) -> Vec<AnonymousPage>;
     /// Takes over what another cache has split off; their frames come with them.
     fn join(&self, pages: Vec<AnonymousPage>);
     /// What is here, and what has been done.
     fn stats(&self) -> AnonymousStats;
+    /// A page that was lent has not been put there: the program has it already, as it is there. If it was doomed it still is.
+    fn found(&self, page: u64);
 }
 
 /// Pages that are brought together, at most, and have one lock where there are several: 64 KiB.

@@ -26,6 +26,8 @@ pub const BERTH: usize = 64;
 /// Why a page could not be put into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallError {
+    /// The program has it already; who waits for it goes on.
+    Present,
     /// The program changes its mappings: hear what it says first.
     Changing,
     /// Nothing is mapped there any more, or nothing of ours.
@@ -55,7 +57,7 @@ impl refit_objects::FromErrno for Stopped {
 /// The pages of one program.
 #[refit_objects::interface(name = "hat", state = ())]
 pub trait Translation {
-    /// Puts whole pages to where the program has none, from `address` on; where it has one that stays. Who waits goes on.
+    /// Puts whole pages to where the program has none, from `address` on. Who waits goes on.
     fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped>;
     /// Who waits for a page looks again.
     fn wake(&self, address: u64);
@@ -152,28 +154,38 @@ struct Server(Arc<Pages>);
 
 impl Translation for Server {
     fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped> {
-        let mut done = 0;
-        while done < pages.len() {
+        let (mut done, mut end) = (0, pages.len());
+        while done < end {
             let at = address + done as u64;
-            let Err(short) = self.0.userfault.copy(at, &pages[done..], CopyModes::empty()) else {
+            let Err(short) = self.0.userfault.copy(at, &pages[done..end], CopyModes::empty())
+            else {
+                done = end;
                 break;
             };
             done += short.done as usize;
-            let at = address + done as u64;
             let why = match short.cause() {
                 Cause::Present => {
-                    self.wake(at);
-                    done += PAGE_SIZE;
+                    self.wake(address + done as u64);
+                    InstallError::Present
+                }
+                // What has stopped it behind its first page is told by trying again.
+                Cause::Again if short.done > 0 => continue,
+                Cause::Again => InstallError::Changing,
+                // The mapping ends among them: the kernel takes none unless all are in one.
+                Cause::Unregistered if end - done > PAGE_SIZE => {
+                    end = done + ((end - done) / 2).next_multiple_of(PAGE_SIZE);
                     continue;
                 }
-                Cause::Again => InstallError::Changing,
                 Cause::Unregistered => InstallError::Unmapped,
                 Cause::Gone => InstallError::Gone,
                 Cause::Other => InstallError::Host(short.error.raw_os_error().unwrap_or(libc::EIO)),
             };
             return Err(Stopped { done: done / PAGE_SIZE, why });
         }
-        Ok(())
+        match done / PAGE_SIZE {
+            all if all * PAGE_SIZE == pages.len() => Ok(()),
+            done => Err(Stopped { done, why: InstallError::Unmapped }),
+        }
     }
 
     fn wake(&self, address: u64) {

@@ -9,19 +9,31 @@ pub(crate) trait Order: Default + Send + 'static {
     fn come(&mut self, page: u64) -> bool;
     /// As `come`, of a page of which is known whether it was wanted.
     fn resume(&mut self, page: u64, wanted: bool);
+    /// A page that was to go could not: others go before it, or it would be asked again and again.
+    fn stayed(&mut self, page: u64);
     /// A page is not here any more. `left`: it went out, and may come back.
     fn gone(&mut self, page: u64, left: bool);
     /// The page that goes next, which is not among those that can go from then on.
     fn next(&mut self) -> Option<u64>;
-    /// All pages that can go, the first to go first, and whether each was wanted.
-    fn all(&self) -> Vec<(u64, bool)>;
+    /// Where a page stands among those that can go.
+    fn rank(&self, page: u64) -> Option<Rank>;
+}
+
+/// Where a page stands: those of one queue, in the order in which they came to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// Whether it came back soon after it had left.
+    pub(crate) wanted: bool,
+    /// Whether it stands in the last of its queues.
+    last: bool,
+    stamp: u64,
 }
 
 /// A queue out of whose middle pages can be taken.
 #[derive(Debug, Default)]
 struct Queue {
     pages: VecDeque<(u64, u64)>,
-    /// The stamp with which each page stands in the queue. Others of it are left over.
+    /// The stamp with which each page stands in the queue. Others of it are left over. They grow from front to back.
     stamps: HashMap<u64, u64>,
     stamp: u64,
 }
@@ -65,9 +77,23 @@ impl Queue {
         None
     }
 
-    fn all(&self) -> impl DoubleEndedIterator<Item = u64> {
-        let here = |(page, stamp): &&(u64, u64)| self.stamps.get(page) == Some(stamp);
-        self.pages.iter().filter(here).map(|(page, _)| *page)
+    fn rank(&self, page: u64, wanted: bool, last: bool) -> Option<Rank> {
+        self.stamps.get(&page).map(|&stamp| Rank { wanted, last, stamp })
+    }
+}
+
+/// Pages that were to go and could not.
+#[derive(Debug, Default)]
+struct Stayed {
+    pages: Queue,
+    turn: u8,
+}
+
+impl Stayed {
+    /// One of them, every fourth time: they are tried again, and never stand in the way of the others.
+    fn due(&mut self) -> Option<u64> {
+        self.turn = (self.turn + 1) % 4;
+        if self.turn == 0 { self.pages.oldest() } else { None }
     }
 }
 
@@ -79,6 +105,7 @@ pub(crate) struct TwoQueues {
     wanted: Queue,
     /// Those that left last, as many as half of those that are here.
     left: Queue,
+    stayed: Stayed,
 }
 
 impl Order for TwoQueues {
@@ -92,9 +119,14 @@ impl Order for TwoQueues {
         if wanted { self.wanted.push(page) } else { self.once.push(page) }
     }
 
+    fn stayed(&mut self, page: u64) {
+        self.stayed.pages.push(page);
+    }
+
     fn gone(&mut self, page: u64, left: bool) {
         self.once.remove(page);
         self.wanted.remove(page);
+        self.stayed.pages.remove(page);
         if !left {
             self.left.remove(page);
             return;
@@ -106,14 +138,19 @@ impl Order for TwoQueues {
     }
 
     fn next(&mut self) -> Option<u64> {
+        if let Some(page) = self.stayed.due() {
+            return Some(page);
+        }
         let enough = (self.once.len() + self.wanted.len()) / 4;
         let first = if self.once.len() > enough { self.once.oldest() } else { None };
-        first.or_else(|| self.wanted.oldest()).or_else(|| self.once.oldest())
+        let first = first.or_else(|| self.wanted.oldest()).or_else(|| self.once.oldest());
+        first.or_else(|| self.stayed.pages.oldest())
     }
 
-    fn all(&self) -> Vec<(u64, bool)> {
-        let once = self.once.all().map(|page| (page, false));
-        once.chain(self.wanted.all().map(|page| (page, true))).collect()
+    fn rank(&self, page: u64) -> Option<Rank> {
+        let rank = self.once.rank(page, false, false);
+        let rank = rank.or_else(|| self.wanted.rank(page, true, false));
+        rank.or_else(|| self.stayed.pages.rank(page, true, true))
     }
 }
 
@@ -123,6 +160,7 @@ impl Order for TwoQueues {
 pub(crate) struct Newest {
     window: Queue,
     rest: Queue,
+    stayed: Stayed,
 }
 
 /// Pages around the place where a sequential reader is, which it may still use.
@@ -143,16 +181,25 @@ impl Order for Newest {
         }
     }
 
+    fn stayed(&mut self, page: u64) {
+        self.stayed.pages.push(page);
+    }
+
     fn gone(&mut self, page: u64, _left: bool) {
         self.window.remove(page);
         self.rest.remove(page);
+        self.stayed.pages.remove(page);
     }
 
     fn next(&mut self) -> Option<u64> {
-        self.rest.newest().or_else(|| self.window.oldest())
+        let due = self.stayed.due();
+        let first = due.or_else(|| self.rest.newest()).or_else(|| self.window.oldest());
+        first.or_else(|| self.stayed.pages.oldest())
     }
 
-    fn all(&self) -> Vec<(u64, bool)> {
-        self.rest.all().chain(self.window.all()).map(|page| (page, false)).collect()
+    fn rank(&self, page: u64) -> Option<Rank> {
+        let rank = self.stayed.pages.rank(page, false, false);
+        let rank = rank.or_else(|| self.rest.rank(page, false, false));
+        rank.or_else(|| self.window.rank(page, false, true))
     }
 }

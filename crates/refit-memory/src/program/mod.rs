@@ -22,6 +22,8 @@ mod lists;
 mod pager;
 mod region;
 mod space;
+#[cfg(test)]
+mod space_tests;
 
 pub use budget::{Budget, BudgetInterface, BudgetRef, BudgetStats, create_budget};
 pub use cache::{
@@ -29,7 +31,7 @@ pub use cache::{
 };
 pub use fcm::{
     AnonymousCache, AnonymousCacheInterface, AnonymousCacheRef, AnonymousPage, AnonymousState,
-    AnonymousStats, GROUP, LendError, Place,
+    AnonymousStats, Before, GROUP, LendError, Place,
 };
 pub use hat::{
     BERTH, Berth, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,

@@ -391,10 +391,13 @@ impl Pager {
             }
             let out = self.space.out();
             for &address in &out {
+                // Else a change could have been read and not been acted upon: what was thrown away would come back.
+                let _reading = lock(&self.reading);
                 self.resolve(address);
             }
             let _reading = lock(&self.reading);
-            let _changes = self.unchanged();
+            // Nobody is to be on the way of a fault through objects that end.
+            let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
             match self.space.out() {
                 left if left.is_empty() => {}
                 // Something is wrong with them, or with the frames.

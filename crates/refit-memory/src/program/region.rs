@@ -119,7 +119,7 @@ impl Region for Stretch {
                 Err(LendError::Moving) => return Err(FaultError::Moving),
                 Err(LendError::Host(errno)) => return Err(FaultError::Lost(errno)),
             };
-            let landing = Landing { fcm, page, count, arrived: Cell::new(0) };
+            let landing = Landing { fcm, page, count, done: Cell::new((0, false)) };
             self.next.store(page + count as u64, Relaxed);
             let mut tried = count;
             let mut installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
@@ -130,12 +130,18 @@ impl Region for Stretch {
                 tried = 1;
                 installed = self.parts.hat.install(address, &buffer[..PAGE_SIZE]);
             }
-            landing.arrived.set(installed.map_or_else(|stopped| stopped.done, |()| tried));
-            installed.map_err(|stopped| match stopped.why {
-                InstallError::Changing => FaultError::Changing,
-                InstallError::Unmapped => FaultError::Unmapped,
-                InstallError::Gone => FaultError::Gone,
-                InstallError::Host(errno) => FaultError::Lost(errno),
+            landing.done.set(match installed {
+                Ok(()) => (tried, false),
+                Err(Stopped { done, why }) => (done, why == InstallError::Present),
+            });
+            installed.or_else(|stopped| match stopped.why {
+                // The first is the one that is waited for.
+                _ if stopped.done > 0 => Ok(()),
+                InstallError::Present => Ok(()),
+                InstallError::Changing => Err(FaultError::Changing),
+                InstallError::Unmapped => Err(FaultError::Unmapped),
+                InstallError::Gone => Err(FaultError::Gone),
+                InstallError::Host(errno) => Err(FaultError::Lost(errno)),
             })
         })
     }
@@ -146,18 +152,22 @@ struct Landing {
     fcm: AnonymousCacheRef,
     page: u64,
     count: usize,
-    /// So many of them are there.
-    arrived: Cell<usize>,
+    /// So many of them have been put there, and whether the next was there already.
+    done: Cell<(usize, bool)>,
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        let arrived = self.arrived.get();
-        if arrived > 0 {
-            self.fcm.landed(self.page, arrived, true);
+        let (mut done, found) = self.done.get();
+        if done > 0 {
+            self.fcm.landed(self.page, done, true);
         }
-        if arrived < self.count {
-            self.fcm.landed(self.page + arrived as u64, self.count - arrived, false);
+        if found {
+            self.fcm.found(self.page + done as u64);
+            done += 1;
+        }
+        if done < self.count {
+            self.fcm.landed(self.page + done as u64, self.count - done, false);
         }
     }
 }

@@ -1,0 +1,327 @@
+//! Address spaces that change at random, over a program that is only a table: no page is lost, none comes back that is gone.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use refit_objects::{Choices, Interface, State, TransferError, destroy};
+
+use super::budget::create_budget;
+use super::cache::{AnonymousCacheFactory, SHARED};
+use super::hat::{InstallError, Stopped, Taken, Translation, TranslationInterface, TranslationRef};
+use super::region::FaultError;
+use super::space::{Commons, ProcessInterface, ProcessRef, Space};
+use crate::PAGE_SIZE;
+use crate::store::{PageStore, StoreStats};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const BASE: u64 = 0x10_0000;
+const PAGES: u64 = 64;
+
+/// What a program has in memory: by address, a number that stands for what a page holds.
+#[derive(Clone, Default)]
+struct Program(Arc<Mutex<Kernel>>);
+
+#[derive(Clone, Default)]
+struct Kernel {
+    mapped: BTreeMap<u64, u64>,
+    there: BTreeMap<u64, u64>,
+}
+
+impl Program {
+    fn kernel(&self) -> MutexGuard<'_, Kernel> {
+        self.0.lock().expect("nobody panics here")
+    }
+
+    fn hat(&self) -> TranslationRef {
+        let program = self.clone();
+        let choices =
+            Choices::new().with("table", TranslationInterface::rep, move || program.clone());
+        choices.create("test", "table").expect("it is the one choice")
+    }
+}
+
+impl Translation for Program {
+    fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped> {
+        let mut kernel = self.kernel();
+        for (done, page) in pages.chunks(PAGE_SIZE).enumerate() {
+            let at = address + done as u64 * PAGE;
+            let stopped = |why| Err(Stopped { done, why });
+            if !kernel.mapped.contains_key(&at) {
+                return stopped(InstallError::Unmapped);
+            }
+            if kernel.there.contains_key(&at) {
+                return stopped(InstallError::Present);
+            }
+            let holds = u64::from_le_bytes(page[..8].try_into().expect("eight bytes"));
+            kernel.there.insert(at, holds);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, _address: u64) {}
+
+    fn poison(&self, _address: u64) {}
+
+    fn take(&self, pages: &[u64]) -> Vec<Taken> {
+        vec![Taken::Stays; pages.len()]
+    }
+
+    fn fetch(&self, _into: &mut [u8]) -> bool {
+        false
+    }
+
+    fn own(&self, _pages: &[u64]) {}
+
+    fn clear(&self) {}
+}
+
+impl State<()> for Program {
+    fn export(&self) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn import(&self, (): ()) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+/// A program, and who serves it.
+struct World {
+    program: Program,
+    space: Arc<Space>,
+    process: ProcessRef,
+    next: u64,
+}
+
+impl World {
+    fn new(commons: Arc<Commons>) -> Self {
+        let program = Program::default();
+        let space = Space::new("test", program.hat(), commons);
+        Self { process: space.process(), program, space, next: 0 }
+    }
+
+    fn fork(&self) -> Self {
+        let program = Program(Arc::new(Mutex::new(self.program.kernel().clone())));
+        let space = self.space.fork("child", program.hat());
+        Self { process: space.process(), program, space, next: self.next }
+    }
+
+    fn map(&self, range: &Range<u64>, name: &str) {
+        for at in range.clone().step_by(PAGE_SIZE) {
+            self.program.kernel().mapped.entry(at).or_insert(0);
+        }
+        self.space.map(range, name);
+    }
+
+    fn unmap(&self, range: &Range<u64>) {
+        let mut kernel = self.program.kernel();
+        kernel.mapped.retain(|at, _| !range.contains(at));
+        kernel.there.retain(|at, _| !range.contains(at));
+        drop(kernel);
+        self.space.unmap(range);
+    }
+
+    /// As the kernel moves memory to a fixed place, and tells of it.
+    fn remap(&self, from: &Range<u64>, to: u64) {
+        let now = to..to + (from.end - from.start);
+        self.unmap(&now);
+        let shift = |pages: &mut BTreeMap<u64, u64>| {
+            let moved: Vec<_> = pages.extract_if(from.clone(), |_, _| true).collect();
+            pages.extend(moved.into_iter().map(|(at, holds)| (at - from.start + to, holds)));
+        };
+        let mut kernel = self.program.kernel();
+        let Kernel { mapped, there } = &mut *kernel;
+        shift(mapped);
+        shift(there);
+        drop(kernel);
+        self.space.remap(from, to);
+        self.space.unmap(from);
+    }
+
+    fn throw_away(&self, range: &Range<u64>) {
+        self.space.remove(range);
+        let mut kernel = self.program.kernel();
+        kernel.there.retain(|at, _| !range.contains(at));
+        kernel.mapped.range_mut(range.clone()).for_each(|(_, holds)| *holds = 0);
+    }
+
+    /// A page is what it was; then it is another.
+    fn touch(&mut self, at: u64) {
+        let Some(&holds) = self.program.kernel().mapped.get(&at) else { return };
+        if !self.program.kernel().there.contains_key(&at) {
+            let mut outcome = self.process.fault(at);
+            if outcome == Err(FaultError::Unknown) {
+                self.space.grow(at);
+                outcome = self.process.fault(at);
+            }
+            assert_eq!(outcome, Ok(()), "at {at:x}");
+        }
+        let mut kernel = self.program.kernel();
+        assert_eq!(kernel.there[&at], holds, "at {at:x}");
+        self.next += 1;
+        kernel.there.insert(at, self.next);
+        kernel.mapped.insert(at, self.next);
+    }
+
+    /// As a pager does it.
+    fn evict(&self, most: usize) {
+        let Some(recalled) = self.space.recall(most) else { return };
+        let mut kernel = self.program.kernel();
+        let (mut gone, mut stay, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        for (&page, at) in recalled.pages.iter().zip(&recalled.addresses) {
+            let Some(holds) = kernel.there.remove(at) else {
+                stay.push(page);
+                continue;
+            };
+            gone.push(page);
+            bytes.extend(holds.to_le_bytes());
+            bytes.resize(gone.len() * PAGE_SIZE, 0);
+        }
+        recalled.fcm.stay(&stay);
+        recalled.fcm.take_back(&gone, &bytes).expect("there is room");
+    }
+
+    fn settle(&self) {
+        for doomed in self.space.doomed() {
+            let kernel = self.program.kernel();
+            let pages = doomed.pages.iter().zip(&doomed.addresses);
+            let gone = pages.filter(|(_, at)| !kernel.there.contains_key(at));
+            let gone: Vec<u64> = gone.map(|(&page, _)| page).collect();
+            drop(kernel);
+            doomed.fcm.settle(&gone, false);
+        }
+    }
+
+    /// Counts what is there, and finds as many as are counted.
+    fn count(&self) {
+        let there: Vec<u64> = self.program.kernel().there.keys().copied().collect();
+        assert_eq!(self.space.adopt(&there), there.len());
+        self.settle();
+        let resident: u64 = self.space.regions().iter().map(|one| one.stats.resident).sum();
+        assert_eq!(resident, there.len() as u64);
+    }
+
+    fn end(mut self) {
+        (0..PAGES).for_each(|page| self.touch(BASE + page * PAGE));
+        self.count();
+        self.space.end();
+        destroy(ProcessInterface::id(self.process));
+        destroy(TranslationInterface::id(self.space.hat()));
+    }
+}
+
+fn commons() -> Arc<Commons> {
+    Arc::new(Commons {
+        budget: create_budget("test", 10 * PAGES),
+        store: PageStore::new(1 << 20, None),
+        caches: AnonymousCacheFactory::new("test", SHARED),
+    })
+}
+
+fn ended(commons: &Commons) {
+    assert_eq!(commons.budget.stats().taken, 0);
+    assert_eq!(commons.store.stats(), StoreStats::default());
+}
+
+fn part(pages: Range<u64>) -> Range<u64> {
+    BASE + pages.start * PAGE..BASE + pages.end * PAGE
+}
+
+fn touch_all(world: &mut World, pages: Range<u64>) {
+    pages.for_each(|page| world.touch(BASE + page * PAGE));
+}
+
+#[test]
+fn a_range_that_reaches_over_regions_leaves_each_what_it_has() {
+    let commons = commons();
+    let mut world = World::new(Arc::clone(&commons));
+    world.map(&part(5..15), "");
+    world.map(&part(20..30), "");
+    touch_all(&mut world, 5..30);
+    (0..4).for_each(|_| world.evict(64));
+    world.map(&part(5..20), "");
+    touch_all(&mut world, 0..40);
+    (0..4).for_each(|_| world.evict(64));
+    world.map(&part(2..40), "heap");
+    touch_all(&mut world, 0..40);
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn what_is_moved_into_a_hole_hides_nothing_behind_it() {
+    let commons = commons();
+    let mut world = World::new(Arc::clone(&commons));
+    world.map(&part(0..20), "");
+    world.map(&part(40..44), "apart");
+    touch_all(&mut world, 0..44);
+    (0..4).for_each(|_| world.evict(64));
+    world.unmap(&part(8..12));
+    world.remap(&part(40..44), BASE + 8 * PAGE);
+    touch_all(&mut world, 0..44);
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn pages_that_follow_each_other_are_counted_by_their_own_regions() {
+    let commons = commons();
+    let mut world = World::new(Arc::clone(&commons));
+    world.map(&part(0..4), "one");
+    world.map(&part(4..8), "two");
+    for page in 0..8 {
+        world.program.kernel().there.insert(BASE + page * PAGE, 100 + page);
+        world.program.kernel().mapped.insert(BASE + page * PAGE, 100 + page);
+    }
+    world.count();
+    let counted: Vec<u64> =
+        world.space.regions().iter().map(|region| region.stats.resident).collect();
+    assert_eq!(counted, [4, 4]);
+    (0..2).for_each(|_| world.evict(64));
+    touch_all(&mut world, 0..8);
+    world.end();
+    ended(&commons);
+}
+
+#[test]
+fn memory_that_is_mapped_moved_and_thrown_away_at_random_is_what_was_written() {
+    for seed in 0..200_u64 {
+        let commons = commons();
+        let mut state = seed;
+        let mut below = move |bound: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let mut world = World::new(Arc::clone(&commons));
+        for _ in 0..200 {
+            let start = below(PAGES);
+            let pages = start..(start + 1 + below(12)).min(PAGES);
+            match below(20) {
+                0..3 => world.map(&part(pages), ["", "heap"][below(2) as usize]),
+                3..5 => world.unmap(&part(pages)),
+                5..7 => {
+                    let to = below(PAGES - (pages.end - pages.start) + 1);
+                    let apart = to >= pages.end || to + pages.end - pages.start <= pages.start;
+                    let mapped = |page| world.program.kernel().mapped.contains_key(&page);
+                    if apart && part(pages.clone()).step_by(PAGE_SIZE).all(mapped) {
+                        world.remap(&part(pages), BASE + to * PAGE);
+                    }
+                }
+                7..9 => world.throw_away(&part(pages)),
+                9..12 => world.evict(1 + below(20) as usize),
+                12 => world.count(),
+                13 if below(4) == 0 => {
+                    let child = world.fork();
+                    child.count();
+                    std::mem::replace(&mut world, child).end();
+                }
+                _ => touch_all(&mut world, pages),
+            }
+        }
+        world.end();
+        ended(&commons);
+    }
+}

@@ -1,0 +1,8 @@
+//! The objects that serve the memory of unmodified programs: one suite for every implementation, and a pager of this process.
+
+mod budget;
+mod common;
+mod model;
+mod order;
+mod pager;
+mod races;

@@ -1,0 +1,376 @@
+//! A pager of this process: what the kernel tells of its own memory, and what becomes of it.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+
+use refit_memory::program::{Commons, Outside, Pager};
+use refit_sys::pagemap::Pagemap;
+use refit_sys::userfault::{Door, Features, Flags, Userfault};
+
+use crate::common::{PAGE, commons, until};
+
+/// Memory of this process that nobody holds a reference to.
+#[derive(Clone, Copy)]
+struct Memory {
+    start: u64,
+    length: u64,
+}
+
+impl Memory {
+    fn new(pages: u64) -> Self {
+        let length = pages * PAGE;
+        let allowed = libc::PROT_READ | libc::PROT_WRITE;
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let none = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+        let base = unsafe { libc::mmap(none, length as usize, allowed, how, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        // SAFETY: advice changes no contents.
+        unsafe { libc::madvise(base, length as usize, libc::MADV_NOHUGEPAGE) };
+        Self { start: base as u64, length }
+    }
+
+    fn part(self, pages: Range<u64>) -> Range<u64> {
+        assert!(pages.end * PAGE <= self.length);
+        self.start + pages.start * PAGE..self.start + pages.end * PAGE
+    }
+
+    fn all(self) -> Range<u64> {
+        self.start..self.start + self.length
+    }
+
+    fn at(self, page: u64) -> *mut u64 {
+        assert!(page * PAGE < self.length);
+        (self.start + page * PAGE) as *mut u64
+    }
+
+    fn get(self, page: u64) -> u64 {
+        // SAFETY: it is a page of memory that only `Memory` accesses; the tests touch none that they have unmapped.
+        unsafe { self.at(page).read_volatile() }
+    }
+
+    fn set(self, page: u64, value: u64) {
+        // SAFETY: as above.
+        unsafe { self.at(page).write_volatile(value) }
+    }
+
+    fn advise(self, pages: Range<u64>, what: i32) {
+        let length = (pages.end - pages.start) * PAGE;
+        // SAFETY: nobody holds a reference to this memory.
+        let answer = unsafe { libc::madvise(self.at(pages.start).cast(), length as usize, what) };
+        assert_eq!(answer, 0, "{}", io::Error::last_os_error());
+    }
+
+    fn unmap(self, pages: Range<u64>) {
+        let range = self.part(pages);
+        // SAFETY: as above, and nothing of it is touched afterwards.
+        let answer =
+            unsafe { libc::munmap(range.start as *mut _, (range.end - range.start) as usize) };
+        assert_eq!(answer, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Unmaps pages, and lets nothing else of this process have their place.
+    fn cover(self, pages: Range<u64>) {
+        let range = self.part(pages);
+        let length = (range.end - range.start) as usize;
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let at = range.start as *mut libc::c_void;
+        // SAFETY: it replaces memory of a test's, which touches none of it afterwards.
+        let covered = unsafe { libc::mmap(at, length, libc::PROT_NONE, how, -1, 0) };
+        assert_eq!(covered, at, "{}", io::Error::last_os_error());
+    }
+
+    /// Moves pages to where `to` has been.
+    fn move_to(self, pages: Range<u64>, to: Range<u64>) {
+        let range = self.part(pages.clone());
+        let length = (range.end - range.start) as usize;
+        assert_eq!(length as u64, to.end - to.start);
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        let to = to.start as *mut libc::c_void;
+        // SAFETY: both are memory of a test's, to which nobody holds a reference.
+        let moved = unsafe { libc::mremap(range.start as *mut _, length, length, how, to) };
+        assert_eq!(moved, to, "{}", io::Error::last_os_error());
+        self.cover(pages);
+    }
+}
+
+#[derive(Default)]
+struct Short(AtomicU64);
+
+impl Outside for Short {
+    fn short(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn forked(&self, _parent: &Pager, _child: Arc<Pager>) {}
+}
+
+/// A pager of this process that serves until it is dropped.
+struct Served {
+    pager: Arc<Pager>,
+    commons: Arc<Commons>,
+    short: Arc<Short>,
+    server: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    /// `None` where this host does not let us.
+    fn new(frames: u64) -> Option<Self> {
+        // SAFETY: what is registered is `Memory`, which nobody holds a reference to.
+        let opened = unsafe { Userfault::open(Door::Call, Flags::CLOEXEC | Flags::NONBLOCK) };
+        let userfault = match opened {
+            Ok(userfault) => userfault,
+            Err(error) => {
+                println!("skipped: userfaultfd: {error}");
+                return None;
+            }
+        };
+        let changes = Features::EVENT_REMAP | Features::EVENT_REMOVE | Features::EVENT_UNMAP;
+        userfault.agree(changes).expect("any kernel that can be served has them");
+        let (commons, short) = (commons(frames), Arc::<Short>::default());
+        let outside = Arc::clone(&short);
+        let pager = Pager::new("test", Arc::new(userfault), Arc::clone(&commons), outside);
+        let pager = pager.expect("descriptors");
+        let server = Arc::clone(&pager);
+        let server = Some(thread::spawn(move || server.serve()));
+        Some(Self { pager, commons, short, server })
+    }
+
+    fn taken(&self) -> u64 {
+        self.commons.budget.stats().taken
+    }
+
+    /// What the program has thrown away is forgotten.
+    fn settle(&self) {
+        let pagemap = Pagemap::of(std::process::id()).expect("our own");
+        self.pager.settle(|addresses| {
+            let page = |&at: &u64| pagemap.pages(at..at + PAGE).expect("our own")[0].present();
+            addresses.iter().map(page).collect()
+        });
+    }
+
+    /// Nothing is served any more, nor is anything left.
+    fn end(mut self) {
+        self.stop();
+        self.pager.dismiss();
+        assert_eq!(self.taken(), 0);
+    }
+
+    fn stop(&mut self) {
+        self.pager.end();
+        let ended = self.server.take().map(JoinHandle::join);
+        assert!(ended.is_none_or(|ended| ended.is_ok()) || thread::panicking());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Who waits for a page waits for ever where it does not come.
+fn join(thread: JoinHandle<()>) {
+    until("the end of a thread", || thread.is_finished());
+    thread.join().expect("it finds what it should");
+}
+
+#[test]
+fn what_is_touched_first_or_was_thrown_away_is_zeros() {
+    let Some(served) = Served::new(1000) else { return };
+    let memory = Memory::new(40);
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    for round in 1..4 {
+        for page in 0..40 {
+            assert_eq!(memory.get(page), 0, "page {page}, round {round}");
+            memory.set(page, round * 100 + page);
+        }
+        assert!((0..40).all(|page| memory.get(page) == round * 100 + page));
+        until("neighbours that are not mapped are given back", || served.taken() == 40);
+        memory.advise(0..40, libc::MADV_DONTNEED);
+        until("what was thrown away is gone", || {
+            served.settle();
+            served.taken() == 0
+        });
+    }
+    memory.set(7, 7);
+    memory.advise(0..5, libc::MADV_DONTNEED);
+    assert_eq!((memory.get(4), memory.get(7)), (0, 7));
+    memory.unmap(0..40);
+    until("all of it is unmapped", || served.taken() == 0);
+    served.end();
+}
+
+#[test]
+fn what_is_unmapped_gives_its_frames_back_and_what_is_moved_stays_what_it_is() {
+    let Some(served) = Served::new(1000) else { return };
+    let (memory, other) = (Memory::new(60), Memory::new(60));
+    served.pager.manage(&memory.all(), "one").expect("anonymous memory");
+    served.pager.manage(&other.all(), "two").expect("anonymous memory");
+    for page in 0..60 {
+        memory.set(page, 100 + page);
+        other.set(page, 200 + page);
+    }
+    until("all are counted", || served.taken() == 120);
+    memory.cover(0..5);
+    memory.cover(55..60);
+    memory.cover(20..40);
+    until("thirty pages are gone", || served.taken() == 90);
+    // Into the hole, from the middle of another region.
+    other.move_to(10..30, memory.part(20..40));
+    until("twenty have been moved", || {
+        served.taken() == 90 && served.pager.space().regions().len() == 3
+    });
+    let old = (5..20).chain(40..55);
+    assert!(old.clone().all(|page| memory.get(page) == 100 + page), "around the hole");
+    assert!((20..40).all(|page| memory.get(page) == 190 + page), "in the hole");
+    assert!((0..10).chain(30..60).all(|page| other.get(page) == 200 + page), "left behind");
+    memory.advise(5..55, libc::MADV_DONTNEED);
+    assert!((5..55).all(|page| memory.get(page) == 0), "thrown away");
+    memory.unmap(0..60);
+    other.unmap(0..60);
+    served.end();
+}
+
+#[test]
+fn eight_threads_miss_the_same_pages_at_once() {
+    let Some(served) = Served::new(5000) else { return };
+    let memory = Memory::new(2000);
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    let add = |memory: Memory, page: u64| {
+        // SAFETY: a page of `Memory`, which all accesses of are atomic here.
+        let word = unsafe { AtomicU64::from_ptr(memory.at(page)) };
+        word.fetch_add(1, Relaxed);
+    };
+    let threads: Vec<_> = (0..8_u64)
+        .map(|thread| {
+            thread::spawn(move || (0..2000).for_each(|page| add(memory, page ^ (thread % 2))))
+        })
+        .collect();
+    threads.into_iter().for_each(join);
+    assert!((0..2000).all(|page| memory.get(page) == 8));
+    until("each is counted once", || served.taken() == 2000);
+    memory.unmap(0..2000);
+    served.end();
+}
+
+#[test]
+fn memory_is_thrown_away_and_moved_while_others_miss_it() {
+    let Some(served) = Served::new(5000) else { return };
+    let (memory, place) = (Memory::new(64), Memory::new(64));
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    let others: Vec<_> = (0..3)
+        .map(|thread| {
+            thread::spawn(move || {
+                for round in 0..3000 {
+                    let page = 32 + (round * 7 + thread * 11) % 32;
+                    let found = memory.get(page);
+                    assert!(found == 0 || found == page, "page {page} has {found}");
+                    memory.set(page, page);
+                }
+            })
+        })
+        .collect();
+    for round in 1..300 {
+        for page in 0..16 {
+            memory.set(page, round);
+        }
+        memory.advise(32..48, libc::MADV_DONTNEED);
+        memory.move_to(0..16, place.part(0..16));
+        assert!((0..16).all(|page| place.get(page) == round));
+        place.move_to(0..16, memory.part(0..16));
+        memory.advise(8..16, libc::MADV_DONTNEED);
+        assert!((0..16).all(|page| memory.get(page) == if page < 8 { round } else { 0 }));
+        served.settle();
+    }
+    others.into_iter().for_each(join);
+    memory.unmap(0..64);
+    place.unmap(0..64);
+    served.end();
+}
+
+#[test]
+fn two_thousand_regions_are_served() {
+    const REGIONS: u64 = 2000;
+    let Some(served) = Served::new(REGIONS * 2) else { return };
+    // Every other page, each with a name of its own.
+    let memory = Memory::new(2 * REGIONS);
+    for region in 0..REGIONS {
+        let range = memory.part(2 * region..2 * region + 1);
+        served.pager.manage(&range, &region.to_string()).expect("anonymous memory");
+    }
+    assert_eq!(served.pager.space().regions().len() as u64, REGIONS);
+    for page in 0..2 * REGIONS {
+        memory.set(page, page);
+    }
+    assert!((0..2 * REGIONS).all(|page| memory.get(page) == page));
+    until("each is counted once", || served.taken() == REGIONS);
+    memory.unmap(0..2 * REGIONS);
+    until("no region is left", || served.pager.space().regions().is_empty());
+    assert_eq!(served.taken(), 0);
+    served.end();
+}
+
+/// Neighbours that are brought together do not end where the mapping does.
+#[test]
+fn the_last_pages_of_a_mapping_come_too() {
+    let Some(served) = Served::new(1000) else { return };
+    let memory = Memory::new(40);
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    // A region gets its objects with its first fault.
+    assert_eq!(memory.get(0), 0);
+    let region = format!("test/{:x}", memory.start);
+    let mut all = refit_objects::objects().into_iter();
+    let found = all.find(|one| one.interface == "region" && one.name.ends_with(&region));
+    crate::common::swap(found.expect("it is there").id, "sequential");
+    memory.unmap(29..40);
+    let reader = thread::spawn(move || (0..29).for_each(|page| assert_eq!(memory.get(page), 0)));
+    join(reader);
+    until("each is counted once", || served.taken() == 29);
+    memory.unmap(0..29);
+    served.end();
+}
+
+#[test]
+fn who_finds_no_frame_waits_until_there_is_one() {
+    let Some(served) = Served::new(4) else { return };
+    let memory = Memory::new(8);
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    let writer = thread::spawn(move || (0..8).for_each(|page| memory.set(page, page)));
+    until("no frame is left for it", || served.commons.budget.stats().refused > 0);
+    until("it is told", || served.short.0.load(Relaxed) > 0);
+    assert_eq!(served.taken(), 4);
+    assert!(!writer.is_finished());
+    served.commons.budget.allow(100);
+    served.pager.ring();
+    join(writer);
+    assert!((0..8).all(|page| memory.get(page) == page));
+    memory.unmap(0..8);
+    served.end();
+}
+
+#[test]
+fn what_is_released_the_kernel_serves() {
+    let Some(served) = Served::new(100) else { return };
+    let memory = Memory::new(60);
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    (0..20).for_each(|page| memory.set(page, page));
+    let toucher = thread::spawn(move || (20..60).for_each(|page| memory.set(page, page)));
+    assert!(served.pager.release());
+    join(toucher);
+    assert!((0..60).all(|page| memory.get(page) == page));
+    until("nobody serves it", || served.taken() == 0);
+    memory.advise(0..60, libc::MADV_DONTNEED);
+    assert!((0..60).all(|page| memory.get(page) == 0));
+    assert_eq!(served.taken(), 0);
+    // And it is served again; what is there is counted.
+    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    let there: Vec<u64> = (0..60).map(|page| memory.part(page..page + 1).start).collect();
+    assert_eq!(served.pager.adopt(&there), 60);
+    assert_eq!(served.taken(), 60);
+    memory.unmap(0..60);
+    served.end();
+}
