@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use refit_objects::{Choices, Name, State, TransferError};
 use refit_sys::agent::{Agent, Call};
 use refit_sys::foreign::Memory;
+use refit_sys::pidfd::Pidfd;
 use refit_sys::userfault::{
     Cause, CopyModes, MOVE_LENGTH, MoveModes, Userfault, Wake, move_call, moved,
 };
@@ -92,6 +93,8 @@ const USERFAULT: &str = "userfault";
 pub struct Berth {
     /// The task that does it.
     pub agent: Agent,
+    /// The same, to be ended: it may be in a call of which the program's pager would have to hear.
+    pub task: Pidfd,
     /// The number that the program's userfaultfd has there.
     pub userfault: u32,
     /// The program's memory.
@@ -136,6 +139,8 @@ impl Pages {
         let berth = lock(&self.berth).take();
         if let Some(berth) = berth {
             berth.agent.end();
+            // `ESRCH`: it has ended with the program.
+            let _ = berth.task.signal(libc::SIGKILL);
         }
     }
 

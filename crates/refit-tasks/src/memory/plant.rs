@@ -76,7 +76,7 @@ fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io:
     let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
     let start = held.call(instruction, libc::SYS_mmap, [0, WHOLE, access, kind, u64::MAX, 0])?;
     let made = ours(held, instruction, start, known, &memory, &program);
-    let (agent, userfault, number) = match made {
+    let (agent, task, userfault, number) = match made {
         Ok(made) => made,
         Err(error) => {
             // The first error tells more.
@@ -86,11 +86,11 @@ fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io:
     };
     let place = start + AREA..start + AREA + BERTH_LENGTH;
     let marks = place.end..start + WHOLE;
-    let berth = Berth { agent, userfault: number, memory, place };
+    let berth = Berth { agent, task, userfault: number, memory, place };
     Ok(Planted { userfault, berth, area: start..start + WHOLE, marks })
 }
 
-/// The agent in its area, the userfaultfd, and the number that it has there.
+/// The agent in its area, its task, the userfaultfd, and the number that it has there.
 fn ours(
     held: &mut Held,
     instruction: u64,
@@ -98,7 +98,7 @@ fn ours(
     known: Option<Arc<Userfault>>,
     memory: &Memory,
     program: &Pidfd,
-) -> io::Result<(Agent, Arc<Userfault>, u32)> {
+) -> io::Result<(Agent, Pidfd, Arc<Userfault>, u32)> {
     let mut advise = |from: u64, length: u64, advice: i32| {
         let arguments = [from, length, u64::from(advice.cast_unsigned()), 0, 0, 0];
         held.call(instruction, libc::SYS_madvise, arguments)
@@ -112,10 +112,11 @@ fn ours(
     };
     let ground = Ground { program, memory, instruction, area, options: FOLLOWED, keep: &[] };
     let (agent, task) = Agent::plant(held, &ground)?;
+    let own = Pidfd::open(task.thread());
     // Its end is told to whoever follows the tree, as that of any task.
     task.leave();
     let number = agent.give(userfault.as_fd())?;
-    Ok((agent, userfault, number))
+    Ok((agent, own?, userfault, number))
 }
 
 fn open(held: &mut Held, instruction: u64, program: &Pidfd) -> io::Result<Userfault> {

@@ -46,7 +46,16 @@ pub(super) fn apart(range: &Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>>
     left
 }
 
-/// The addresses of pages of a range that are in memory, without those that were only read.
+/// As [`resident`], where each page counts by how many processes have it: what a tree of them takes in all. The kernel looks at every page
+/// for it.
+pub(super) fn share(process: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.map_or_else(|| resident(process), |kilobytes| kilobytes << 10)
+}
+
+/// The addresses of pages of a range that are in memory, and no other process has; without those that were only read.
 pub(super) fn present(pagemap: &Pagemap, range: &Range<u64>) -> io::Result<Vec<u64>> {
     let scan = Scan {
         all: Categories::PRESENT,
@@ -59,7 +68,13 @@ pub(super) fn present(pagemap: &Pagemap, range: &Range<u64>) -> io::Result<Vec<u
     while from < range.end {
         from = pagemap.scan(from..range.end, &scan, &mut found)?;
     }
-    Ok(found.into_iter().flat_map(|one| one.range.step_by(PAGE_SIZE)).collect())
+    let mut alone = Vec::new();
+    for one in found {
+        let pages = pagemap.pages(one.range.clone())?;
+        let addresses = one.range.step_by(PAGE_SIZE).zip(pages);
+        alone.extend(addresses.filter(|(_, page)| page.exclusive()).map(|(address, _)| address));
+    }
+    Ok(alone)
 }
 
 #[cfg(test)]

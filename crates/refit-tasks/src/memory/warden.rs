@@ -3,11 +3,12 @@
 //! What may be had is one number for the tree. From it come off what is not served (memory that is mapped since the last round, memory that
 //! cannot be served) and what compressed pages take; the rest are the frames of the budget.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::{BERTH, Pager, reserve};
@@ -23,11 +24,15 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Between two rounds: while little is used, while much is, and while nothing is limited.
 const IDLE: Duration = Duration::from_millis(20);
 const BUSY: Duration = Duration::from_millis(4);
+/// Between two looks at what processes have in common.
+const RARELY: Duration = Duration::from_millis(100);
 const FOREVER: Duration = Duration::from_secs(3600);
 /// A program whose memory is less than this is not worth serving, in bytes.
 const SMALL: u64 = 1 << 20;
 /// So much memory that is not counted is worth a look at what is mapped, in bytes.
 const UNKNOWN: u64 = 256 << 10;
+/// Rounds between two looks at what a program has that cannot be counted, at most.
+const LONGEST_REST: u32 = 127;
 /// Frames that there are at least, however little is allowed: fewer do not get a program on.
 const LEAST: u64 = 64;
 /// Pages that are counted at once.
@@ -44,13 +49,15 @@ pub(super) struct Served {
     marks: Range<u64>,
     /// Where its mark is, if it has one.
     marked: Option<u64>,
+    /// Rounds until it is looked at again, if more memory than is counted is there, and how many there were last.
+    rest: (u32, u32),
 }
 
 impl Served {
     /// A child of this one.
     pub(super) fn child(&self, pager: Arc<Pager>) -> Self {
         let (areas, marks) = (self.areas.clone(), self.marks.clone());
-        Self { pager, process: None, areas, marks, marked: None }
+        Self { pager, process: None, areas, marks, marked: None, rest: (0, 0) }
     }
 
     /// Whether this process has the memory that is served. Its memory gets a mark for it.
@@ -78,11 +85,14 @@ pub(super) struct Warden {
     shared: Arc<Shared>,
     /// The store takes no more pages: more is allowed than should be.
     full: bool,
+    /// What each process takes if what it has in common with others is shared out: when that was looked up, what it had in all, and the
+    /// share.
+    shares: BTreeMap<u32, (Instant, u64, u64)>,
 }
 
 impl Warden {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, full: false }
+        Self { shared, full: false, shares: BTreeMap::new() }
     }
 
     /// Goes its rounds until the end.
@@ -112,17 +122,39 @@ impl Warden {
         let mut all: Vec<(u32, u64)> =
             processes.iter().map(|&process| (process, survey::resident(process))).collect();
         self.leave_out_borrowers(&mut all);
-        let resident: u64 = all.iter().map(|(_, resident)| resident).sum();
+        let resident = self.together(&all);
         if resident > limit / 2 || !self.shared.state().served.is_empty() {
             for &(process, resident) in all.iter().filter(|(_, resident)| *resident > SMALL) {
                 self.begin(process);
-                self.count(process, resident);
+                self.count(process, resident, limit);
             }
         }
         let served = self.allow(limit, resident);
         self.evict();
         self.total(resident, served);
         if resident > limit / 4 { BUSY } else { IDLE }
+    }
+
+    /// What processes take in all: what a parent has in common with its children counts once.
+    fn together(&mut self, all: &[(u32, u64)]) -> u64 {
+        let mut sum = 0;
+        let several = all.iter().filter(|(_, resident)| *resident > SMALL).count() > 1;
+        for &(process, resident) in all {
+            sum += match self.shares.get(&process) {
+                _ if !several || resident <= SMALL => resident,
+                // A share is looked up rarely; meanwhile it grows and shrinks as the whole does.
+                Some(&(when, whole, share)) if when.elapsed() < RARELY => {
+                    (share + resident).saturating_sub(whole)
+                }
+                _ => {
+                    let share = survey::share(process);
+                    self.shares.insert(process, (Instant::now(), resident, share));
+                    share
+                }
+            };
+        }
+        self.shares.retain(|process, _| all.iter().any(|(known, _)| known == process));
+        sum
     }
 
     /// Pagers whose memory is nobody's any more end.
@@ -198,11 +230,18 @@ impl Warden {
         let pager = Pager::new(&name, userfault, commons, outside)?;
         pager.moor(berth, &marks)?;
         let areas = vec![area];
-        self.shared.serve(Served { pager, process: Some(process), areas, marks, marked: None })
+        self.shared.serve(Served {
+            pager,
+            process: Some(process),
+            areas,
+            marks,
+            marked: None,
+            rest: (0, 0),
+        })
     }
 
     /// Finds memory of a program that is not counted, and counts it.
-    fn count(&self, process: u32, resident: u64) {
+    fn count(&self, process: u32, resident: u64, limit: u64) {
         let (pager, areas) = {
             let state = self.shared.state();
             let Some(one) = state.served.iter().find(|one| one.process == Some(process)) else {
@@ -211,14 +250,37 @@ impl Warden {
             (Arc::clone(&one.pager), one.areas.clone())
         };
         settle(&pager, process);
-        if resident.saturating_sub(bytes(served_pages(&pager))) < UNKNOWN {
+        if resident.saturating_sub(bytes(served_pages(&pager))) < UNKNOWN || !self.rested(process) {
             return;
         }
+        // What is counted now has come off already from what there is.
+        self.shared.commons.budget.allow((limit / PAGE).max(LEAST));
         // What has ended meanwhile is not counted.
-        let _ = self.count_all(&pager, process, &areas);
+        let found = self.count_all(&pager, process, &areas).unwrap_or(0);
+        let mut state = self.shared.state();
+        if let Some(one) = state.served.iter_mut().find(|one| one.process == Some(process)) {
+            // What cannot be counted, be it shared with others or not to be served, is still there next time.
+            let rest =
+                if bytes(found) < UNKNOWN { (2 * one.rest.1 + 1).min(LONGEST_REST) } else { 0 };
+            one.rest = (rest, rest);
+        }
     }
 
-    fn count_all(&self, pager: &Pager, process: u32, areas: &[Range<u64>]) -> io::Result<()> {
+    /// Whether a process is to be looked at in this round.
+    fn rested(&self, process: u32) -> bool {
+        let mut state = self.shared.state();
+        let Some(one) = state.served.iter_mut().find(|one| one.process == Some(process)) else {
+            return false;
+        };
+        let rested = one.rest.0 == 0;
+        one.rest.0 = one.rest.0.saturating_sub(1);
+        rested
+    }
+
+    /// How many pages were found that were not counted.
+    fn count_all(&self, pager: &Pager, process: u32, areas: &[Range<u64>]) -> io::Result<u64> {
+        let before = served_pages(pager);
+        let mut evicted = 0;
         let pagemap = Pagemap::of(process)?;
         for (range, name) in survey::anonymous(process)? {
             for part in survey::apart(&range, areas) {
@@ -234,12 +296,13 @@ impl Warden {
                     left = &left[counted..];
                     if counted < AT_ONCE && !left.is_empty() {
                         let freed = pager.evict(BERTH).unwrap_or(0);
+                        evicted += freed as u64;
                         stuck = if freed + counted == 0 { stuck + 1 } else { 0 };
                     }
                 }
             }
         }
-        Ok(())
+        Ok((served_pages(pager) + evicted).saturating_sub(before))
     }
 
     /// Says how many frames there are; how many bytes are served.
