@@ -121,17 +121,9 @@ impl Region for Stretch {
             };
             let landing = Landing { fcm, page, count, done: Cell::new((0, false)) };
             self.next.store(page + count as u64, Relaxed);
-            let mut tried = count;
-            let mut installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
-            if let Err(Stopped { done: 0, why: InstallError::Unmapped }) = installed
-                && count > 1
-            {
-                // They lie in several mappings of the kernel's: the one that is waited for does not.
-                tried = 1;
-                installed = self.parts.hat.install(address, &buffer[..PAGE_SIZE]);
-            }
+            let installed = self.parts.hat.install(address, &buffer[..count * PAGE_SIZE]);
             landing.done.set(match installed {
-                Ok(()) => (tried, false),
+                Ok(()) => (count, false),
                 Err(Stopped { done, why }) => (done, why == InstallError::Present),
             });
             installed.or_else(|stopped| match stopped.why {

@@ -221,8 +221,8 @@ fn no_version_of_a_page_is_lost_and_none_is_stale() {
             scope.spawn(move || program.run(seed))
         });
         let threads: Vec<_> = threads.collect();
-        let ended = threads.into_iter().map(|thread| thread.join().is_ok());
-        let well = ended.fold(true, |all, one| all && one);
+        let ended: Vec<bool> = threads.into_iter().map(|thread| thread.join().is_ok()).collect();
+        let well = ended.into_iter().all(|well| well);
         program.done.store(true, Relaxed);
         assert!(well, "a thread has panicked");
     });
