@@ -233,6 +233,13 @@ impl Shared {
         }
     }
 
+    /// Waits, whoever calls, for so long; whether it is the end.
+    fn rest(&self, long: Duration) -> bool {
+        let state = self.state();
+        let waited = self.call.wait_timeout_while(state, long, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
     /// Waits for a call, but no longer than `most`; whether it was the last.
     fn wait(&self, most: Duration) -> bool {
         let state = self.state();

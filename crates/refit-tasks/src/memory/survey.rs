@@ -55,8 +55,9 @@ pub(super) fn share(process: u32) -> u64 {
     kilobytes.map_or_else(|| resident(process), |kilobytes| kilobytes << 10)
 }
 
-/// The addresses of pages of a range that are in memory, and no other process has; without those that were only read.
-pub(super) fn present(pagemap: &Pagemap, range: &Range<u64>) -> io::Result<Vec<u64>> {
+/// The addresses of pages of a range that are in memory; without those that were only read, and without those that other processes have,
+/// too, unless `shared`.
+pub(super) fn present(pagemap: &Pagemap, range: &Range<u64>, shared: bool) -> io::Result<Vec<u64>> {
     let scan = Scan {
         all: Categories::PRESENT,
         none: Categories::ZERO | Categories::FILE,
@@ -72,7 +73,8 @@ pub(super) fn present(pagemap: &Pagemap, range: &Range<u64>) -> io::Result<Vec<u
     for one in found {
         let pages = pagemap.pages(one.range.clone())?;
         let addresses = one.range.step_by(PAGE_SIZE).zip(pages);
-        alone.extend(addresses.filter(|(_, page)| page.exclusive()).map(|(address, _)| address));
+        let counts = addresses.filter(|(_, page)| shared || page.exclusive());
+        alone.extend(counts.map(|(address, _)| address));
     }
     Ok(alone)
 }

@@ -43,6 +43,8 @@ pub(super) struct Served {
     pub(super) pager: Arc<Pager>,
     /// Its number, once that is known: of a child is known what it has, not who it is.
     pub(super) process: Option<u32>,
+    /// Whether it was made by another that is served.
+    child: bool,
     /// What is ours in its memory.
     areas: Vec<Range<u64>>,
     /// Pages in which nothing has been written yet ([`Pager::mark`]).
@@ -57,7 +59,7 @@ impl Served {
     /// A child of this one.
     pub(super) fn child(&self, pager: Arc<Pager>) -> Self {
         let (areas, marks) = (self.areas.clone(), self.marks.clone());
-        Self { pager, process: None, areas, marks, marked: None, rest: (0, 0) }
+        Self { pager, process: None, child: true, areas, marks, marked: None, rest: (0, 0) }
     }
 
     /// Whether this process has the memory that is served. Its memory gets a mark for it.
@@ -74,6 +76,12 @@ impl Served {
         word.is_some_and(|word| word.to_ne_bytes() == self.name())
     }
 
+    /// Whether what it shares with others is counted as its own: what a parent shares with children is the parent's, unless there is
+    /// nobody else left to count it, which is known by how often a child has been looked at in vain.
+    fn shares(&self) -> bool {
+        !self.child || self.rest.1 > 3
+    }
+
     /// What tells it from all others: where its pager is.
     fn name(&self) -> [u8; 8] {
         (Arc::as_ptr(&self.pager) as u64).to_ne_bytes()
@@ -85,6 +93,8 @@ pub(super) struct Warden {
     shared: Arc<Shared>,
     /// The store takes no more pages: more is allowed than should be.
     full: bool,
+    /// Frames were short in the last round, and none could be had.
+    vain: bool,
     /// What each process takes if what it has in common with others is shared out: when that was looked up, what it had in all, and the
     /// share.
     shares: BTreeMap<u32, (Instant, u64, u64)>,
@@ -92,7 +102,7 @@ pub(super) struct Warden {
 
 impl Warden {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, full: false, shares: BTreeMap::new() }
+        Self { shared, full: false, vain: false, shares: BTreeMap::new() }
     }
 
     /// Goes its rounds until the end.
@@ -108,7 +118,8 @@ impl Warden {
                     FOREVER
                 }
             };
-            if self.shared.wait(wait) {
+            // Who cannot be helped now is not helped by going round faster.
+            if (self.vain && self.shared.rest(BUSY)) || self.shared.wait(wait) {
                 return;
             }
         }
@@ -233,6 +244,7 @@ impl Warden {
         self.shared.serve(Served {
             pager,
             process: Some(process),
+            child: false,
             areas,
             marks,
             marked: None,
@@ -242,12 +254,12 @@ impl Warden {
 
     /// Finds memory of a program that is not counted, and counts it.
     fn count(&self, process: u32, resident: u64, limit: u64) {
-        let (pager, areas) = {
+        let (pager, areas, shared) = {
             let state = self.shared.state();
             let Some(one) = state.served.iter().find(|one| one.process == Some(process)) else {
                 return;
             };
-            (Arc::clone(&one.pager), one.areas.clone())
+            (Arc::clone(&one.pager), one.areas.clone(), one.shares())
         };
         settle(&pager, process);
         if resident.saturating_sub(bytes(served_pages(&pager))) < UNKNOWN || !self.rested(process) {
@@ -256,7 +268,7 @@ impl Warden {
         // What is counted now has come off already from what there is.
         self.shared.commons.budget.allow((limit / PAGE).max(LEAST));
         // What has ended meanwhile is not counted.
-        let found = self.count_all(&pager, process, &areas).unwrap_or(0);
+        let found = self.count_all(&pager, process, &areas, shared).unwrap_or(0);
         let mut state = self.shared.state();
         if let Some(one) = state.served.iter_mut().find(|one| one.process == Some(process)) {
             // What cannot be counted, be it shared with others or not to be served, is still there next time.
@@ -278,7 +290,13 @@ impl Warden {
     }
 
     /// How many pages were found that were not counted.
-    fn count_all(&self, pager: &Pager, process: u32, areas: &[Range<u64>]) -> io::Result<u64> {
+    fn count_all(
+        &self,
+        pager: &Pager,
+        process: u32,
+        areas: &[Range<u64>],
+        shared: bool,
+    ) -> io::Result<u64> {
         let before = served_pages(pager);
         let mut evicted = 0;
         let pagemap = Pagemap::of(process)?;
@@ -288,7 +306,7 @@ impl Warden {
                     // Unmapped since, or not to be served: locked in memory by a device, say.
                     continue;
                 }
-                let pages = survey::present(&pagemap, &part)?;
+                let pages = survey::present(&pagemap, &part, shared)?;
                 let mut left = &pages[..];
                 let mut stuck = 0;
                 while !left.is_empty() && stuck < 2 {
@@ -311,7 +329,9 @@ impl Warden {
         let compressed = self.shared.commons.store.stats().compressed_bytes;
         let apart = resident.saturating_sub(served) + compressed;
         let frames = if self.full { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
-        self.shared.commons.budget.allow(frames.max(LEAST));
+        // Where what cannot be taken out is too much already, the limit cannot be kept: it would only bring all to a standstill.
+        let least = LEAST * self.pagers().len() as u64 + limit / PAGE / 16;
+        self.shared.commons.budget.allow(frames.max(least));
         served
     }
 
@@ -320,7 +340,7 @@ impl Warden {
         let budget = self.shared.commons.budget;
         let mut pagers = self.pagers();
         pagers.retain(|pager| pager.moored());
-        let mut stuck = 0;
+        let (mut stuck, mut freed) = (0, 0);
         let mut turn = 0_usize;
         while stuck < 2 * pagers.len() {
             let stats = budget.stats();
@@ -331,13 +351,14 @@ impl Warden {
             turn += 1;
             match pager.evict(BERTH) {
                 Ok(0) => stuck += 1,
-                Ok(_) => stuck = 0,
+                Ok(some) => (stuck, freed) = (0, freed + some),
                 Err(_) => {
                     self.full = true;
                     break;
                 }
             }
         }
+        self.vain = stuck > 0 && freed == 0;
         for pager in pagers {
             pager.ring();
         }
