@@ -11,11 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_objects::{Choices, Name, State, TransferError};
 use refit_sys::agent::{Agent, Call};
-use refit_sys::foreign::Memory;
+use refit_sys::foreign::{Memory, Refused};
 use refit_sys::pidfd::Pidfd;
-use refit_sys::userfault::{
-    Cause, CopyModes, MOVE_LENGTH, MoveModes, Userfault, Wake, move_call, moved,
-};
+use refit_sys::userfault::{Cause, CopyModes, MOVE_LENGTH, MoveModes, Userfault, Wake, move_call};
 
 use crate::PAGE_SIZE;
 
@@ -64,10 +62,12 @@ pub trait Translation {
     fn wake(&self, address: u64);
     /// Whoever touches this page from now on is told that it is lost (`SIGBUS`).
     fn poison(&self, address: u64);
-    /// Moves pages, sorted by address and at most [`BERTH`], out to the berth, which is empty; what has become of each.
+    /// Moves pages, sorted by address and at most [`BERTH`], out to the berth, which is empty; what the kernel says of each. While it
+    /// moves pages for itself (compaction), it can have moved one more than it says.
     fn take(&self, pages: &[u64]) -> Vec<Taken>;
-    /// Reads what stands in the berth for the pages that `take` was asked for.
-    fn fetch(&self, into: &mut [u8]) -> bool;
+    /// Reads what stands in the berth for the pages that `take` was asked for; for each whether there is one. `None`: the program
+    /// has ended.
+    fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>>;
     /// The program gets copies of its own of pages that it has shared with a child. Its faults must be heard meanwhile.
     fn own(&self, pages: &[u64]);
     /// Empties the berth. Its faults must be heard meanwhile: this is one of its changes.
@@ -218,48 +218,41 @@ impl Translation for Server {
         }
     }
 
-    fn fetch(&self, into: &mut [u8]) -> bool {
+    fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>> {
         let berth = self.0.berth();
-        berth.as_ref().is_some_and(|berth| berth.fetch(into).is_ok())
+        berth.as_ref().and_then(|berth| berth.fetch(into))
     }
 
     fn clear(&self) {
         if let Some(berth) = self.0.berth() {
-            // Without its agent it is not used again.
-            let _ = berth.clear();
+            // What stands there would be taken for pages that are moved there next.
+            if berth.clear().is_err() {
+                self.0.cast_off();
+            }
         }
     }
 }
 
 impl Berth {
+    /// One call for each page: what a longer one has moved when the kernel breaks it off cannot be told from its answer.
     fn take(&self, pages: &[u64]) -> io::Result<Vec<Taken>> {
-        let runs: Vec<&[u64]> = pages.chunk_by(|one, next| one + PAGE == *next).collect();
-        let data_at = self.agent.data_address(runs.len());
-        let mut data = Vec::with_capacity(runs.len() * MOVE_LENGTH);
-        let mut calls = Vec::with_capacity(runs.len());
-        let mut to = self.place.start;
-        for run in &runs {
-            let length = run.len() as u64 * PAGE;
+        let data_at = self.agent.data_address(pages.len());
+        let mut data = Vec::with_capacity(pages.len() * MOVE_LENGTH);
+        let mut calls = Vec::with_capacity(pages.len());
+        for (to, &page) in (self.place.start..).step_by(PAGE_SIZE).zip(pages) {
             let at = data_at + data.len() as u64;
             let modes = MoveModes::DONT_WAKE;
-            let (call, request) = move_call(self.userfault, at, to, run[0], length, modes);
+            let (call, request) = move_call(self.userfault, at, to, page, PAGE, modes);
             calls.push(call);
             data.extend(request);
-            to += length;
         }
         let answers = self.agent.make(&calls, &mut data)?;
-        let mut taken = Vec::with_capacity(pages.len());
-        for ((run, request), answer) in runs.iter().zip(data.chunks_exact(MOVE_LENGTH)).zip(answers)
-        {
-            let done = (moved(request) / PAGE) as usize;
-            let shared = answer == -i64::from(libc::EBUSY);
-            taken.extend((0..run.len()).map(|at| match at {
-                _ if at < done => Taken::Gone,
-                _ if at == done && shared => Taken::Shared,
-                _ => Taken::Stays,
-            }));
-        }
-        Ok(taken)
+        let taken = |answer: i64| match answer {
+            0 => Taken::Gone,
+            _ if answer == -i64::from(libc::EBUSY) => Taken::Shared,
+            _ => Taken::Stays,
+        };
+        Ok(answers.into_iter().map(taken).collect())
     }
 
     fn own(&self, pages: &[u64]) -> io::Result<()> {
@@ -272,24 +265,27 @@ impl Berth {
         self.agent.make(&calls, &mut []).map(drop)
     }
 
-    fn fetch(&self, into: &mut [u8]) -> io::Result<()> {
-        for (at, page) in
-            (self.place.start..).step_by(PAGE_SIZE).zip(into.chunks_exact_mut(PAGE_SIZE))
-        {
-            match self.memory.read(at, page) {
-                // It has stayed where it was.
-                Ok(()) | Err(refit_sys::foreign::Refused::Missing { .. }) => {}
-                Err(error) => return Err(error.into()),
+    fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>> {
+        let places = (self.place.start..).step_by(PAGE_SIZE);
+        let there = places.zip(into.chunks_exact_mut(PAGE_SIZE)).map(|(place, page)| {
+            match self.memory.read(place, page) {
+                Ok(()) => Some(true),
+                Err(Refused::Gone) => None,
+                Err(_) => Some(false),
             }
-        }
-        Ok(())
+        });
+        there.collect()
     }
 
     fn clear(&self) -> io::Result<()> {
         let length = self.place.end - self.place.start;
         let arguments =
             [self.place.start, length, libc::MADV_DONTNEED.cast_unsigned().into(), 0, 0, 0];
-        self.agent.make(&[Call { number: libc::SYS_madvise, arguments }], &mut []).map(drop)
+        let answers = self.agent.make(&[Call { number: libc::SYS_madvise, arguments }], &mut [])?;
+        match answers[..] {
+            [0] => Ok(()),
+            _ => Err(io::Error::other("it is not empty")),
+        }
     }
 }
 

@@ -331,9 +331,9 @@ impl Pager {
         let reading = lock(&self.reading);
         let changes = self.unchanged();
         let Some(recalled) = self.space.recall(most.min(BERTH)) else { return Ok(0) };
-        let taken = hat.take(&recalled.addresses);
+        let mut taken = hat.take(&recalled.addresses);
         drop(reading);
-        let result = self.put_away(&recalled, &taken);
+        let result = self.put_away(&recalled, &mut taken);
         drop(changes);
         self.ring();
         let which = |what: Taken| {
@@ -350,22 +350,36 @@ impl Pager {
         result
     }
 
-    /// Pages in the berth go to the store; the others stay.
-    fn put_away(&self, recalled: &Recalled, taken: &[Taken]) -> Result<usize, crate::CacheError> {
-        let Recalled { fcm, pages, .. } = recalled;
+    /// Pages in the berth go to the store; the others stay. `taken` is what they are held for, and then what has become of them: where
+    /// they stand decides.
+    fn put_away(
+        &self,
+        recalled: &Recalled,
+        taken: &mut [Taken],
+    ) -> Result<usize, crate::CacheError> {
+        let Recalled { fcm, pages, addresses, .. } = recalled;
         let hat = self.space.hat();
         let mut bytes = vec![0; pages.len() * PAGE_SIZE];
-        let fetched = hat.fetch(&mut bytes);
+        let Some(there) = hat.fetch(&mut bytes) else {
+            fcm.stay(pages);
+            return Ok(0);
+        };
         let mut gone = Vec::with_capacity(pages.len());
         let mut stay = Vec::new();
         for (at, &page) in pages.iter().enumerate() {
-            if taken[at] == Taken::Gone && fetched {
+            if there[at] {
+                taken[at] = Taken::Gone;
                 let to = gone.len() * PAGE_SIZE;
                 bytes.copy_within(at * PAGE_SIZE..(at + 1) * PAGE_SIZE, to);
                 gone.push(at);
-            } else {
-                stay.push(page);
+                continue;
             }
+            if taken[at] == Taken::Gone {
+                // It is in neither place: an error for who touches it, rather than zeros.
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                hat.poison(addresses[at]);
+            }
+            stay.push(page);
         }
         bytes.truncate(gone.len() * PAGE_SIZE);
         fcm.stay(&stay);
