@@ -67,8 +67,8 @@ impl Translation for Program {
         vec![Taken::Stays; pages.len()]
     }
 
-    fn fetch(&self, _into: &mut [u8]) -> bool {
-        false
+    fn fetch(&self, _into: &mut [u8]) -> Option<Vec<bool>> {
+        None
     }
 
     fn own(&self, _pages: &[u64]) {}

@@ -85,10 +85,13 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_left_out() {
-        let taken = [10..20, 30..40];
-        assert_eq!(apart(&(0..50), &taken), [0..10, 20..30, 40..50]);
-        assert_eq!(apart(&(12..35), &taken), [20..30]);
-        assert_eq!(apart(&(12..18), &taken), []);
-        assert_eq!(apart(&(0..5), &taken), [0..5]);
+        let left = |range: Range<u64>| -> Vec<(u64, u64)> {
+            let parts = apart(&range, &[10..20, 30..40]).into_iter();
+            parts.map(|part| (part.start, part.end)).collect()
+        };
+        assert_eq!(left(0..50), [(0, 10), (20, 30), (40, 50)]);
+        assert_eq!(left(12..35), [(20, 30)]);
+        assert_eq!(left(12..18), []);
+        assert_eq!(left(0..5), [(0, 5)]);
     }
 }
