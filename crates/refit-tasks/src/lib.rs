@@ -19,4 +19,4 @@ mod tree;
 
 pub use memory::{LimitError, Memory, ProgramMemory, Totals, can_limit};
 pub use process::Process;
-pub use tree::{Change, Tree};
+pub use tree::Tree;

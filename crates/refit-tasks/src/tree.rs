@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use refit_sys::thread;
-
 use refit_sys::trace::{self, Event, Held, Options};
 use rustix::io::Errno;
 
@@ -33,16 +32,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Something to be done with a stopped thread of a process.
 type Work = Box<dyn FnOnce(&mut Held) + Send>;
 
-/// What has become of a process's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It has become another program: its memory is new.
-    Replaced,
-    /// It has ended.
-    Ended,
-}
-
-type Watcher = Box<dyn Fn(u32, Change) + Send + Sync>;
+type Watcher = Box<dyn Fn(u32) + Send + Sync>;
 
 /// The tasks of a tree.
 #[derive(Default)]
@@ -86,8 +76,9 @@ impl Tree {
         followed
     }
 
-    /// Tells `watcher` of changes, in the thread that follows and before the process goes on: it must not wait for it.
-    pub fn watch(&self, watcher: impl Fn(u32, Change) + Send + Sync + 'static) {
+    /// Tells `watcher` of processes that have another memory, or none, since they have become other programs or have ended; in the thread
+    /// that follows and before the process goes on: it must not wait for it.
+    pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
     }
 
@@ -166,7 +157,7 @@ impl Tree {
             Event::Exited(_) | Event::Killed(_) => {
                 self.tasks().remove(&task);
                 expected.remove(&task);
-                self.tell(task, Change::Ended);
+                self.tell(task);
                 Ok(())
             }
             Event::Interrupted => {
@@ -178,7 +169,7 @@ impl Tree {
                 // All other threads of the process tell of their ends, but the one whose number it takes.
                 self.tasks().remove(&former);
                 self.tasks().insert(task);
-                self.tell(task, Change::Replaced);
+                self.tell(task);
                 held.resume(0)
             }
             // It has made a task, which tells of itself.
@@ -200,9 +191,9 @@ impl Tree {
         let _ = held.make_interrupted_call_again();
     }
 
-    fn tell(&self, task: u32, change: Change) {
+    fn tell(&self, task: u32) {
         if let Some(watcher) = &*lock(&self.watcher) {
-            watcher(task, change);
+            watcher(task);
         }
     }
 

@@ -84,9 +84,8 @@ impl Pager {
         outside: Arc<dyn Outside>,
     ) -> io::Result<Arc<Self>> {
         let pages = Pages::new(Arc::clone(&userfault));
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let space = Space::new(name, pages.create(name), commons);
-        Ok(Self::of(space, userfault, pages, outside, bell))
+        Self::of(space, userfault, pages, outside)
     }
 
     fn of(
@@ -94,9 +93,9 @@ impl Pager {
         userfault: Arc<Userfault>,
         pages: Arc<Pages>,
         outside: Arc<dyn Outside>,
-        bell: OwnedFd,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> io::Result<Arc<Self>> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self {
             process: space.process(),
             space,
             userfault,
@@ -110,7 +109,7 @@ impl Pager {
             batch: Mutex::default(),
             children: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-        })
+        }))
     }
 
     /// Its address space.
@@ -251,19 +250,15 @@ impl Pager {
             _ => {}
         }
         let is_fault = |message: &Message| matches!(message, Message::Pagefault { .. });
-        if messages.iter().all(is_fault) {
-            for message in &messages {
-                if let Message::Pagefault { address, thread: of, .. } = message {
-                    faults.push(*address);
-                    *thread = *of;
-                }
-            }
-            return Ok(());
-        }
-        let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let changes = !messages.iter().all(is_fault);
+        let _changes =
+            changes.then(|| self.changes.write().unwrap_or_else(PoisonError::into_inner));
         for message in messages {
             match message {
-                Message::Pagefault { address, .. } => faults.push(address),
+                Message::Pagefault { address, thread: of, .. } => {
+                    faults.push(address);
+                    *thread = of;
+                }
                 Message::Unmap(range) => self.space.unmap(&range),
                 Message::Remove(range) => self.space.remove(&range),
                 Message::Remap { from, to, length } => {
@@ -281,11 +276,10 @@ impl Pager {
         let name = format!("{}.{number}", self.space.name());
         let userfault = Arc::new(child);
         let pages = Pages::new(Arc::clone(&userfault));
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let hat = pages.create(name.as_str());
         let space = self.space.fork(name, hat);
-        let outside = Arc::clone(&self.outside);
-        outside.forked(self, Self::of(space, userfault, pages, Arc::clone(&outside), bell));
+        let child = Self::of(space, userfault, pages, Arc::clone(&self.outside))?;
+        self.outside.forked(self, child);
         Ok(())
     }
 

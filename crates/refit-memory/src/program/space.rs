@@ -356,6 +356,12 @@ impl Space {
         parts
     }
 
+    /// How many pages of it are counted as being in the program.
+    pub fn resident(&self) -> u64 {
+        let caches = self.parts().into_iter().filter_map(|(_, part)| part.fcm());
+        caches.map(|fcm| fcm.stats().resident).sum()
+    }
+
     /// Its regions.
     pub fn regions(&self) -> Vec<RegionInfo> {
         let info = |(range, part): (Range<u64>, Arc<Part>)| RegionInfo {

@@ -34,7 +34,7 @@ use refit_memory::store::{PageStore, StoreStats};
 use refit_objects::{Interface, destroy};
 use refit_sys::keeper;
 
-use crate::tree::{Change, Tree};
+use crate::tree::Tree;
 pub use host::{LimitError, can_limit};
 use warden::{Served, Warden};
 
@@ -120,9 +120,9 @@ impl Memory {
             short: AtomicBool::new(false),
         });
         let watching = Arc::downgrade(&shared);
-        tree.watch(move |process, change| {
+        tree.watch(move |process| {
             if let Some(shared) = watching.upgrade() {
-                shared.changed(process, change);
+                shared.changed(process);
             }
         });
         Ok(Self { shared, warden: Mutex::default() })
@@ -225,7 +225,7 @@ impl Shared {
     }
 
     /// A process has another memory, or none.
-    fn changed(&self, process: u32, _change: Change) {
+    fn changed(&self, process: u32) {
         let mut state = self.state();
         state.refused.remove(&process);
         for one in state.served.extract_if(.., |one| one.process == Some(process)) {

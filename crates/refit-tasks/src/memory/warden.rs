@@ -173,7 +173,7 @@ impl Warden {
         let mut state = self.shared.state();
         // Of others the tree tells.
         let gone = |one: &mut Served| {
-            let place = one.marked.map_or(one.marks.start, |at| at);
+            let place = one.marked.unwrap_or(one.marks.start);
             one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
         };
         for one in state.served.extract_if(.., gone) {
@@ -390,7 +390,7 @@ impl Warden {
 }
 
 fn served_pages(pager: &Pager) -> u64 {
-    pager.space().regions().iter().map(|region| region.stats.resident).sum()
+    pager.space().resident()
 }
 
 /// Pages that the program has thrown away are forgotten when they are gone.
