@@ -7,6 +7,8 @@
 //!
 //! A socket whose owner was killed stays behind as a file that refuses connections. That cannot be mistaken
 //! for an instance that is just starting: the file gets its name only after the socket listens.
+//!
+//! Beside it, `PID.log` tells of faults of the instance's own, where it has no terminal. It is left where there is one.
 
 use std::env;
 use std::fs;
@@ -67,6 +69,11 @@ impl SocketDirectory {
         self.0.join(format!("{pid}.sock"))
     }
 
+    /// Where a process that has no terminal writes what it never should have to.
+    pub fn log(&self, pid: u32) -> PathBuf {
+        self.0.join(format!("{pid}.log"))
+    }
+
     /// Listens on the socket of a process, mode 0600.
     ///
     /// # Errors
@@ -107,6 +114,10 @@ fn look_into(directory: &Path, found: &mut Found) {
             // One that has a queue at its door lives, too.
             Ok(()) | Err(Errno::AGAIN) => found.live.push((pid, path)),
             Err(Errno::CONNREFUSED) => {
+                let log = path.with_extension("log");
+                if log.metadata().is_ok_and(|log| log.len() == 0) {
+                    let _ = fs::remove_file(log);
+                }
                 if fs::remove_file(&path).is_ok() {
                     found.dead.push(pid);
                 }

@@ -27,6 +27,8 @@ pub struct MemoryInfo {
     pub lost: u64,
     /// Whether nothing more can go out, so that more is in memory than may be.
     pub full: bool,
+    /// How often the limit was not kept for a while by a fault of refit's own, which `PID.log` beside the socket tells of.
+    pub failures: u64,
     /// Programs that are not served although they should be.
     pub refused: Vec<RefusedInfo>,
 }
@@ -115,7 +117,7 @@ fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::
 
 impl From<refit_tasks::Totals> for MemoryInfo {
     fn from(totals: refit_tasks::Totals) -> Self {
-        let refit_tasks::Totals { limit, resident, served, store, lost, full } = totals;
+        let refit_tasks::Totals { limit, resident, served, store, lost, full, failures } = totals;
         let store = StoreInfo {
             zeros: store.zeros,
             compressed: store.compressed,
@@ -123,7 +125,16 @@ impl From<refit_tasks::Totals> for MemoryInfo {
             in_file: store.in_file,
         };
         let (limit_bytes, resident_bytes, served_bytes) = (limit, resident, served);
-        Self { limit_bytes, resident_bytes, served_bytes, store, lost, full, refused: vec![] }
+        Self {
+            limit_bytes,
+            resident_bytes,
+            served_bytes,
+            store,
+            lost,
+            full,
+            failures,
+            refused: vec![],
+        }
     }
 }
 

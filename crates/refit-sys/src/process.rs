@@ -47,6 +47,43 @@ pub fn threads(process: u32) -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// What a thread was doing when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It had a processor, or was about to have one: in a system call or not.
+    Running,
+    /// It waited in this system call.
+    Call(i64),
+    /// It waited somewhere else: for a page, or since it was stopped.
+    Waiting,
+    /// It is the kernel's own, which works for the process (`io_uring`).
+    Kernels,
+}
+
+/// What the threads of a process are doing (`/proc/PID/task/TID/syscall`; asks for the right to trace it). One that cannot be
+/// asked is told as running, unless it has ended.
+pub fn doing(process: u32) -> Vec<Doing> {
+    let text = |thread: u32, what: &str| {
+        std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{what}"))
+    };
+    let doing = |thread: u32| {
+        if text(thread, "comm").is_ok_and(|name| name.starts_with("iou-")) {
+            return Some(Doing::Kernels);
+        }
+        match text(thread, "syscall") {
+            Ok(line) => match line.split_ascii_whitespace().next().map(str::parse) {
+                Some(Ok(-1)) => Some(Doing::Waiting),
+                Some(Ok(number)) => Some(Doing::Call(number)),
+                _ => Some(Doing::Running),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
+            Err(_) => Some(Doing::Running),
+        }
+    };
+    threads(process).into_iter().filter_map(doing).collect()
+}
+
 /// Whether two processes, or threads, share one memory (kcmp(2)).
 ///
 /// # Errors

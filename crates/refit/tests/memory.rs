@@ -18,11 +18,14 @@ const WHOLE: u64 = 48;
 const PATTERN: &str = r#"#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 int main(int argc, char **argv) {
     size_t words = (size_t)atoi(argv[1]) << 17, page = 512;
-    uint64_t *all = malloc(words * 8);
+    uint64_t *all = aligned_alloc(4096, words * 8);
     char line[16];
     for (uint64_t round = 1; fgets(line, sizeof line, stdin); round++) {
+        if (line[0] == 'f')
+            madvise(all, words * 8, MADV_FREE);
         // Half of them can be compressed.
         for (size_t i = 0; i < words; i++)
             all[i] = i / page % 2 ? (i + round) * 0x9e3779b97f4a7c15u : i / page ^ round;
@@ -58,6 +61,11 @@ impl<'a> Pattern<'a> {
 
     fn begin(&mut self) {
         self.lines.write_all(b"\n").expect("it reads");
+    }
+
+    /// Begins with telling the kernel that it needs nothing of what there is.
+    fn begin_free(&mut self) {
+        self.lines.write_all(b"f\n").expect("it reads");
     }
 
     fn end(&mut self) {
@@ -195,6 +203,21 @@ fn a_limit_comes_and_goes_while_a_program_runs() {
     pattern.limit("16M");
     pattern.keeps_to(16);
     pattern.round();
+}
+
+#[test]
+fn what_is_freed_lazily_is_within_the_limit_too() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
+    for _ in 0..3 {
+        pattern.round();
+        pattern.begin_free();
+        pattern.end();
+        pattern.keeps_to(24);
+    }
 }
 
 #[test]

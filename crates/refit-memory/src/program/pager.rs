@@ -21,8 +21,8 @@
 //! tried again when the bell rings. Whoever empties the berth holds neither, since that is a change of the program's,
 //! too, which has to be heard before it ends.
 //!
-//! `MADV_DONTNEED` is told *before* the pages go: they are doomed, which keeps them from being evicted, until they are seen to be gone or
-//! are asked for anew.
+//! `MADV_DONTNEED` is told *before* the pages go: they are doomed, which keeps them from being evicted, until they are seen to be gone,
+//! are asked for anew, or are there still when no thread of the program is throwing anything away (`MADV_FREE`).
 
 use std::io;
 use std::ops::Range;
@@ -228,6 +228,8 @@ impl Pager {
     /// After `serve` has returned: gives back what the program had.
     pub fn dismiss(&self) {
         let _batch = lock(&self.batch);
+        // Nobody is to be asking caches that end: who does is not to see changes.
+        let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         self.space.end();
         destroy(ProcessInterface::id(self.process));
         destroy(TranslationInterface::id(self.space.hat()));
@@ -421,13 +423,24 @@ impl Pager {
         }
     }
 
-    /// Looks after pages that the program has thrown away: `there` tells which of these addresses are still in it.
-    pub fn settle(&self, there: impl Fn(&[u64]) -> Vec<bool>) {
+    /// Looks after pages that the program has thrown away: `there` tells which of these addresses are still in it; `quiet`, whether none
+    /// of its threads is throwing anything away. Pages that are there even so stay (`MADV_FREE`), or have come since.
+    pub fn settle(&self, there: impl Fn(&[u64]) -> Vec<bool>, quiet: impl Fn() -> bool) {
+        // What is thrown away from now on is not heard of before this ends.
         let _changes = self.unchanged();
+        let mut ended = None;
         for Recalled { fcm, pages, addresses, .. } in self.space.doomed() {
+            // First: what is there when nobody throws anything away has not been.
+            let ended = *ended.get_or_insert_with(&quiet);
             let there = there(&addresses);
-            let gone = pages.iter().zip(there).filter(|(_, there)| !there).map(|(&page, _)| page);
-            fcm.settle(&gone.collect::<Vec<_>>(), false);
+            let which = |wanted: bool| {
+                let pages = pages.iter().zip(&there).filter(move |(_, there)| **there == wanted);
+                pages.map(|(&page, _)| page).collect::<Vec<_>>()
+            };
+            fcm.settle(&which(false), false);
+            if ended {
+                fcm.settle(&which(true), true);
+            }
         }
     }
 

@@ -358,8 +358,9 @@ impl Space {
 
     /// How many pages of it are counted as being in the program.
     pub fn resident(&self) -> u64 {
-        let caches = self.parts().into_iter().filter_map(|(_, part)| part.fcm());
-        caches.map(|fcm| fcm.stats().resident).sum()
+        // Each is held until it has been asked: its cache ends with it.
+        let resident = |(_, part): &(_, Arc<Part>)| part.fcm().map(|fcm| fcm.stats().resident);
+        self.parts().iter().filter_map(resident).sum()
     }
 
     /// Its regions.

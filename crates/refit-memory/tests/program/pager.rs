@@ -146,10 +146,11 @@ impl Served {
     /// What the program has thrown away is forgotten.
     fn settle(&self) {
         let pagemap = Pagemap::of(std::process::id()).expect("our own");
-        self.pager.settle(|addresses| {
+        let there = |addresses: &[u64]| {
             let page = |&at: &u64| pagemap.pages(at..at + PAGE).expect("our own")[0].present();
             addresses.iter().map(page).collect()
-        });
+        };
+        self.pager.settle(there, || false);
     }
 
     /// Nothing is served any more, nor is anything left.

@@ -85,6 +85,8 @@ pub struct Totals {
     pub lost: u64,
     /// The store takes no more pages: more is in memory than may be.
     pub full: bool,
+    /// How often the warden has met a fault of its own, and has limited nothing for as long.
+    pub failures: u64,
 }
 
 /// One program's memory.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use refit_memory::PAGE_SIZE;
 use refit_sys::maps::{self, Kind};
 use refit_sys::pagemap::{Categories, Pagemap, Scan};
+use refit_sys::process::{self, Doing};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -44,6 +45,23 @@ pub(super) fn apart(range: &Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>>
         left.push(from..range.end);
     }
     left
+}
+
+/// Whether no thread of a process can be within a call that throws memory away, or has another process do so meanwhile.
+pub(super) fn throws_nothing_away(process: u32) -> bool {
+    let throws = [
+        libc::SYS_madvise,
+        libc::SYS_process_madvise,
+        // Until the child has a memory of its own, it has this one.
+        libc::SYS_vfork,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+    ];
+    process::doing(process).into_iter().all(|doing| match doing {
+        Doing::Running | Doing::Kernels => false,
+        Doing::Call(number) => !throws.contains(&number),
+        Doing::Waiting => true,
+    })
 }
 
 /// As [`resident`], where each page counts by how many processes have it: what a tree of them takes in all. The kernel looks at every page

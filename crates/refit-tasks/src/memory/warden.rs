@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ const UNKNOWN: u64 = 256 << 10;
 const LONGEST_REST: u32 = 127;
 /// Frames that there are at least, however little is allowed: fewer do not get a program on.
 const LEAST: u64 = 64;
+/// Rounds without any success until more is allowed than should be.
+const PATIENCE: u32 = 16;
 /// Pages that are counted at once.
 const AT_ONCE: usize = 512;
 
@@ -93,8 +96,8 @@ pub(super) struct Warden {
     shared: Arc<Shared>,
     /// The store takes no more pages: more is allowed than should be.
     full: bool,
-    /// Frames were short in the last round, and none could be had.
-    vain: bool,
+    /// In how many rounds, one behind the other, frames were short and none could be had.
+    vain: u32,
     /// What each process takes if what it has in common with others is shared out: when that was looked up, what it had in all, and the
     /// share.
     shares: BTreeMap<u32, (Instant, u64, u64)>,
@@ -102,7 +105,7 @@ pub(super) struct Warden {
 
 impl Warden {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, full: false, vain: false, shares: BTreeMap::new() }
+        Self { shared, full: false, vain: 0, shares: BTreeMap::new() }
     }
 
     /// Goes its rounds until the end.
@@ -111,15 +114,22 @@ impl Warden {
             // Pairs with `Shared::short`: who tells from now on is heard in the next round.
             self.shared.short.swap(false, Ordering::AcqRel);
             let limit = self.shared.state().limit;
-            let wait = match limit {
+            let wait = catch_unwind(AssertUnwindSafe(|| match limit {
                 Some(limit) => self.round(limit),
                 None => {
                     self.release();
                     FOREVER
                 }
-            };
+            }));
+            let wait = wait.unwrap_or_else(|_| {
+                // A fault of ours, which the log has; nobody is to wait for frames because of it.
+                self.shared.state().totals.failures += 1;
+                self.shared.commons.budget.allow(u64::MAX / PAGE);
+                self.pagers().iter().for_each(|pager| pager.ring());
+                IDLE
+            });
             // Who cannot be helped now is not helped by going round faster.
-            if (self.vain && self.shared.rest(BUSY)) || self.shared.wait(wait) {
+            if (self.vain > 0 && self.shared.rest(BUSY)) || self.shared.wait(wait) {
                 return;
             }
         }
@@ -331,7 +341,10 @@ impl Warden {
         let frames = if self.full { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
         // Where what cannot be taken out is too much already, the limit cannot be kept: it would only bring all to a standstill.
         let least = LEAST * self.pagers().len() as u64 + limit / PAGE / 16;
-        self.shared.commons.budget.allow(frames.max(least));
+        let budget = self.shared.commons.budget;
+        // Nor is anybody to wait for ever where pages that could go do not.
+        let more = if self.vain < PATIENCE { 0 } else { budget.stats().taken + LEAST };
+        budget.allow(frames.max(least).max(more));
         served
     }
 
@@ -358,7 +371,7 @@ impl Warden {
                 }
             }
         }
-        self.vain = stuck > 0 && freed == 0;
+        self.vain = if stuck > 0 && freed == 0 { self.vain.saturating_add(1) } else { 0 };
         for pager in pagers {
             pager.ring();
         }
@@ -368,7 +381,8 @@ impl Warden {
         let mut state = self.shared.state();
         let lost = state.served.iter().map(|one| one.pager.lost()).sum();
         let full = self.full;
-        state.totals = Totals { resident, served, lost, full, ..Totals::default() };
+        let failures = state.totals.failures;
+        state.totals = Totals { resident, served, lost, full, failures, ..Totals::default() };
     }
 
     /// The kernel resolves all faults from now on.
@@ -393,14 +407,15 @@ fn served_pages(pager: &Pager) -> u64 {
     pager.space().resident()
 }
 
-/// Pages that the program has thrown away are forgotten when they are gone.
+/// Pages that the program has thrown away are forgotten when they are gone; those that have not gone by now can be evicted.
 fn settle(pager: &Pager, process: u32) {
     let Ok(pagemap) = Pagemap::of(process) else { return };
-    pager.settle(|addresses| {
-        let there = |&address: &u64| {
-            let page = pagemap.pages(address..address + PAGE).ok();
-            page.and_then(|pages| pages.first().copied()).is_none_or(|page| page.present())
-        };
-        addresses.iter().map(there).collect()
-    });
+    let there = |&address: &u64| {
+        let page = pagemap.pages(address..address + PAGE).ok();
+        page.and_then(|pages| pages.first().copied()).is_none_or(|page| page.present())
+    };
+    pager.settle(
+        |addresses| addresses.iter().map(there).collect(),
+        || survey::throws_nothing_away(process),
+    );
 }

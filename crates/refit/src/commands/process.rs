@@ -101,6 +101,10 @@ fn facts(memory: &MemoryInfo) -> Vec<(&'static str, String)> {
         let full = "the swap file takes nothing more, so more is in memory than may be";
         facts.push(("full", full.to_owned()));
     }
+    if memory.failures > 0 {
+        let times = format::counted(memory.failures, "fault");
+        facts.push(("faults", format!("{times} of refit's own; the instance's log tells of them")));
+    }
     facts
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use refit_instance::{Instance, InstanceOptions, host_of};
+use refit_instance::{Instance, InstanceOptions, SocketDirectory, host_of};
 use refit_tasks::{Memory, Tree};
 use rustix::fs::{Mode, OFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -50,24 +50,31 @@ fn tend(
     if let Some(memory) = &memory {
         memory.allow(limit).map_err(|e| e.to_string())?;
     }
-    let instance = start(&tree, memory)?;
-    let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent()));
-    end(&instance);
+    let directory = SocketDirectory::open().map_err(|e| e.to_string())?;
+    let log = directory.log(std::process::id());
+    let instance = start(directory, &tree, memory)?;
+    let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent(&log)));
+    end(&instance, &log);
     result.map_err(|e| e.to_string())
 }
 
 type Shared = Arc<Mutex<Option<Instance>>>;
 
-fn start(tree: &Arc<Tree>, memory: Option<Arc<Memory>>) -> Result<Shared, String> {
+fn start(
+    directory: SocketDirectory,
+    tree: &Arc<Tree>,
+    memory: Option<Arc<Memory>>,
+) -> Result<Shared, String> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;
-    let options = InstanceOptions::of_this_user().map_err(|e| e.to_string())?;
+    let log = directory.log(std::process::id());
+    let options = InstanceOptions::at(directory);
     let host = host_of(Arc::clone(tree), memory);
     let instance = Instance::start(host, options).map_err(|e| e.to_string())?;
     let instance = Arc::new(Mutex::new(Some(instance)));
     let ending = Arc::clone(&instance);
     thread::spawn(move || {
         if signals.forever().next().is_some() {
-            end(&ending);
+            end(&ending, &log);
             // The kernel kills what is followed.
             std::process::exit(0);
         }
@@ -75,15 +82,21 @@ fn start(tree: &Arc<Tree>, memory: Option<Arc<Memory>>) -> Result<Shared, String
     Ok(instance)
 }
 
-fn end(instance: &Shared) {
+/// Ends the instance. A log that tells something stays.
+fn end(instance: &Shared, log: &Path) {
     drop(instance.lock().unwrap_or_else(PoisonError::into_inner).take());
+    if log.metadata().is_ok_and(|log| log.len() == 0) {
+        let _ = std::fs::remove_file(log);
+    }
 }
 
-/// Lets go of what was for the beginning.
-fn be_silent() -> io::Result<()> {
+/// Lets go of what was for the beginning. A panic is told in the log.
+fn be_silent(log: &Path) -> io::Result<()> {
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let create = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    let log = rustix::fs::open(log, create, Mode::RUSR | Mode::WUSR)?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
-    rustix::stdio::dup2_stderr(&nothing)?;
+    rustix::stdio::dup2_stderr(&log)?;
     Ok(())
 }

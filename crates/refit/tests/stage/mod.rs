@@ -91,6 +91,16 @@ impl Stage {
     }
 }
 
+/// No instance has met a fault of its own.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for log in self.sockets().into_iter().filter(|name| name.ends_with(".log")) {
+            let text = fs::read_to_string(self.path("sockets").join(&log)).unwrap_or_default();
+            assert!(text.is_empty() || std::thread::panicking(), "{log}: {text}");
+        }
+    }
+}
+
 impl Serving {
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
