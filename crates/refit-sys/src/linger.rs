@@ -8,8 +8,8 @@
 //!
 //! # How
 //!
-//! After an answer the worker polls the device for as long as a wake-up costs, 50 µs; so it never wastes more time
-//! than it could have saved. Between two looks it yields its processor: a program that shares the processor with it
+//! After an answer the worker looks for the next request for as long as a wake-up costs, 50 µs; so it never wastes more time
+//! than it could have saved. Before each look it yields its processor: a program that shares the processor with it
 //! runs, and makes the very request that is waited for. At most two workers of a device linger at a time.
 //!
 //! # When it does not help
@@ -52,31 +52,44 @@ impl Linger {
 
     /// Called by a worker that has answered: returns when a request may have come, or after a moment.
     pub fn wait(&self) {
-        let Some(device) = self.device.get() else { return };
+        if let Some(device) = self.device.get() {
+            self.wait_for(|| tells(device));
+        }
+    }
+
+    /// As [`wait`](Self::wait), where `look` looks, and may take what has come; whether something has.
+    pub fn wait_for(&self, look: impl FnMut() -> bool) -> bool {
         PATIENCE.with_borrow_mut(|patience| {
+            let mut come = false;
             if patience.due() {
                 if self.workers.fetch_add(1, Relaxed) < MOST {
-                    patience.learn(look_out(device));
+                    let (news, paid) = look_out(look);
+                    patience.learn(paid);
+                    come = news;
                 }
                 self.workers.fetch_sub(1, Relaxed);
             }
-        });
+            come
+        })
     }
 }
 
-/// Whether a request, or the end of the connection, came within the moment.
-fn look_out(device: &OwnedFd) -> bool {
+/// Whether there is a request, or the end of the connection.
+fn tells(device: &OwnedFd) -> bool {
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&AT_ONCE)) != Ok(0)
+}
+
+/// Whether something came, and whether it was worth waiting for.
+fn look_out(mut look: impl FnMut() -> bool) -> (bool, bool) {
     let began = Instant::now();
     loop {
-        let news = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&AT_ONCE));
-        if began.elapsed() > MOMENT {
-            return false;
-        }
-        if news != Ok(0) {
-            return true;
-        }
         std::thread::yield_now();
+        let news = look();
+        let in_time = began.elapsed() <= MOMENT;
+        if news || !in_time {
+            return (news, news && in_time);
+        }
     }
 }
 
@@ -132,7 +145,7 @@ mod tests {
         linger.wait();
         drop(writer);
         // The connection has ended: only a processor that is taken away can make this be in vain, and not each time.
-        assert!((0..1000).any(|_| look_out(linger.device.get().unwrap())));
+        assert!((0..1000).any(|_| look_out(|| tells(linger.device.get().unwrap())).1));
         assert_eq!(linger.workers.load(Relaxed), 0);
     }
 }

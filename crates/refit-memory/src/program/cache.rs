@@ -3,7 +3,7 @@
 //! Implementations differ in how many locks they have and in which order pages go out. A group of [`GROUP`] pages has
 //! one lock, so that neighbours can come together. Under a lock only tables change; what is behind the cache is called without.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use refit_objects::{
     CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
 };
+use rustc_hash::FxHashMap;
 
 use super::budget::{BudgetInterface, BudgetRef};
 use super::fcm::{
@@ -34,7 +35,8 @@ pub struct AnonymousParts {
 /// What one lock protects.
 #[derive(Debug, Default)]
 struct Cell<O> {
-    here: HashMap<u64, Place>,
+    /// The program says which pages there are, but only hurts itself with what hashes badly.
+    here: FxHashMap<u64, Place>,
     /// Those that are [`Place::In`], and no others.
     order: O,
     /// Those that are [`Place::Doomed`], and no others: they are asked for often, and mostly there are none.
@@ -168,7 +170,9 @@ impl<O: Order> Cache<O> {
             }
         }
         drop(cell);
-        self.parts.budget.give(frames);
+        if frames > 0 {
+            self.parts.budget.give(frames);
+        }
     }
 
     fn punch(&self, range: &Range<u64>) {

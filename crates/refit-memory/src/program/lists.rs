@@ -1,7 +1,9 @@
 //! In which order pages of anonymous memory go out. Nobody sees how pages that are in are used, only which come back soon after
 //! they had left; so a page has its order from its coming.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 /// Says which page goes next.
 pub(crate) trait Order: Default + Send + 'static {
@@ -34,7 +36,7 @@ pub(crate) struct Rank {
 struct Queue {
     pages: VecDeque<(u64, u64)>,
     /// The stamp with which each page stands in the queue. Others of it are left over. They grow from front to back.
-    stamps: HashMap<u64, u64>,
+    stamps: FxHashMap<u64, u64>,
     stamp: u64,
 }
 

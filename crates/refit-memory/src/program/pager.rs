@@ -53,6 +53,17 @@ pub trait Outside: Send + Sync {
     fn forked(&self, parent: &Pager, child: Arc<Pager>);
 }
 
+/// What has come in and has not been seen to yet.
+#[derive(Default)]
+struct News {
+    messages: Vec<Message>,
+    /// Where threads wait, and one that does.
+    faults: Vec<u64>,
+    thread: Option<u32>,
+    /// The program is, or its memory.
+    gone: bool,
+}
+
 /// The pager of one program.
 pub struct Pager {
     space: Arc<Space>,
@@ -64,7 +75,9 @@ pub struct Pager {
     changes: RwLock<()>,
     /// Addresses at which threads wait for something other than a look at the tables.
     waiting: Mutex<Vec<u64>>,
+    /// Wakes who sleeps; who is awake looks at `rung`.
     bell: OwnedFd,
+    rung: AtomicBool,
     ended: AtomicBool,
     /// One batch at a time: there is one berth.
     batch: Mutex<()>,
@@ -105,6 +118,7 @@ impl Pager {
             changes: RwLock::default(),
             waiting: Mutex::default(),
             bell,
+            rung: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             batch: Mutex::default(),
             children: AtomicU64::new(0),
@@ -182,38 +196,51 @@ impl Pager {
     pub fn serve(&self) {
         refit_sys::thread::go_before_others();
         let linger = Linger::default();
-        if let Ok(device) = self.userfault.as_fd().try_clone_to_owned() {
-            linger.at(device);
-        }
-        let (mut faults, mut thread) = (Vec::new(), None);
+        let mut news = News::default();
         let mut soon = false;
+        // Pairs with `end`.
         while !self.ended.load(Ordering::Acquire) {
-            let limit = soon.then_some(rustix::time::Timespec { tv_sec: 0, tv_nsec: SOON });
-            let mut asked = [
-                PollFd::from_borrowed_fd(self.userfault.as_fd(), PollFlags::IN),
-                PollFd::new(&self.bell, PollFlags::IN),
-            ];
-            // A signal is as good as a ring.
-            let _ = poll(&mut asked, limit.as_ref());
-            if asked[1].revents().contains(PollFlags::IN) {
-                let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            if !linger.wait_for(|| self.look(&mut news)) {
+                self.sleep(soon);
+                self.look(&mut news);
             }
-            if self.hear(&mut faults, &mut thread).is_err() {
+            if news.gone {
                 break;
             }
-            if let Some(thread) = thread.take() {
+            if let Some(thread) = news.thread.take() {
                 placement::follow(thread);
             }
-            let news = !faults.is_empty();
-            faults.append(&mut lock(&self.waiting));
+            news.faults.append(&mut lock(&self.waiting));
             soon = false;
-            for address in faults.drain(..) {
+            for address in news.faults.drain(..) {
                 soon |= self.resolve(address);
             }
             self.foresee();
-            if news && !soon {
-                linger.wait();
-            }
+        }
+    }
+
+    /// Takes what has come in; whether anything has.
+    fn look(&self, news: &mut News) -> bool {
+        // Pairs with `ring`.
+        let rung = self.rung.swap(false, Ordering::AcqRel);
+        let heard = self.hear(news).unwrap_or_else(|_| {
+            news.gone = true;
+            true
+        });
+        rung || heard
+    }
+
+    /// Sleeps until there is something to look at; `soon`: for a moment at most.
+    fn sleep(&self, soon: bool) {
+        let limit = soon.then_some(rustix::time::Timespec { tv_sec: 0, tv_nsec: SOON });
+        let mut asked = [
+            PollFd::from_borrowed_fd(self.userfault.as_fd(), PollFlags::IN),
+            PollFd::new(&self.bell, PollFlags::IN),
+        ];
+        // A signal is as good as a ring.
+        let _ = poll(&mut asked, limit.as_ref());
+        if asked[1].revents().contains(PollFlags::IN) {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         }
     }
 
@@ -243,23 +270,23 @@ impl Pager {
         }
     }
 
-    /// Reads what has happened, and acts on what changes mappings. Faults are added to `faults`; `thread` is one that waits.
-    fn hear(&self, faults: &mut Vec<u64>, thread: &mut Option<u32>) -> io::Result<()> {
-        let mut messages = Vec::new();
+    /// Reads what has happened, and acts on what changes mappings; whether anything has. Faults are added to `news`.
+    fn hear(&self, news: &mut News) -> io::Result<bool> {
         let _reading = lock(&self.reading);
-        match self.userfault.read(&mut messages) {
+        match self.userfault.read(&mut news.messages) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
         let is_fault = |message: &Message| matches!(message, Message::Pagefault { .. });
-        let changes = !messages.iter().all(is_fault);
+        let any = !news.messages.is_empty();
+        let changes = !news.messages.iter().all(is_fault);
         let _changes =
             changes.then(|| self.changes.write().unwrap_or_else(PoisonError::into_inner));
-        for message in messages {
+        for message in news.messages.drain(..) {
             match message {
-                Message::Pagefault { address, thread: of, .. } => {
-                    faults.push(address);
-                    *thread = of;
+                Message::Pagefault { address, thread, .. } => {
+                    news.faults.push(address);
+                    news.thread = thread;
                 }
                 Message::Unmap(range) => self.space.unmap(&range),
                 Message::Remove(range) => self.space.remove(&range),
@@ -270,7 +297,7 @@ impl Pager {
                 Message::Other(_) => {}
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     fn fork(&self, child: Userfault) -> io::Result<()> {
@@ -446,8 +473,11 @@ impl Pager {
 
     /// Has faults that wait tried again.
     pub fn ring(&self) {
-        // It can only be full of rings.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        // Pairs with `look`: who has seen it sees what there is to be had.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // It can only be full of rings.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
     }
 
     fn unchanged(&self) -> RwLockReadGuard<'_, ()> {
