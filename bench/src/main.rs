@@ -2,9 +2,11 @@
 //!
 //! Never part of the tests: the machine decides these numbers. Ratios count; medians with 10th and 90th percentiles.
 
+mod area;
 mod calls;
 mod classes;
 mod counter;
+mod faults;
 mod files;
 mod instructions;
 mod interposer;
@@ -21,12 +23,14 @@ mod server;
 mod servers;
 mod stats;
 mod swaps;
+mod tables;
 mod top;
 mod water;
+mod workload;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 17] = [
     "calls",
     "instructions",
     "interposer",
@@ -43,18 +47,25 @@ const PARTS: [&str; 16] = [
     "probes",
     "programs",
     "servers",
+    "faults",
 ];
 
+/// What is measured may be this program itself, started once more.
+fn workload(argument: &str) -> Option<fn(&[String])> {
+    Some(match argument {
+        instructions::ARGUMENT => |_| instructions::steps(),
+        probes::ARGUMENT => |_| probes::serve(),
+        faults::ARGUMENT => faults::serve,
+        _ => return None,
+    })
+}
+
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(instructions::ARGUMENT) {
-        instructions::steps();
-        return ExitCode::SUCCESS;
-    }
-    if std::env::args().nth(1).as_deref() == Some(probes::ARGUMENT) {
-        probes::serve();
-        return ExitCode::SUCCESS;
-    }
     let asked: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(workload) = asked.first().and_then(|first| workload(first)) {
+        workload(&asked[1..]);
+        return ExitCode::SUCCESS;
+    }
     if let Some(unknown) = asked.iter().find(|a| !PARTS.contains(&a.as_str())) {
         eprintln!("bench: there is no part {unknown:?}; there are: {}", PARTS.join(", "));
         return ExitCode::from(2);
@@ -80,6 +91,7 @@ fn main() -> ExitCode {
             "probes" => report.probes(probes::measure()),
             "programs" => report.programs(&programs::measure()),
             "servers" => report.servers(&servers::measure()),
+            "faults" => report.faults(faults::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -64,13 +64,13 @@ impl Report {
         &self.0
     }
 
-    fn section(&mut self, title: &str, command: &str, heads: &[&str]) {
+    pub(crate) fn section(&mut self, title: &str, command: &str, heads: &[&str]) {
         let _ = writeln!(self.0, "\n## {title}\n\n`bench/run {command}`\n");
         let _ = writeln!(self.0, "| {} |", heads.join(" | "));
         let _ = writeln!(self.0, "|{}", "---|".repeat(heads.len()));
     }
 
-    fn row(&mut self, cells: &[String]) {
+    pub(crate) fn row(&mut self, cells: &[String]) {
         let _ = writeln!(self.0, "| {} |", cells.join(" | "));
     }
 
@@ -524,7 +524,7 @@ impl Report {
     }
 
     /// A plot beside this page; that it could not be drawn is said, not hidden.
-    fn picture(&mut self, name: &str, draw: impl FnOnce(&Path) -> plot::Drawn) {
+    pub(crate) fn picture(&mut self, name: &str, draw: impl FnOnce(&Path) -> plot::Drawn) {
         let to = Path::new("bench/plots").join(name);
         let drawn =
             std::fs::create_dir_all("bench/plots").map_err(Into::into).and_then(|()| draw(&to));

@@ -1,0 +1,120 @@
+//! Memory of a workload's own, fresh from the kernel: what faults are measured on.
+//!
+//! Its pages come and go without the compiler's knowledge, but never change otherwise than by what is written here. All access is
+//! atomic, so threads may share it.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use refit_sys::userfault::{Features, Flags, Modes, Userfault};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+pub(crate) const PAGE: usize = 4096;
+/// Words of a page.
+pub(crate) const WORDS: usize = PAGE / 8;
+
+/// A mapping of its own, of anonymous memory in pages of 4 KiB.
+#[derive(Debug)]
+pub(crate) struct Area {
+    base: NonNull<u8>,
+    pages: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and is not tied to a thread.
+unsafe impl Send for Area {}
+// SAFETY: all access through `&self` is atomic, but for `bytes`, whose caller sees to it.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Maps so many pages; none is there yet.
+    pub(crate) fn new(pages: usize) -> Result<Self, String> {
+        let length = pages * PAGE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) };
+        let base = base.map_err(|e| format!("{pages} pages could not be mapped: {e}"))?;
+        // SAFETY: it is ours, and has no contents yet.
+        let small = unsafe { madvise(base, length, Advice::LinuxNoHugepage) };
+        small.map_err(|e| format!("huge pages could not be excluded: {e}"))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or("the kernel maps at 0")?;
+        Ok(Self { base, pages })
+    }
+
+    /// One word of a page.
+    pub(crate) fn word(&self, page: usize, word: usize) -> &AtomicU64 {
+        assert!(page < self.pages && word < WORDS, "word {word} of page {page}");
+        // SAFETY: the word lies in the mapping, as has been checked, is aligned, and is accessed atomically by all.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(page * PAGE + word * 8).cast()) }
+    }
+
+    /// The bytes of a page.
+    ///
+    /// # Safety
+    /// Nobody writes to the page for as long as they are used.
+    pub(crate) unsafe fn bytes(&self, page: usize) -> &[u8] {
+        assert!(page < self.pages, "page {page}");
+        // SAFETY: the page lies in the mapping; the rest is the caller's duty.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(page * PAGE), PAGE) }
+    }
+
+    /// The addresses of pages.
+    pub(crate) fn addresses(&self, pages: Range<usize>) -> Range<u64> {
+        let address = |page: usize| self.base.as_ptr() as u64 + (page * PAGE) as u64;
+        address(pages.start)..address(pages.end)
+    }
+
+    /// The page of an address.
+    pub(crate) fn page(&self, address: u64) -> usize {
+        (address - self.addresses(0..0).start) as usize / PAGE
+    }
+
+    /// Gives pages back: they are zeros when they are touched again.
+    pub(crate) fn discard(&self, pages: Range<usize>) {
+        assert!(pages.start <= pages.end && pages.end <= self.pages, "pages {pages:?}");
+        let at = self.base.as_ptr().wrapping_add(pages.start * PAGE).cast();
+        // SAFETY: the pages lie in the mapping; to who accesses them atomically they are written with zeros.
+        let _ = unsafe { madvise(at, pages.len() * PAGE, Advice::LinuxDontNeed) };
+    }
+
+    /// Has its faults told by a userfaultfd of this process.
+    pub(crate) fn tell(&self, modes: Modes) -> Result<Userfault, String> {
+        // SAFETY: only this area is registered, of which `bytes` alone makes a reference that is not atomic.
+        let opened = unsafe {
+            Userfault::open(refit_sys::userfault::Door::Call, Flags::CLOEXEC | Flags::NONBLOCK)
+        };
+        let userfault = opened.map_err(|e| format!("no userfaultfd: {e}"))?;
+        userfault.agree(Features::PAGEFAULT_FLAG_WP).map_err(|e| format!("userfaultfd: {e}"))?;
+        let all = self.addresses(0..self.pages);
+        userfault.register(all, modes).map_err(|e| format!("registering: {e}"))?;
+        Ok(userfault)
+    }
+
+    /// Whether somebody serves its faults by now.
+    pub(crate) fn served(&self) -> bool {
+        let all = self.addresses(0..self.pages);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            if let Some((start, end)) = range {
+                let parse = |text| u64::from_str_radix(text, 16).ok();
+                if let (Some(start), Some(end)) = (parse(start), parse(end)) {
+                    inside = start <= all.start && all.end <= end;
+                }
+            }
+            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+                return flags.split_whitespace().any(|flag| flag == "um");
+            }
+        }
+        false
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to it any more. A failure leaves it mapped.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages * PAGE) };
+    }
+}

@@ -1,0 +1,154 @@
+//! One in-core page fault of a thread: by the kernel alone, by a bare userfaultfd, and through refit's objects.
+//!
+//! The workload touches pages of zeros that have never been there: each is far from the last, so that none comes with another; then
+//! pages one behind the other. A bare userfaultfd has a thread of the program for a server, which waits in poll(2), or at its best looks out
+//! for the next fault first, as long as a wake-up takes. All of them stay on one processor, or go where the kernel puts them.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_sys::processor;
+use refit_sys::userfault::{CopyModes, Message, Modes, Userfault};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::area::{Area, PAGE};
+use crate::stats::Sample;
+use crate::workload::{self, Workload};
+
+/// With this argument the program is the workload.
+pub(crate) const ARGUMENT: &str = "--faults";
+pub(crate) const KINDS: [&str; 4] =
+    ["the kernel alone", "bare userfaultfd", "bare userfaultfd at its best", "refit"];
+const NATIVE: usize = 0;
+const BARE: usize = 1;
+const BEST: usize = 2;
+const REFIT: usize = 3;
+
+const ROUNDS: usize = 15;
+/// Faults of a round, far apart, and one behind the other.
+const FAULTS: usize = 2000;
+const DENSE: usize = 4096;
+/// Pages from one to the next.
+const STRIDE: usize = 17;
+/// Refit serves a program that has more than half of what it may, in MiB.
+const LIMIT: usize = 256;
+const FILLER: usize = 150;
+/// How long a server looks out for the next fault.
+const LOOKOUT: Duration = Duration::from_micros(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of one kind, on one processor and wherever the kernel likes; µs.
+#[derive(Default)]
+pub(crate) struct Faults {
+    pub(crate) median: [Sample; 2],
+    pub(crate) tail: [Sample; 2],
+    /// For a page of those that are one behind the other.
+    pub(crate) dense: [Sample; 2],
+}
+
+pub(crate) fn measure() -> Result<[Faults; 4], String> {
+    let mut all: [Faults; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        for (bound, placed) in ["bound", "free"].into_iter().enumerate() {
+            for (kind, into) in all.iter_mut().enumerate() {
+                let under = if kind == REFIT { workload::limited(LIMIT) } else { Vec::new() };
+                let arguments = [ARGUMENT.to_owned(), kind.to_string(), placed.to_owned()];
+                let mut program = Workload::start(&under, &arguments)?;
+                let [median, tail, dense] = program.ask("go")?;
+                into.median[bound].push(median);
+                into.tail[bound].push(tail);
+                into.dense[bound].push(dense);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The workload.
+pub(crate) fn serve(arguments: &[String]) {
+    let kind = arguments.first().and_then(|kind| kind.parse().ok()).unwrap_or(NATIVE);
+    let bound = arguments.get(1).is_some_and(|placed| placed == "bound");
+    workload::serve(|_| {
+        if bound && !processor::bind(0) {
+            return Err("it cannot be bound to a processor".to_owned());
+        }
+        faults(kind)
+    });
+}
+
+fn faults(kind: usize) -> Result<Vec<f64>, String> {
+    let filler = Area::new(FILLER << 20 >> 12)?;
+    if kind == REFIT {
+        (0..FILLER << 20 >> 12).for_each(|page| filler.word(page, 0).store(1, Relaxed));
+    }
+    let far = prepared(FAULTS * STRIDE, kind)?;
+    let mut took: Sample = (0..FAULTS).map(|n| touch(&far, n * STRIDE)).collect();
+    // What is first on the way is not what is usual.
+    took = took.values().skip(FAULTS / 10).collect();
+    drop(far);
+    let near = prepared(DENSE, kind)?;
+    let began = Instant::now();
+    (0..DENSE).for_each(|page| near.word(page, 0).store(1, Relaxed));
+    let dense = began.elapsed().as_secs_f64() * 1e6 / DENSE as f64;
+    Ok(vec![took.median(), took.quantile(0.9), dense])
+}
+
+/// Microseconds.
+fn touch(area: &Area, page: usize) -> f64 {
+    let began = Instant::now();
+    area.word(page, 0).store(1, Relaxed);
+    began.elapsed().as_secs_f64() * 1e6
+}
+
+/// Memory of which `pages` have never been touched, whoever is to serve it does.
+fn prepared(pages: usize, kind: usize) -> Result<Area, String> {
+    // Refit looks at what is mapped when some of it is there.
+    let more = 4096;
+    let area = Area::new(pages + more)?;
+    match kind {
+        BARE | BEST => {
+            let userfault = area.tell(Modes::MISSING)?;
+            thread::spawn(move || answer(&userfault, kind == BEST));
+        }
+        REFIT => {
+            let began = Instant::now();
+            let mut touched = pages..pages + more;
+            while !area.served() {
+                for page in touched.by_ref().take(128) {
+                    area.word(page, 0).store(1, Relaxed);
+                }
+                if began.elapsed() > PATIENCE {
+                    return Err("refit does not serve it".to_owned());
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        _ => {}
+    }
+    Ok(area)
+}
+
+/// Serves pages of zeros, until the program ends.
+fn answer(userfault: &Userfault, looks_out: bool) {
+    let zeros = [0; PAGE];
+    let mut messages = Vec::new();
+    let mut last = Instant::now();
+    loop {
+        if !looks_out || last.elapsed() > LOOKOUT {
+            let _ = poll(&mut [PollFd::from_borrowed_fd(userfault.as_fd(), PollFlags::IN)], None);
+        }
+        let _ = userfault.read(&mut messages);
+        if messages.is_empty() {
+            thread::yield_now();
+        }
+        for message in messages.drain(..) {
+            if let Message::Pagefault { address, .. } = message {
+                let at = address / PAGE as u64 * PAGE as u64;
+                let _ = userfault.copy(at, &zeros, CopyModes::empty());
+                last = Instant::now();
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Programs that are measured from inside: this one, started once more, alone or under something. They are told what to do line by line,
+//! and answer each line with numbers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// One that runs; it ends with this value.
+pub(crate) struct Workload {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Workload {
+    /// Starts this program with `arguments`, by the command `under`, if there is one.
+    pub(crate) fn start(under: &[String], arguments: &[String]) -> Result<Self, String> {
+        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = match under.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(own);
+                command
+            }
+            None => Command::new(own),
+        };
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let started = command.spawn().map_err(|e| format!("{under:?} {arguments:?}: {e}"));
+        let mut child = started?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stdout = BufReader::new(stdout.ok_or("no output")?);
+        Ok(Self { child, stdin: stdin.ok_or("no input")?, stdout })
+    }
+
+    /// Its process: `refit run` becomes the program.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it do something; the numbers it answers with, `N` of them.
+    pub(crate) fn ask<const N: usize>(&mut self, line: &str) -> Result<[f64; N], String> {
+        writeln!(self.stdin, "{line}").map_err(|e| format!("{line:?}: {e}"))?;
+        let mut answer = String::new();
+        self.stdout.read_line(&mut answer).map_err(|e| format!("{line:?}: {e}"))?;
+        let numbers: Option<Vec<f64>> =
+            answer.split_whitespace().map(|word| word.parse().ok()).collect();
+        let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+        numbers.ok_or_else(|| format!("{line:?} was answered with {answer:?}"))
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Answers each line that the bench says, until it says no more. What goes wrong is an answer, too, that is no number.
+pub(crate) fn serve(mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>, String>) {
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match answer(&words) {
+            Ok(numbers) => {
+                let words: Vec<String> = numbers.iter().map(f64::to_string).collect();
+                println!("{}", words.join(" "));
+            }
+            Err(why) => println!("{why}"),
+        }
+    }
+}
+
+/// The command `refit run`, with a limit.
+pub(crate) fn limited(mebibytes: usize) -> Vec<String> {
+    let [run, memory, end] = ["run", "--memory", "--"].map(str::to_owned);
+    vec![refit(), run, memory, format!("{mebibytes}M"), end]
+}
+
+/// The command `refit`.
+pub(crate) fn refit() -> String {
+    std::env::var("REFIT").unwrap_or_else(|_| "refit".to_owned())
+}
