@@ -12,6 +12,7 @@ mod instructions;
 mod interposer;
 mod load;
 mod memory;
+mod paging;
 mod phases;
 mod plot;
 mod plugins;
@@ -22,15 +23,17 @@ mod report;
 mod server;
 mod servers;
 mod stats;
+mod swapfile;
 mod swaps;
 mod tables;
 mod top;
+mod umap;
 mod water;
 mod workload;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 18] = [
     "calls",
     "instructions",
     "interposer",
@@ -48,6 +51,7 @@ const PARTS: [&str; 17] = [
     "programs",
     "servers",
     "faults",
+    "paging",
 ];
 
 /// What is measured may be this program itself, started once more.
@@ -56,6 +60,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         instructions::ARGUMENT => |_| instructions::steps(),
         probes::ARGUMENT => |_| probes::serve(),
         faults::ARGUMENT => faults::serve,
+        paging::ARGUMENT => paging::serve,
         _ => return None,
     })
 }
@@ -92,6 +97,7 @@ fn main() -> ExitCode {
             "programs" => report.programs(&programs::measure()),
             "servers" => report.servers(&servers::measure()),
             "faults" => report.faults(faults::measure()),
+            "paging" => report.paging(&paging::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -1,6 +1,7 @@
 //! The tables of the memory of programs.
 
 use crate::faults::{self, Faults};
+use crate::paging::{self, Paging};
 use crate::report::Report;
 
 fn cell(text: &str) -> String {
@@ -43,6 +44,38 @@ impl Report {
             }
             cells.extend(one.dense.each_ref().map(|dense| dense.show(2)));
             cells.push(cell(if *kind == "refit" { "≤ 7, and bare + 1" } else { "" }));
+            self.row(&cells);
+        }
+    }
+
+    pub(crate) fn paging(&mut self, measured: &[Paging; 4]) {
+        let title = format!(
+            "A working set of {} MiB where {} are allowed, zipf 0.99, one access of five a write",
+            paging::SET,
+            paging::BUDGET
+        );
+        let heads = [
+            "who pages",
+            "1 thread, operations/s",
+            "refit's, times that",
+            "2 threads, operations/s",
+            "refit's, times that",
+            "in the program, MiB",
+            "must reach",
+        ];
+        self.section(&title, "paging", &heads);
+        let own = measured[0].rate.each_ref().map(|rate| rate.median());
+        for (n, (kind, one)) in paging::KINDS.iter().zip(measured).enumerate() {
+            let mut cells = vec![match &one.trouble {
+                Some(why) => format!("{kind} (failed {} times: {why})", one.failed),
+                None => cell(kind),
+            }];
+            for (rate, own) in one.rate.iter().zip(own) {
+                cells.push(rate.show(0));
+                cells.push(format!("{:.2}×", own / rate.median()));
+            }
+            let bar = if [1, 2].contains(&n) { "≥ 1.0×" } else { "" };
+            cells.extend([one.resident[1].show(1), cell(bar)]);
             self.row(&cells);
         }
     }
