@@ -20,6 +20,7 @@ mod probes;
 mod programs;
 mod recording;
 mod report;
+mod runs;
 mod server;
 mod servers;
 mod stats;
@@ -33,7 +34,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 18] = [
+const PARTS: [&str; 19] = [
     "calls",
     "instructions",
     "interposer",
@@ -52,6 +53,7 @@ const PARTS: [&str; 18] = [
     "servers",
     "faults",
     "paging",
+    "runs",
 ];
 
 /// What is measured may be this program itself, started once more.
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
             "servers" => report.servers(&servers::measure()),
             "faults" => report.faults(faults::measure()),
             "paging" => report.paging(&paging::measure()),
+            "runs" => report.runs(runs::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

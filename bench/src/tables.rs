@@ -3,6 +3,7 @@
 use crate::faults::{self, Faults};
 use crate::paging::{self, Paging};
 use crate::report::Report;
+use crate::runs::{PROGRAMS, Runs};
 
 fn cell(text: &str) -> String {
     text.to_owned()
@@ -78,5 +79,25 @@ impl Report {
             cells.extend([one.resident[1].show(1), cell(bar)]);
             self.row(&cells);
         }
+    }
+
+    pub(crate) fn runs(&mut self, measured: Result<Runs, String>) {
+        let title = "Programs under `refit run`, without a limit";
+        let heads = ["program", "natively", "under refit", "ratio", "must reach"];
+        self.section(title, "runs", &heads);
+        let runs = match measured {
+            Ok(runs) => runs,
+            Err(why) => return self.trouble(why, heads.len()),
+        };
+        for ((name, took), ratio) in PROGRAMS.iter().zip(&runs.took).zip(&runs.ratio) {
+            let [native, tended] = took.each_ref().map(|took| format!("{} s", took.show(2)));
+            self.row(&[cell(name), native, tended, ratio.show(3), String::new()]);
+        }
+        let none = String::new;
+        self.row(&[cell("all"), none(), none(), runs.total.show(3), cell("≤ 1.03")]);
+        let [native, tended] = runs.start.each_ref().map(|took| format!("{} ms", took.show(2)));
+        let more = format!("{} ms more", runs.more.show(2));
+        let what = cell("`/bin/true`, its instance started with it");
+        self.row(&[what, native, tended, more, cell("≤ 15 ms more")]);
     }
 }
