@@ -6,6 +6,7 @@ mod area;
 mod calls;
 mod classes;
 mod counter;
+mod domains;
 mod faults;
 mod files;
 mod instructions;
@@ -34,7 +35,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 19] = [
+const PARTS: [&str; 20] = [
     "calls",
     "instructions",
     "interposer",
@@ -54,6 +55,7 @@ const PARTS: [&str; 19] = [
     "faults",
     "paging",
     "runs",
+    "domains",
 ];
 
 /// What is measured may be this program itself, started once more.
@@ -63,6 +65,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         probes::ARGUMENT => |_| probes::serve(),
         faults::ARGUMENT => faults::serve,
         paging::ARGUMENT => paging::serve,
+        domains::ARGUMENT => |_| domains::serve(),
         _ => return None,
     })
 }
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
             "faults" => report.faults(faults::measure()),
             "paging" => report.paging(&paging::measure()),
             "runs" => report.runs(runs::measure()),
+            "domains" => report.domains(domains::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

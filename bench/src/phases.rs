@@ -135,7 +135,7 @@ pub(crate) const CONTENDERS: [&str; 3] = ["shared", "partitioned", "switched"];
 pub(crate) type Phases = [[Vec<Sample>; 3]; 3];
 
 /// Threads at the most: twice as many as there are processors.
-pub(crate) fn most_threads() -> usize {
+fn most_threads() -> usize {
     refit_sys::processor::count() * 2
 }
 

@@ -6,7 +6,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::phases::{CONTENDERS, PATTERNS, Phases, most_threads};
+use crate::domains::{self, Domains};
+use crate::phases::{CONTENDERS, PATTERNS, Phases};
 use crate::stats::Sample;
 
 /// Colours that people who see few colours can tell apart (Okabe and Ito).
@@ -20,50 +21,81 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) fn phases(to: &Path, phases: &Phases) -> Drawn {
     let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
     root.fill(&WHITE)?;
-    for ((panel, (_, name)), contenders) in
+    for ((part, (_, name)), contenders) in
         root.split_evenly((1, 3)).iter().zip(PATTERNS).zip(phases)
     {
-        let measured = contenders.iter().flatten().filter(|sample| sample.len() > 0);
-        let top = measured.map(|sample| sample.quantile(0.9)).fold(0.0, f64::max) * 1.1;
-        let mut chart = ChartBuilder::on(panel)
-            .caption(name, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(36)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.5..most_threads() as f64 + 0.5, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .x_labels(most_threads())
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .x_desc("threads")
-            .y_desc("ns per call")
-            .draw()?;
-        for ((samples, contender), colour) in contenders.iter().zip(CONTENDERS).zip(COLOURS) {
-            let points = samples.iter().zip(1..).filter(|(sample, _)| sample.len() > 0);
-            let points: Vec<(f64, &Sample)> = points.map(|(s, n)| (f64::from(n), s)).collect();
-            if points.is_empty() {
-                continue;
-            }
-            let style = colour.stroke_width(2);
-            let line = points.iter().map(|(n, sample)| (*n, sample.median()));
-            chart
-                .draw_series(LineSeries::new(line, style))?
-                .label(contender)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-            chart.draw_series(points.iter().map(|(n, sample)| {
-                let (low, high) = (sample.quantile(0.1), sample.quantile(0.9));
-                PathElement::new([(*n, low), (*n, high)], colour.stroke_width(1))
-            }))?;
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .draw()?;
+        let samples = contenders.each_ref().map(Vec::as_slice);
+        panel(part, (name, "ns per call"), CONTENDERS, samples)?;
     }
     root.present()?;
+    Ok(())
+}
+
+/// The page fault experiment: a panel for programs and for objects, thousands of faults a second over threads.
+pub(crate) fn domains(to: &Path, measured: &Domains) -> Drawn {
+    let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let [halves, dealt] = &measured.objects;
+    let panels = [
+        ("programs", &measured.programs),
+        ("objects alone, threads have halves", halves),
+        ("objects alone, pages dealt out", dealt),
+    ];
+    for (part, (name, rates)) in root.split_evenly((1, 3)).iter().zip(panels) {
+        let samples = rates.each_ref().map(<[Sample; domains::MOST_THREADS]>::as_slice);
+        panel(part, (name, "thousands of faults per second"), domains::CONTENDERS, samples)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// What contenders reach over the number of threads, from one on; those that were not measured are left out.
+fn panel(
+    part: &Area<'_>,
+    (name, unit): (&str, &str),
+    contenders: [&'static str; 3],
+    samples: [&[Sample]; 3],
+) -> Drawn {
+    let most = samples.iter().map(|of| of.len()).max().unwrap_or(1);
+    let measured = samples.iter().copied().flatten().filter(|sample| sample.len() > 0);
+    let top = measured.map(|sample| sample.quantile(0.9)).fold(0.0, f64::max) * 1.1;
+    let mut chart = ChartBuilder::on(part)
+        .caption(name, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(0.5..most as f64 + 0.5, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_labels(most)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .x_desc("threads")
+        .y_desc(unit)
+        .draw()?;
+    for ((samples, contender), colour) in samples.into_iter().zip(contenders).zip(COLOURS) {
+        let points = samples.iter().zip(1..).filter(|(sample, _)| sample.len() > 0);
+        let points: Vec<(f64, &Sample)> = points.map(|(s, n)| (f64::from(n), s)).collect();
+        if points.is_empty() {
+            continue;
+        }
+        let style = colour.stroke_width(2);
+        let line = points.iter().map(|(n, sample)| (*n, sample.median()));
+        chart
+            .draw_series(LineSeries::new(line, style))?
+            .label(contender)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        chart.draw_series(points.iter().map(|(n, sample)| {
+            let (low, high) = (sample.quantile(0.1), sample.quantile(0.9));
+            PathElement::new([(*n, low), (*n, high)], colour.stroke_width(1))
+        }))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.85))
+        .draw()?;
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! The tables of the memory of programs.
 
+use crate::domains::{self, Domains};
 use crate::faults::{self, Faults};
 use crate::paging::{self, Paging};
+use crate::plot;
 use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
 
@@ -99,5 +101,51 @@ impl Report {
         let more = format!("{} ms more", runs.more.show(2));
         let what = cell("`/bin/true`, its instance started with it");
         self.row(&[what, native, tended, more, cell("≤ 15 ms more")]);
+    }
+
+    pub(crate) fn domains(&mut self, measured: Result<Domains, String>) {
+        let title = "The page fault experiment (Hui 2000, §5.3.4–5.3.6, figs. 5.7, 5.8)";
+        let heads = [
+            "thousands of faults a second",
+            "shared",
+            "partitioned",
+            "switched between",
+            "partitioned / shared",
+            "switched / the better",
+            "paper",
+            "must reach",
+        ];
+        self.section(title, "domains", &heads);
+        let measured = match measured {
+            Ok(measured) => measured,
+            Err(why) => return self.trouble(why, heads.len()),
+        };
+        let [halves, dealt] = &measured.objects;
+        let rows = [
+            ("programs", &measured.programs),
+            ("objects alone, threads have halves", halves),
+            ("objects alone, pages dealt out", dealt),
+        ];
+        for (what, rates) in rows {
+            for threads in 1..=domains::MOST_THREADS {
+                let [shared, partitioned, switched] = rates.each_ref().map(|r| &r[threads - 1]);
+                let better = shared.median().max(partitioned.median());
+                let (paper, bar) = match threads {
+                    1 => ("shared 25 % better", "≤ 0.80; ≥ 0.97"),
+                    _ => ("partitioned much better", "≥ 1.5; ≥ 0.97"),
+                };
+                self.row(&[
+                    format!("{what}, threads: {threads}"),
+                    shared.show(0),
+                    partitioned.show(0),
+                    switched.show(0),
+                    format!("{:.2}", partitioned.median() / shared.median()),
+                    format!("{:.2}", switched.median() / better),
+                    cell(paper),
+                    cell(bar),
+                ]);
+            }
+        }
+        self.picture("domains.svg", |to| plot::domains(to, &measured));
     }
 }

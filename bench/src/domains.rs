@@ -1,0 +1,228 @@
+//! The page fault experiment (Hui 2000, §5.3.4–5.3.6, figs. 5.7, 5.8): threads that fault, in core, each on pages of its own of one
+//! region, through an FCM with one lock or with one for each processor, or switched between.
+//!
+//! As in the paper's figure 5.6, threads pass a barrier, touch their pages, and give them back, again and again; time is that of the touching.
+//! *Programs* are unmodified, under `refit run --memory`; one thread of refit's serves all faults of one, so the FCM cannot be what is in the way.
+//! *Objects* are called by the threads themselves, with nothing around them. *Switched* begins with the other implementation, and is
+//! swapped once the threads have begun: to `shared` for one thread, to `partitioned` for more.
+
+use std::ops::Range;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_memory::program::{
+    AnonymousCacheFactory, AnonymousCacheInterface, AnonymousCacheRef, AnonymousParts,
+    BudgetInterface, GROUP, PARTITIONED, SHARED, create_anonymous_cache, create_budget,
+};
+use refit_memory::store::PageStore;
+use refit_memory::{AnonymousPages, FileRepresentativeInterface, PAGE_SIZE};
+use refit_objects::{Interface, SwapOptions, destroy, swap_named};
+
+use crate::area::Area;
+use crate::stats::Sample;
+use crate::workload::{self, Workload};
+
+/// With this argument the program is the workload.
+pub(crate) const ARGUMENT: &str = "--domains";
+pub(crate) const CONTENDERS: [&str; 3] = [SHARED, PARTITIONED, "switched"];
+const SWITCHED: usize = 2;
+pub(crate) const MOST_THREADS: usize = 2;
+
+const ROUNDS: usize = 15;
+/// Pages of a thread, and how often they are touched and given back in a round: of programs, and where objects are called. It takes some
+/// milliseconds each time, so that threads that do not begin together do most of it together.
+const PAGES: usize = 512;
+const TIMES: usize = 40;
+const PAGES_ALONE: u64 = 8192;
+const TIMES_ALONE: usize = 60;
+/// As in [`crate::faults`], MiB.
+const LIMIT: usize = 256;
+const FILLER: usize = 150;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whose pages are whose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// The first half is one thread's, the second the other's.
+    Halves,
+    /// Groups by turns: as the partitioned FCM deals them out.
+    Dealt,
+}
+
+/// Thousands of faults a second, of all threads: `[contender][threads - 1]`.
+pub(crate) type Rates = [[Sample; MOST_THREADS]; CONTENDERS.len()];
+
+#[derive(Default)]
+pub(crate) struct Domains {
+    pub(crate) programs: Rates,
+    /// Pages of threads in halves, and dealt out.
+    pub(crate) objects: [Rates; 2],
+}
+
+pub(crate) fn measure() -> Result<Domains, String> {
+    let mut domains = Domains::default();
+    let under = workload::limited(LIMIT);
+    let mut program = Workload::start(&under, &[ARGUMENT.to_owned()])?;
+    let [_] = program.ask("begin")?;
+    for _ in 0..ROUNDS {
+        for threads in 1..=MOST_THREADS {
+            for contender in 0..CONTENDERS.len() {
+                let rate = served(&mut program, contender, threads)?;
+                domains.programs[contender][threads - 1].push(rate);
+                for (share, rates) in
+                    [Share::Halves, Share::Dealt].into_iter().zip(&mut domains.objects)
+                {
+                    rates[contender][threads - 1].push(alone(share, contender, threads));
+                }
+            }
+        }
+    }
+    Ok(domains)
+}
+
+/// What serves at the beginning, and what is swapped for it when the threads have begun.
+fn order(contender: usize, threads: usize) -> (&'static str, Option<&'static str>) {
+    match (contender, threads) {
+        (SWITCHED, 1) => (PARTITIONED, Some(SHARED)),
+        (SWITCHED, _) => (SHARED, Some(PARTITIONED)),
+        _ => (CONTENDERS[contender], None),
+    }
+}
+
+fn served(program: &mut Workload, contender: usize, threads: usize) -> Result<f64, String> {
+    let (first, then) = order(contender, threads);
+    let swap = |to: &str| {
+        let mut command = Command::new(workload::refit());
+        command.args(["swap", &format!("anonymous:{}/*", program.id()), to]);
+        command.stdout(Stdio::null()).spawn().map_err(|e| format!("refit swap: {e}"))
+    };
+    swap(first)?.wait().map_err(|e| format!("refit swap: {e}"))?;
+    let swapping = then.map(swap).transpose()?;
+    let [rate] = program.ask(&threads.to_string())?;
+    if let Some(mut swapping) = swapping {
+        let ended = swapping.wait().map_err(|e| format!("refit swap: {e}"))?;
+        if !ended.success() {
+            return Err(format!("refit swap ended with {ended}"));
+        }
+    }
+    Ok(rate)
+}
+
+/// The workload.
+pub(crate) fn serve() {
+    let pages = PAGES * MOST_THREADS;
+    let filler = Area::new(FILLER << 20 >> 12);
+    let area = Area::new(pages);
+    workload::serve(|words| {
+        let (filler, area) = (filler.as_ref()?, area.as_ref()?);
+        let Some(threads) = words.first().and_then(|word| word.parse().ok()) else {
+            (0..FILLER << 20 >> 12).for_each(|page| filler.word(page, 0).store(1, Relaxed));
+            let began = Instant::now();
+            while !area.served() && began.elapsed() < PATIENCE {
+                (0..pages).for_each(|page| area.word(page, 0).store(1, Relaxed));
+                thread::sleep(Duration::from_millis(10));
+            }
+            return area.served().then(|| vec![1.0]).ok_or("refit does not serve it".into());
+        };
+        Ok(vec![rate(threads, PAGES, TIMES, |thread| {
+            let own = thread * PAGES..(thread + 1) * PAGES;
+            let touched = own.clone();
+            let touch = move || {
+                // Downwards: none brings another with it.
+                touched.clone().rev().for_each(|page| area.word(page, 0).store(1, Relaxed));
+            };
+            (touch, move || area.discard(own.clone()))
+        })])
+    });
+}
+
+/// Thousands of faults a second, of all threads, each of which touches so many pages: from when the first begins to when the last has ended.
+fn rate<T, G>(threads: usize, pages: usize, times: usize, of: impl Fn(usize) -> (T, G)) -> f64
+where
+    T: FnMut() + Send,
+    G: FnMut() + Send,
+{
+    let barrier = Barrier::new(threads);
+    let spans: Vec<Vec<(Instant, Instant)>> = thread::scope(|scope| {
+        let work = |(mut touch, mut give_back): (T, G)| {
+            let once = |_| {
+                barrier.wait();
+                let began = Instant::now();
+                touch();
+                let ended = Instant::now();
+                barrier.wait();
+                give_back();
+                (began, ended)
+            };
+            (0..times).map(once).collect()
+        };
+        let spawn = |thread| {
+            let both = of(thread);
+            scope.spawn(move || work(both))
+        };
+        let all: Vec<_> = (0..threads).map(spawn).collect();
+        all.into_iter().map(|one| one.join().unwrap_or_default()).collect()
+    });
+    let span = |time: usize| {
+        let of_all = || spans.iter().filter_map(|of_one| of_one.get(time));
+        let began = of_all().map(|(began, _)| *began).min();
+        let ended = of_all().map(|(_, ended)| *ended).max();
+        began.zip(ended).map_or(f64::NAN, |(began, ended)| (ended - began).as_secs_f64())
+    };
+    let took: f64 = (0..times).map(span).sum();
+    (times * threads * pages) as f64 / took / 1e3
+}
+
+/// The objects alone.
+fn alone(share: Share, contender: usize, threads: usize) -> f64 {
+    let (first, then) = order(contender, threads);
+    let budget = create_budget("bench", 2 * PAGES_ALONE * MOST_THREADS as u64);
+    let store = PageStore::new(1 << 20, None);
+    let length = PAGES_ALONE * MOST_THREADS as u64 * PAGE_SIZE as u64;
+    let fr = AnonymousPages::new(Arc::clone(&store), length).representative("bench");
+    let factory = AnonymousCacheFactory::new("bench", SHARED);
+    let parts = AnonymousParts { budget, fr };
+    let fcm = create_anonymous_cache(&factory, "bench", parts).expect("it is one of them");
+    let id = AnonymousCacheInterface::id(fcm);
+    let swap = |to: &str| {
+        let report = swap_named(id, to, 1, &SwapOptions::default());
+        assert!(report.committed(), "{report:?}");
+    };
+    swap(first);
+    let rate = rate(threads, PAGES_ALONE as usize, TIMES_ALONE, |thread| {
+        let groups = groups(share, thread, threads);
+        let given_back = groups.clone();
+        let mut then = then.filter(|_| thread == 0);
+        let mut page = vec![0; PAGE_SIZE];
+        let touch = move || groups.iter().cloned().flatten().for_each(|n| fault(fcm, n, &mut page));
+        let give_back = move || {
+            given_back.iter().for_each(|group| fcm.forget(group.start, group.end));
+            if let Some(to) = then.take() {
+                swap(to);
+            }
+        };
+        (touch, give_back)
+    });
+    destroy(id);
+    destroy(FileRepresentativeInterface::id(fr));
+    destroy(BudgetInterface::id(budget));
+    rate
+}
+
+fn fault(fcm: AnonymousCacheRef, number: u64, page: &mut [u8]) {
+    let lent = fcm.lend(number, page);
+    assert_eq!(lent, Ok(1), "page {number}");
+    fcm.landed(number, 1, true);
+}
+
+fn groups(share: Share, thread: usize, threads: usize) -> Vec<Range<u64>> {
+    let (thread, threads, own) = (thread as u64, threads as u64, PAGES_ALONE / GROUP);
+    let numbers = (0..own).map(|n| match share {
+        Share::Halves => thread * own + n,
+        Share::Dealt => n * threads + thread,
+    });
+    numbers.map(|number| number * GROUP..(number + 1) * GROUP).collect()
+}
