@@ -16,6 +16,9 @@ _refit() {
             ",$1")
                 cmd="refit"
                 ;;
+            refit,adapt)
+                cmd="refit__subcmd__adapt"
+                ;;
             refit,cache)
                 cmd="refit__subcmd__cache"
                 ;;
@@ -123,6 +126,9 @@ _refit() {
                 ;;
             refit,wrap)
                 cmd="refit__subcmd__wrap"
+                ;;
+            refit__subcmd__help,adapt)
+                cmd="refit__subcmd__help__subcmd__adapt"
                 ;;
             refit__subcmd__help,cache)
                 cmd="refit__subcmd__help__subcmd__cache"
@@ -239,12 +245,46 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__adapt)
+            opts="-h --every --above --below --for --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --above)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --below)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -604,8 +644,22 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__adapt)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -19,6 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::activity;
+use crate::adapt;
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
 use crate::memory;
@@ -32,9 +33,9 @@ use crate::swaps::{self, Work};
 use crate::system::WrapAct;
 use crate::upgrades::Upgrading;
 use crate::wire::{
-    CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, KnownWrapper, Mount,
-    MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo, RecordRequest,
-    Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
+    Adapt, CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, KnownWrapper,
+    Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
+    RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 use crate::wraps;
 
@@ -68,6 +69,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(classes))
         .routes(routes!(upgrade))
         .routes(routes!(pause))
+        .routes(routes!(adapt))
         .routes(routes!(wrap))
         .routes(routes!(unwrap))
         .routes(routes!(wrappers))
@@ -237,6 +239,26 @@ async fn upgrade(
 async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<StatusCode, Refusal> {
     let Json(Pause { class, paused }) = asked.map_err(|e| malformed("pause", &e.body_text()))?;
     shared.core.upgrades.pause(&class, paused).map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Swaps caches by how they are used, until the requester goes away or the time is over: those with sequential accesses to `sequential`,
+/// and back. Sends the report of each change as it ends; in the end all is put back. Empty lines say only that the instance lives.
+#[utoipa::path(post, path = "/adapt", request_body = Adapt, responses(
+    (status = 200, description = "NDJSON: a report per change", body = Report,
+     content_type = "application/x-ndjson"),
+    (status = 400, body = Refusal),
+))]
+async fn adapt(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    asked: Asked<Adapt>,
+) -> Result<Response, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("adapt", &e.body_text()))?;
+    adapt::check(&asked)?;
+    let (sender, gone, response) = streams::lines::<Report>();
+    let work = adapt::Work { shared, asked, owner: peer.owner(), gone, sender };
+    tokio::task::spawn_blocking(move || work.run());
+    Ok(response)
 }
 
 /// Wraps objects, one after the other; sends the report of each as it ends. Objects that the wrapper does not fit are

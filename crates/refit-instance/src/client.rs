@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::directory::reason;
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
-    CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
+    Adapt, CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
     KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
     RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
@@ -110,6 +110,15 @@ impl Client {
     pub fn swap(&self, swap: &Swap) -> Result<Lines<refit_change::Report>, Refusal> {
         let asked = format!("swap {} to {}", swap.glob, swap.implementation);
         self.lines(&asked, post(&asked, "/swap", swap)?)
+    }
+
+    /// Has caches swapped by how they are used, for as long as the lines are read; the reports come as changes end.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn adapt(&self, adapt: &Adapt) -> Result<Lines<refit_change::Report>, Refusal> {
+        let asked = format!("adapt {}", adapt.glob);
+        self.lines(&asked, post(&asked, "/adapt", adapt)?)
     }
 
     /// The classes that there are, a line for each factory.

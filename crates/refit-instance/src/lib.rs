@@ -15,6 +15,7 @@
 
 mod accept;
 mod activity;
+mod adapt;
 mod api;
 mod client;
 mod directory;

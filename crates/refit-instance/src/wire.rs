@@ -122,6 +122,23 @@ pub struct Swap {
     pub protocol: Option<String>,
 }
 
+/// Caches are to be swapped by how they are used, for as long as the answer is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Adapt {
+    /// Pattern over names.
+    pub glob: String,
+    /// Between two looks, in milliseconds.
+    pub every_ms: u64,
+    /// A cache is swapped when so much of its accesses, in percent, follow each other,
+    pub above_percent: u64,
+    /// and back when less do.
+    pub below_percent: u64,
+    /// For how long, in milliseconds; without it: until nobody listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+}
+
 /// How an implementation has to prove itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -38,7 +38,11 @@ impl CacheParts {
 /// Makes file caches; there is one for each set of files that belong together, say a mount.
 pub type FileCacheFactory = Factory<FileCacheInterface>;
 
-const NAMES: [&str; 2] = [SharedCache::NAME, PartitionedCache::NAME];
+/// Keeps pages, or gives them up behind a reader.
+type Keeping = SharedCache<true>;
+type Passing = SharedCache<false>;
+
+const NAMES: [&str; 3] = [Keeping::NAME, PartitionedCache::NAME, Passing::NAME];
 
 /// What one file's cache can be swapped to.
 #[derive(Debug)]
@@ -57,8 +61,12 @@ impl Implementations<FileCacheInterface> for FileCaches {
         let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
         let processors = refit_sys::processor::count();
         match name {
-            SharedCache::NAME => {
-                let cache = SharedCache::new(parts, owner, processors);
+            Keeping::NAME => {
+                let cache = Keeping::new(parts, owner, processors);
+                Some(Box::new(CacheRoot(Arc::new(cache))))
+            }
+            Passing::NAME => {
+                let cache = Passing::new(parts, owner, processors);
                 Some(Box::new(CacheRoot(Arc::new(cache))))
             }
             PartitionedCache::NAME => {

@@ -5,6 +5,9 @@
 //! lock is the order in which they happen: a call looks at the file's size, copies, and changes the
 //! size under one hold of it. Only where a page has to be filled is the lock dropped, before
 //! anything has been copied into the cache.
+//!
+//! `sequential` is the same for files that are gone through from front to back: once pages have been read, those that the
+//! reader has left behind are given up, unless they are to be written back (Soules 2003, §6.3). Other readers of them read them anew.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,21 +15,27 @@ use refit_objects::OwnedRep;
 
 use crate::cell::Cell;
 use crate::factory::CacheParts;
-use crate::fcm::{CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef};
-use crate::frames::Frame;
+use crate::fcm::{
+    CacheError, CacheStats, Evicted, FileCache, FileCacheInterface, FileCacheRef, PAGE_SIZE,
+};
+use crate::frames::{BUSY, DIRTY, Frame, WRITING};
 use crate::pages::{File, Span};
 use crate::root::Cache;
 use crate::whole;
 
-/// A file cache with one lock.
+/// Pages behind a reader that are given up at each read, at most: as many as one read can bring, and half as many again, for reads that
+/// overlap.
+const BEHIND: u64 = 48;
+
+/// A file cache with one lock, which keeps pages that have been read, or does not.
 #[derive(Debug)]
-pub(crate) struct SharedCache {
+pub(crate) struct SharedCache<const KEEPS: bool> {
     file: File,
     cell: Cell,
     stripes: usize,
 }
 
-impl SharedCache {
+impl<const KEEPS: bool> SharedCache<KEEPS> {
     /// A cache of an empty file, until state is imported. `owner` says, once it exists, to
     /// which object the pages belong; until then there are no frames. Its index, once it is large,
     /// is cut as a cache with `partitions` would cut it.
@@ -40,9 +49,9 @@ impl SharedCache {
     }
 }
 
-impl Cache for SharedCache {
+impl<const KEEPS: bool> Cache for SharedCache<KEEPS> {
     type Cell = Cell;
-    const NAME: &'static str = "shared";
+    const NAME: &'static str = if KEEPS { "shared" } else { "sequential" };
 
     fn file(&self) -> &File {
         &self.file
@@ -63,13 +72,32 @@ impl Cache for SharedCache {
 
 /// The representative for all processors.
 #[derive(Debug)]
-struct SharedRep(Arc<SharedCache>);
+struct SharedRep<const KEEPS: bool>(Arc<SharedCache<KEEPS>>);
 
-impl FileCache for SharedRep {
+impl<const KEEPS: bool> SharedRep<KEEPS> {
+    /// Gives up what a reader has left behind that has come to `offset`.
+    fn leave_behind(&self, offset: u64) {
+        let file = &self.0.file;
+        let here = offset / PAGE_SIZE as u64;
+        let mut pages = self.0.cell.lock();
+        for page in here.saturating_sub(BEHIND)..here {
+            let idle = |frame: &Frame| file.pool().flags(*frame) & (BUSY | DIRTY | WRITING) == 0;
+            if pages.get(file, page).filter(idle).is_some() {
+                pages.drop_page(file, page);
+            }
+        }
+    }
+}
+
+impl<const KEEPS: bool> FileCache for SharedRep<KEEPS> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, CacheError> {
         let mut pages = self.0.cell.lock();
         pages.calls += 1;
-        self.0.cell.read(&self.0.file, pages, offset, buf)
+        let read = self.0.cell.read(&self.0.file, pages, offset, buf);
+        if !KEEPS && read.is_ok() {
+            self.leave_behind(offset);
+        }
+        read
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<usize, CacheError> {

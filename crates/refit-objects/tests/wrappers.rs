@@ -176,6 +176,26 @@ fn sequential_can_look_at_any_number() {
 }
 
 #[test]
+fn sequential_counts_offsets_in_units_and_lets_accesses_get_less_than_they_ask_for() {
+    let s = store("sequential units");
+    wrap(s, "sequential", "unit=4096");
+    // Each asks for sixteen pages and gets four; then for one, and gets it.
+    for page in (0..40).step_by(4) {
+        assert_eq!(read(s, page, 16 * 4096), Ok(16 * 4096));
+    }
+    for page in 40..50 {
+        assert_eq!(read(s, page, 4096), Ok(4096));
+    }
+    assert_eq!((stats(s)["accesses"], stats(s)["following"]), (20, 19));
+    // The same again; before it, and behind a gap.
+    for page in [49, 49, 47, 52] {
+        assert_eq!(read(s, page, 4096), Ok(4096));
+    }
+    assert_eq!((stats(s)["accesses"], stats(s)["following"]), (22, 19));
+    destroy(s.id());
+}
+
+#[test]
 fn arguments_shows_how_values_are_spread() {
     let s = store("arguments");
     wrap(s, "arguments", "argument=buf");

@@ -118,8 +118,13 @@ pub fn give_way() {
 /// The calling thread runs, from now on, before ordinary ones, as soon as it has something to do: the highest of ordinary priorities
 /// (`nice` -20), if the host lets us (`CAP_SYS_NICE`, or `RLIMIT_NICE`). For threads that others wait for.
 pub fn go_before_others() {
-    // SAFETY: no memory; 0 is the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    let_go_before_others(0);
+}
+
+/// As [`go_before_others`], of another thread; 0 is the calling one.
+pub fn let_go_before_others(thread: u32) {
+    // SAFETY: no memory.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) };
 }
 
 /// While it lives, no ordinary thread delays this one: `SCHED_FIFO` at the lowest real-time priority, if the host

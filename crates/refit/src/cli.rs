@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use refit_instance::Clustering;
 use refit_instance::wire::SwapPart;
 
+use crate::commands::adapt::AdaptArgs;
 use crate::commands::code::cfg::CfgArgs;
 use crate::commands::code::funcs::FuncsArgs;
 use crate::commands::cover::CoverArgs;
@@ -61,6 +62,9 @@ pub(crate) enum Command {
 
     /// Swap objects for another implementation while they are used
     Swap(SwapArgs),
+
+    /// Have caches swapped by how they are used, until Ctrl-C
+    Adapt(AdaptArgs),
 
     /// List the classes of objects: what new ones are made of, and how many there are
     #[command(after_help = "Example:\n  refit classes")]
@@ -458,7 +462,7 @@ Wrappers and their options:
   count         calls, errors and panics of each method
   latency       how long each method takes [method=NAME]
   concurrency   calls that are inside at the same time [method=NAME]
-  sequential    whether accesses follow each other [method=NAME] [offset=ARGUMENT] [length=ARGUMENT]
+  sequential    whether accesses follow each other [method=NAME] [offset=ARGUMENT] [length=ARGUMENT] [unit=N]
   arguments     how values of an argument are spread: argument=NAME [method=NAME]
   fault         delays calls or lets them fail [delay=TIME] [error=ERRNO] [every=N] [method=NAME]
 

@@ -41,6 +41,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Ls(args) => commands::objects::list(args, only, out),
         Command::Show(args) => commands::objects::show(args, only, out),
         Command::Swap(args) => commands::swap::run(args, only, out),
+        Command::Adapt(args) => commands::adapt::run(args, only, out),
         Command::Classes => commands::classes::list(only, out),
         Command::Upgrade(args) => commands::classes::upgrade(args, only, out),
         Command::Wrap(args) => commands::wrap::wrap(args, only, out),

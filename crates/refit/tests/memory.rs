@@ -3,8 +3,9 @@
 mod stage;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use stage::Stage;
@@ -239,6 +240,38 @@ fn caches_are_swapped_while_a_program_faults() {
         assert!(listed.lines().count() > 0, "{listed}");
     }
     pattern.keeps_to(24);
+}
+
+#[test]
+fn a_cache_that_is_gone_through_is_swapped_for_as_long_as_somebody_adapts() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
+    pattern.round();
+    let mut command = stage.refit(&["adapt", "anonymous:*"]);
+    let adapts = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let swapped = |wanted: bool| {
+        let sequential = ["--json", "ls", "anonymous:*", "--implementation", "sequential"];
+        (stage.run(&sequential).1.lines().count() > 0) == wanted
+    };
+    until("a swap to what suits it", || {
+        pattern.round();
+        swapped(true)
+    });
+    (0..3).for_each(|_| pattern.round());
+    kill_process(Pid::from_child(&adapts), Signal::INT).expect("it runs");
+    let output = adapts.wait_with_output().expect("it ends");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success() && text.contains("shared → sequential "), "{text}");
+    until("all put back", || {
+        let (_, listed, _) = stage.run(&["--json", "ls", "anonymous:*"]);
+        swapped(false) && !listed.contains("\"name\":\"sequential\"")
+    });
+    pattern.round();
+    let refused = ["adapt", "--above", "40", "--below", "60"];
+    stage.refuses(&refused, "swapping above 40 % and back below 60 % would never end");
 }
 
 #[test]

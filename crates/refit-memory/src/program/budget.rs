@@ -18,6 +18,18 @@ pub struct BudgetStats {
     pub refused: u64,
 }
 
+impl BudgetStats {
+    /// Frames that can be had at once.
+    pub fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.taken)
+    }
+
+    /// How many of them there are to be, before any is asked for.
+    pub fn reserve(&self) -> u64 {
+        (self.limit / 32).clamp(32, 1024)
+    }
+}
+
 /// How many pages programs may have in memory.
 #[refit_objects::interface(name = "budget", state = BudgetStats)]
 pub trait Budget {
@@ -29,6 +41,27 @@ pub trait Budget {
     fn allow(&self, limit: u64);
     /// What is allowed, and what is out.
     fn stats(&self) -> BudgetStats;
+}
+
+/// Draws by weights, for who has to give pages: over many draws each comes up as often as its weight says.
+#[derive(Debug, Default)]
+pub struct Draws(AtomicU64);
+
+impl Draws {
+    /// Which of several; those of weight 0 come up rarely. `None`: there are none.
+    pub fn draw(&self, weights: impl Iterator<Item = u64> + Clone) -> Option<usize> {
+        let sum: u64 = weights.clone().map(|weight| weight + 1).sum();
+        // Any even spread will do: the golden ratio's multiples are one.
+        let turn = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        let mut left = ((u128::from(turn) * u128::from(sum)) >> 64) as u64;
+        for (at, weight) in weights.enumerate() {
+            match left.checked_sub(weight + 1) {
+                Some(rest) => left = rest,
+                None => return Some(at),
+            }
+        }
+        None
+    }
 }
 
 /// Name of the implementation: one number for all processors.

@@ -209,6 +209,12 @@ impl<O: Order> AnonymousCache for Rep<O> {
             };
             let count = if before == Before::Out {
                 let wanted = cell.run(page, most);
+                if O::YIELDS && cell.order.spare() > 0 {
+                    let stats = self.0.parts.budget.stats();
+                    if stats.free() < stats.reserve() / 4 {
+                        return Err(LendError::NoFrame);
+                    }
+                }
                 match self.0.parts.budget.take(wanted as u64) {
                     0 => return Err(LendError::NoFrame),
                     frames => frames as usize,
@@ -388,6 +394,10 @@ impl<O: Order> AnonymousCache for Rep<O> {
 
     fn join(&self, pages: Vec<AnonymousPage>) {
         self.0.put(pages);
+    }
+
+    fn spare(&self) -> u64 {
+        self.0.all().map(|cell| cell.order.spare() as u64).sum()
     }
 
     fn stats(&self) -> AnonymousStats {

@@ -98,7 +98,7 @@ impl refit_objects::FromErrno for LendError {
 }
 
 /// The cache of one region of anonymous memory.
-#[refit_objects::interface(name = "anonymous", state = AnonymousState, version = 2)]
+#[refit_objects::interface(name = "anonymous", state = AnonymousState, version = 3)]
 pub trait AnonymousCache {
     /// A thread waits for `page`. Fills `into`, whole pages, with it and with those that follow and are not in, as far
     /// as there are frames, and never beyond the next multiple of [`GROUP`] pages; how many. They are *landing*.
@@ -132,6 +132,10 @@ pub trait AnonymousCache {
     fn stats(&self) -> AnonymousStats;
     /// A page that was lent has not been put there: the program has it already, as it is there. If it was doomed it still is.
     fn found(&self, page: u64);
+    /// How many pages can go before any of other caches should: they have been used, and will hardly be again.
+    fn spare(&self) -> u64 {
+        0
+    }
 }
 
 /// Pages that are brought together, at most, and have one lock where there are several: 64 KiB.

@@ -7,6 +7,8 @@ use rustc_hash::FxHashMap;
 
 /// Says which page goes next.
 pub(crate) trait Order: Default + Send + 'static {
+    /// Whether the last frames that are free are left to others: its pages are of little use.
+    const YIELDS: bool = false;
     /// A page has come; whether it has come back soon after it had left.
     fn come(&mut self, page: u64) -> bool;
     /// As `come`, of a page of which is known whether it was wanted.
@@ -19,6 +21,10 @@ pub(crate) trait Order: Default + Send + 'static {
     fn next(&mut self) -> Option<u64>;
     /// Where a page stands among those that can go.
     fn rank(&self, page: u64) -> Option<Rank>;
+    /// How many pages are of no more use.
+    fn spare(&self) -> usize {
+        0
+    }
 }
 
 /// Where a page stands: those of one queue, in the order in which they came to it.
@@ -169,6 +175,8 @@ pub(crate) struct Newest {
 const IN_USE: usize = 2 * super::fcm::GROUP as usize;
 
 impl Order for Newest {
+    const YIELDS: bool = true;
+
     fn come(&mut self, page: u64) -> bool {
         self.resume(page, false);
         false
@@ -203,5 +211,9 @@ impl Order for Newest {
         let rank = self.stayed.pages.rank(page, false, false);
         let rank = rank.or_else(|| self.rest.rank(page, false, false));
         rank.or_else(|| self.window.rank(page, false, true))
+    }
+
+    fn spare(&self) -> usize {
+        self.rest.len()
     }
 }

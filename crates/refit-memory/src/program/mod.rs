@@ -25,7 +25,7 @@ mod space;
 #[cfg(test)]
 mod space_tests;
 
-pub use budget::{Budget, BudgetInterface, BudgetRef, BudgetStats, create_budget};
+pub use budget::{Budget, BudgetInterface, BudgetRef, BudgetStats, Draws, create_budget};
 pub use cache::{
     AnonymousCacheFactory, AnonymousParts, PARTITIONED, SEQUENTIAL, SHARED, create_anonymous_cache,
 };
@@ -37,7 +37,7 @@ pub use hat::{
     BERTH, Berth, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
     TranslationRef,
 };
-pub use pager::{Outside, Pager, reserve};
+pub use pager::{Outside, Pager};
 pub use region::{
     FaultError, Region, RegionInterface, RegionParts, RegionRef, RegionState, create_region,
 };

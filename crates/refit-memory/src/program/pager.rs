@@ -265,7 +265,7 @@ impl Pager {
     /// Has pages evicted before the last frame is gone.
     fn foresee(&self) {
         let stats = self.space.commons().budget.stats();
-        if stats.limit.saturating_sub(stats.taken) < reserve(stats.limit) / 2 {
+        if stats.free() < stats.reserve() / 2 {
             self.outside.short();
         }
     }
@@ -483,11 +483,6 @@ impl Pager {
     fn unchanged(&self) -> RwLockReadGuard<'_, ()> {
         self.changes.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// How many frames are to be free before they are asked for.
-pub fn reserve(limit: u64) -> u64 {
-    (limit / 32).clamp(32, 1024)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

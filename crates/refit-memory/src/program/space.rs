@@ -5,14 +5,14 @@
 //! no two caches share anything.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use refit_objects::{Choices, Interface, State, TransferError, destroy};
 
-use super::budget::BudgetRef;
+use super::budget::{BudgetRef, Draws};
 use super::cache::{AnonymousCacheFactory, AnonymousParts, create_anonymous_cache};
-use super::fcm::{AnonymousCacheInterface, AnonymousCacheRef, AnonymousStats};
+use super::fcm::{AnonymousCacheInterface, AnonymousCacheRef, AnonymousStats, GROUP};
 use super::hat::TranslationRef;
 use super::intervals::Intervals;
 use super::region::{FaultError, RegionInterface, RegionParts, RegionRef, create_region};
@@ -67,7 +67,7 @@ pub struct Space {
     places: RwLock<Intervals<Part>>,
     /// Where the next eviction looks for a region.
     turn: AtomicUsize,
-    draws: AtomicU64,
+    draws: Draws,
 }
 
 /// A region and what it stands on.
@@ -148,7 +148,7 @@ impl Space {
     /// An address space without regions. `name` is what its objects are called by.
     pub fn new(name: impl Into<String>, hat: TranslationRef, commons: Arc<Commons>) -> Arc<Self> {
         let (places, turn) = (RwLock::default(), AtomicUsize::new(0));
-        let draws = AtomicU64::new(0);
+        let draws = Draws::default();
         Arc::new(Self { name: name.into(), hat, commons, places, turn, draws })
     }
 
@@ -286,38 +286,28 @@ impl Space {
         done
     }
 
-    /// Chooses pages of one region to go out. Each page has the same chance that its region is chosen; which of its pages go, the
-    /// region's cache says.
+    /// Chooses pages of one region to go out: of one that can spare some, or else each page has the same chance that its region is
+    /// chosen; which of its pages go, the region's cache says.
     pub(super) fn recall(&self, most: usize) -> Option<Recalled> {
         let places = self.read();
         let begin = self.turn.fetch_add(CANDIDATES, Relaxed);
         let all = places.iter().filter_map(|(_, part)| Some((part.fcm()?, part)));
         let all: Vec<_> = all.collect();
         let candidates = (0..all.len().min(CANDIDATES)).map(|at| all[(begin + at) % all.len()]);
-        let mut candidates: Vec<_> =
-            candidates.map(|(fcm, part)| (fcm.stats().resident, fcm, part)).collect();
-        while let Some(at) = self.draw(candidates.iter().map(|(resident, ..)| *resident)) {
+        let candidates: Vec<_> = candidates.map(|(fcm, part)| (fcm.spare(), fcm, part)).collect();
+        let spare = candidates.iter().any(|(spare, ..)| *spare >= GROUP);
+        let weight = |fcm: AnonymousCacheRef| fcm.stats().resident;
+        let weighed = candidates.into_iter();
+        let mut candidates: Vec<_> = weighed
+            .map(|(some, fcm, part)| (if spare { some } else { weight(fcm) }, fcm, part))
+            .collect();
+        while let Some(at) = self.draws.draw(candidates.iter().map(|(weight, ..)| *weight)) {
             let (_, fcm, part) = candidates.swap_remove(at);
             let pages = fcm.recall(most);
             if !pages.is_empty() {
                 let addresses = pages.iter().map(|&page| part.address(page)).collect();
                 let behind = part.pages.clone();
                 return Some(Recalled { fcm, behind, pages, addresses });
-            }
-        }
-        None
-    }
-
-    /// Draws one of several by their weights; `None`: there are none.
-    fn draw(&self, weights: impl Iterator<Item = u64> + Clone) -> Option<usize> {
-        let sum: u64 = weights.clone().map(|weight| weight + 1).sum();
-        // Any even spread will do: the golden ratio's multiples are one.
-        let turn = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-        let mut left = ((u128::from(turn) * u128::from(sum)) >> 64) as u64;
-        for (at, weight) in weights.enumerate() {
-            match left.checked_sub(weight + 1) {
-                Some(rest) => left = rest,
-                None => return Some(at),
             }
         }
         None
@@ -354,6 +344,12 @@ impl Space {
             }
         }
         parts
+    }
+
+    /// How many pages can go before any of others should.
+    pub fn spare(&self) -> u64 {
+        let spare = |(_, part): &(_, Arc<Part>)| part.fcm().map(|fcm| fcm.spare());
+        self.parts().iter().filter_map(spare).sum()
     }
 
     /// How many pages of it are counted as being in the program.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use proptest::prelude::*;
-use refit_memory::program::{AnonymousCacheInterface, Before, GROUP, LendError, Place};
+use refit_memory::program::{
+    AnonymousCacheInterface, Before, BudgetStats, GROUP, LendError, Place,
+};
 use refit_memory::store::PageStore;
 use refit_memory::{CacheError, FileRepresentative, PAGE_SIZE};
 use refit_objects::Interface;
@@ -111,6 +113,10 @@ impl Model {
         self.here.range(range.clone()).any(|(_, place)| moving(place))
     }
 
+    fn last_frames(&self) -> u64 {
+        BudgetStats { limit: self.limit, ..BudgetStats::default() }.reserve() / 4
+    }
+
     fn lend(&mut self, subject: &Subject, page: u64, most: usize) {
         let free = self.limit.saturating_sub(self.here.len() as u64);
         let end = (page / GROUP + 1) * GROUP;
@@ -120,7 +126,10 @@ impl Model {
             Some(Place::Landing(_) | Place::Leaving) => (None, Err(LendError::Moving)),
             Some(Place::In) => (Some(Before::In), Ok(1)),
             Some(Place::Doomed) => (Some(Before::Doomed), Ok(1)),
-            None if run == 0 => (None, Err(LendError::NoFrame)),
+            // One that can spare pages leaves the last frames to others, as `sequential` does.
+            None if run == 0 || (subject.cache.spare() > 0 && free < self.last_frames()) => {
+                (None, Err(LendError::NoFrame))
+            }
             None => (Some(Before::Out), Ok(run)),
         };
         let mut into = vec![0xee; most * PAGE_SIZE];

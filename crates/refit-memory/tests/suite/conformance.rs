@@ -2,7 +2,9 @@
 
 use refit_memory::CacheError;
 
-use crate::host::{Call, IMPLEMENTATIONS, PAGE, RANGE, Subject, each, pattern, representative};
+use crate::host::{
+    Call, IMPLEMENTATIONS, PAGE, RANGE, Subject, each, each_that_keeps, pattern, representative,
+};
 
 const EFBIG: i32 = 27;
 
@@ -23,7 +25,7 @@ fn reads_what_the_file_has_and_stops_at_its_end() {
 #[test]
 fn consecutive_missing_pages_are_read_at_once() {
     let bytes = pattern(2, 40 * PAGE as usize);
-    each(64, &bytes, |file| {
+    each_that_keeps(64, &bytes, |file| {
         file.read(10, 9 * PAGE as usize).unwrap();
         assert_eq!(file.host.calls(), [Call::Read(0, 10 * PAGE)]);
         // Pages that are here already are not read again, and bound the runs.
@@ -35,6 +37,27 @@ fn consecutive_missing_pages_are_read_at_once() {
         assert_eq!(file.cache.stats().faults, 24);
         assert_eq!(file.cache.stats().calls, 3);
     });
+}
+
+#[test]
+fn a_sequential_cache_gives_up_what_a_reader_has_left_behind() {
+    let bytes = pattern(2, 200 * PAGE as usize);
+    let file = Subject::new("sequential", 256, bytes.clone());
+    file.write(7 * PAGE, b"dirty").unwrap();
+    for page in (0..200).step_by(4) {
+        let read = file.read(page * PAGE, 4 * PAGE as usize).unwrap();
+        let whole = &bytes[(page * PAGE) as usize..][..4 * PAGE as usize];
+        assert!(read == whole || page == 4);
+        assert!(file.cache.stats().resident <= 5, "{page}: {:?}", file.cache.stats());
+    }
+    assert_eq!(file.read(7 * PAGE, 5).unwrap(), b"dirty");
+    assert_eq!(file.flush(), 1);
+    file.read(100 * PAGE, 1).unwrap();
+    assert_eq!(file.read(7 * PAGE, 5).unwrap(), b"dirty");
+    // Others keep all of it.
+    file.swap("shared");
+    file.read(0, bytes.len()).unwrap();
+    assert_eq!(file.cache.stats().resident, 200);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use refit_objects::change::Drained;
 use refit_objects::transfer::{AtDeadline, DrainOptions};
 use refit_objects::{Implementations, OwnedRep, Root, SwapOptions, TransferError};
 
-pub(crate) const IMPLEMENTATIONS: [&str; 2] = ["shared", "partitioned"];
+pub(crate) const IMPLEMENTATIONS: [&str; 3] = ["shared", "partitioned", "sequential"];
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes after which `partitioned` goes over to the next partition.
 pub(crate) const RANGE: u64 = 64 * PAGE;
@@ -355,7 +355,16 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 /// Runs a test on a cache of each implementation.
 pub(crate) fn each(frames: usize, bytes: &[u8], test: impl Fn(&Subject)) {
-    for implementation in IMPLEMENTATIONS {
+    each_of(&IMPLEMENTATIONS, frames, bytes, test);
+}
+
+/// The same with those that keep pages for as long as there are frames.
+pub(crate) fn each_that_keeps(frames: usize, bytes: &[u8], test: impl Fn(&Subject)) {
+    each_of(&IMPLEMENTATIONS[..2], frames, bytes, test);
+}
+
+fn each_of(implementations: &[&str], frames: usize, bytes: &[u8], test: impl Fn(&Subject)) {
+    for implementation in implementations {
         eprintln!("implementation: {implementation}");
         let subject = Subject::new(implementation, frames, bytes.to_vec());
         test(&subject);

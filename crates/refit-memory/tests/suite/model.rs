@@ -41,8 +41,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (place(), place()).prop_map(|(start, end)| Op::Flush(start, end)),
         1 => (place(), place()).prop_map(|(start, end)| Op::Invalidate(start, end)),
         2 => (0..9usize).prop_map(Op::Reclaim),
-        2 => (0..2usize).prop_map(Op::Swap),
-        3 => (0..2usize, 0..4u64).prop_map(|(to, batches)| Op::SwapLazily(to, batches)),
+        2 => (0..IMPLEMENTATIONS.len()).prop_map(Op::Swap),
+        3 => (0..IMPLEMENTATIONS.len(), 0..4u64).prop_map(|(to, batches)| Op::SwapLazily(to, batches)),
         1 => any::<(bool, bool)>().prop_map(|(reads, writes)| Op::Fail(reads, writes)),
         2 => Just(Op::Mend),
     ]
@@ -163,9 +163,16 @@ proptest! {
     }
 
     #[test]
+    fn sequential_is_a_file(
+        ops in prop::collection::vec(op(), 1..60), frames in 6..12usize, start in short_file(),
+    ) {
+        check("sequential", frames, start, &ops, false);
+    }
+
+    #[test]
     fn swaps_do_not_show(
         ops in prop::collection::vec(op(), 1..60), frames in 6..12usize, start in short_file(),
-        first in 0..2usize,
+        first in 0..IMPLEMENTATIONS.len(),
     ) {
         check(IMPLEMENTATIONS[first], frames, start, &ops, true);
     }

@@ -123,7 +123,7 @@ fn files_can_go_while_others_reclaim() {
         }
         let goer = scope.spawn(|| {
             for round in 0..3000 {
-                let which = IMPLEMENTATIONS[round % 2];
+                let which = IMPLEMENTATIONS[round % IMPLEMENTATIONS.len()];
                 let file = Subject::on(which, keeper.pm, Arc::clone(&keeper.frames), vec![]);
                 file.write(0, &pattern(round as u64, 3 * PAGE as usize)).unwrap();
                 destroy_file_cache(file.cache, &file.frames);

@@ -96,7 +96,7 @@ fn run(first: &str, swaps: bool, failures: bool) {
             let _ = file.cache.flush(0, u64::MAX);
         },
         &|round| {
-            let to = IMPLEMENTATIONS[round as usize % 2];
+            let to = IMPLEMENTATIONS[round as usize % IMPLEMENTATIONS.len()];
             match round % 3 {
                 _ if !swaps => {}
                 0 => file.swap(to),
@@ -178,6 +178,11 @@ fn shared_under_load() {
 #[test]
 fn partitioned_under_load() {
     run("partitioned", false, false);
+}
+
+#[test]
+fn sequential_under_load() {
+    run("sequential", false, false);
 }
 
 #[test]

@@ -58,6 +58,7 @@ static KNOWN: [Known; 6] = [
             METHOD,
             ("offset", "the argument that says where (offset)"),
             ("length", "the argument that says how much; without it: the first with a length"),
+            ("unit", "how much of a length an offset of 1 is (1); 4096 for numbers of pages"),
         ],
     },
     Known {

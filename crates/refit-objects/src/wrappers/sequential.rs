@@ -1,8 +1,11 @@
 //! `sequential`: whether accesses follow each other (Soules 2003, §6.3: the detector of the adaptive page replacement).
 //!
-//! An access of `length` bytes at `offset` follows another one that ended at `offset`. Several programs can read one
-//! file from front to back at the same time, so the ends of the last few runs are kept; an access that follows none
-//! of them begins a run in the place of the oldest.
+//! An access of `length` bytes at `offset` follows another one that ended at `offset`, or that began before and reaches beyond it: who asks
+//! may get less than was asked for. Several programs can read one file from front to back at the same time, so the ends of the
+//! last few runs are kept; an access that follows none of them begins a run in the place of the oldest.
+//! An access where the latest of a run has been is that again, and not counted: who could not be served asks once more.
+//!
+//! Where offsets are counted in something else than lengths, `unit` says how much of a length one of them is: 4096 for numbers of pages.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -19,6 +22,8 @@ const RUNS: usize = 8;
 /// Accesses that follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
+    /// Of its latest access.
+    start: u64,
     end: u64,
     /// Accesses in it; 0: there is none.
     length: u64,
@@ -37,6 +42,7 @@ pub(super) struct Sequential {
     options: String,
     /// For each method: where `offset` and `length` stand.
     places: Vec<Option<(usize, Option<usize>)>>,
+    unit: u64,
     runs: Padded<Mutex<Runs>>,
     accesses: AtomicU64,
     following: AtomicU64,
@@ -74,9 +80,17 @@ impl Sequential {
         if places.iter().all(Option::is_none) {
             return Err(settings.missing("length", settings.visible_arguments()));
         }
+        let unit = match settings.text("unit") {
+            None => 1,
+            Some(text) => match text.parse() {
+                Ok(unit) if unit > 0 => unit,
+                _ => return Err(settings.bad("unit", "it is no number above 0".to_owned())),
+            },
+        };
         Ok(Sequential {
             options: settings.given(),
             places,
+            unit,
             runs: Padded::default(),
             accesses: AtomicU64::new(0),
             following: AtomicU64::new(0),
@@ -85,19 +99,24 @@ impl Sequential {
     }
 
     fn access(&self, offset: u64, length: u64) {
-        count(&self.accesses);
         let end = offset.saturating_add(length);
         let mut all = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.runs.iter().any(|run| run.length > 0 && run.start == offset) {
+            return;
+        }
+        count(&self.accesses);
         all.accesses += 1;
         let latest = all.accesses;
-        if let Some(run) = all.runs.iter_mut().find(|run| run.length > 0 && run.end == offset) {
-            *run = Run { end, length: run.length + 1, latest };
+        let follows = |run: &&mut Run| run.start < offset && offset <= run.end;
+        if let Some(run) = all.runs.iter_mut().filter(|run| run.length > 0).find(follows) {
+            *run = Run { start: offset, end, length: run.length + 1, latest };
             drop(all);
             count(&self.following);
             return;
         }
         let oldest = all.runs.iter_mut().min_by_key(|run| run.latest);
-        let ended = oldest.map(|run| std::mem::replace(run, Run { end, length: 1, latest }));
+        let ended =
+            oldest.map(|run| std::mem::replace(run, Run { start: offset, end, length: 1, latest }));
         drop(all);
         if let Some(run) = ended.filter(|run| run.length > 0) {
             self.ended.add(run.length);
@@ -115,8 +134,8 @@ impl Wrapper for Sequential {
             && let Some(offset) = call.argument(*offset).number()
         {
             // Without a length an access is one long: offsets are counted in what the object counts in.
-            let length = length.and_then(|l| call.argument(l).number()).unwrap_or(1);
-            self.access(offset, length);
+            let length = length.and_then(|l| call.argument(l).number()).unwrap_or(self.unit);
+            self.access(offset.saturating_mul(self.unit), length);
         }
         After::Forward
     }

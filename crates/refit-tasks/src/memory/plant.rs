@@ -113,6 +113,8 @@ fn ours(
     let ground = Ground { program, memory, instruction, area, options: FOLLOWED, keep: &[] };
     let (agent, task) = Agent::plant(held, &ground)?;
     let own = Pidfd::open(task.thread());
+    // Who waits for a frame waits for it.
+    refit_sys::thread::let_go_before_others(task.thread());
     // Its end is told to whoever follows the tree, as that of any task.
     task.leave();
     let number = agent.give(userfault.as_fd())?;

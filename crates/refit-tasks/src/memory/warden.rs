@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use refit_memory::PAGE_SIZE;
-use refit_memory::program::{BERTH, Pager, reserve};
+use refit_memory::program::{BERTH, Draws, Pager};
 use refit_sys::foreign;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
@@ -38,6 +38,8 @@ const LONGEST_REST: u32 = 127;
 const LEAST: u64 = 64;
 /// Rounds without any success until more is allowed than should be.
 const PATIENCE: u32 = 16;
+/// Of the limit, compressed pages may take one part of so many: what they take is missing where pages are used (`bench/RESULTS.md`, paging).
+const COMPRESSED: u64 = 8;
 /// Pages that are counted at once.
 const AT_ONCE: usize = 512;
 
@@ -98,6 +100,7 @@ pub(super) struct Warden {
     full: bool,
     /// In how many rounds, one behind the other, frames were short and none could be had.
     vain: u32,
+    draws: Draws,
     /// What each process takes if what it has in common with others is shared out: when that was looked up, what it had in all, and the
     /// share.
     shares: BTreeMap<u32, (Instant, u64, u64)>,
@@ -105,7 +108,7 @@ pub(super) struct Warden {
 
 impl Warden {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, full: false, vain: 0, shares: BTreeMap::new() }
+        Self { shared, full: false, vain: 0, draws: Draws::default(), shares: BTreeMap::new() }
     }
 
     /// Goes its rounds until the end.
@@ -136,7 +139,7 @@ impl Warden {
     }
 
     fn round(&mut self, limit: u64) -> Duration {
-        self.shared.commons.store.allow(limit / 2);
+        self.shared.commons.store.allow(limit / COMPRESSED);
         let processes = self.shared.tree.process_numbers();
         self.shared.state().refused.retain(|process, _| processes.contains(process));
         self.forget_gone();
@@ -348,23 +351,30 @@ impl Warden {
         served
     }
 
-    /// Has pages go until frames are free; those of who has most go first.
+    /// Has pages go until frames are free: of programs that can spare some, then of each as often as it has pages.
     fn evict(&mut self) {
         let budget = self.shared.commons.budget;
         let mut pagers = self.pagers();
         pagers.retain(|pager| pager.moored());
+        let mut spare: Vec<u64> = pagers.iter().map(|pager| pager.space().spare()).collect();
+        let resident: Vec<u64> = pagers.iter().map(|pager| served_pages(pager)).collect();
         let (mut stuck, mut freed) = (0, 0);
-        let mut turn = 0_usize;
         while stuck < 2 * pagers.len() {
             let stats = budget.stats();
-            if stats.limit.saturating_sub(stats.taken) >= reserve(stats.limit) {
+            if stats.free() >= stats.reserve() {
                 break;
             }
-            let pager = &pagers[turn % pagers.len()];
-            turn += 1;
-            match pager.evict(BERTH) {
-                Ok(0) => stuck += 1,
-                Ok(some) => (stuck, freed) = (0, freed + some),
+            let most = (0..pagers.len()).max_by_key(|&at| spare[at]);
+            let most = most.filter(|&at| spare[at] >= BERTH as u64);
+            // Who has no more to give is passed over, or nobody would find out that there is nothing.
+            let drawn = self.draws.draw(resident.iter().copied()).unwrap_or(0);
+            let at = most.unwrap_or((drawn + stuck) % pagers.len());
+            match pagers[at].evict(BERTH) {
+                Ok(0) => (spare[at], stuck) = (0, stuck + 1),
+                Ok(some) => {
+                    spare[at] = spare[at].saturating_sub(some as u64);
+                    (stuck, freed) = (0, freed + some);
+                }
                 Err(_) => {
                     self.full = true;
                     break;

@@ -1,5 +1,6 @@
 //! A module per command, or per handful of commands about the same thing.
 
+pub(crate) mod adapt;
 pub(crate) mod changes;
 pub(crate) mod classes;
 pub(crate) mod code;

@@ -108,6 +108,23 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
 
 /// Until the instances have ended it, or Ctrl-C; either way it ends with the sum of it.
 fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Failure> {
+    let tally = until_interrupted(begun, false, out)?;
+    if !out.json() {
+        tally.print(out)?;
+    }
+    if tally.total() == 0 {
+        return Err(Failure::new(asked, "nothing was swapped in that time", "see `refit ls`"));
+    }
+    let done = tally.total();
+    judge(asked.to_owned(), &tally, done, out)
+}
+
+/// Follows changes until the instances have ended, or Ctrl-C: a line each if they are `few`, else a picture that grows.
+pub(crate) fn until_interrupted(
+    begun: Begun,
+    few: bool,
+    out: &mut Output,
+) -> Result<Tally, Failure> {
     let interrupted = interruption()?;
     let (sender, reports) = mpsc::channel::<(u32, Result<Report, Refusal>)>();
     for (pid, lines) in begun {
@@ -123,11 +140,12 @@ fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Fa
     }
     drop(sender);
     let mut tally = Tally::default();
-    let bar = if out.json() { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let hidden = few || out.json();
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     let mut drawn = Instant::now();
     while !interrupted.load(Ordering::Relaxed) {
         match reports.recv_timeout(DRAW) {
-            Ok((pid, report)) => show(pid, &report?, false, &mut tally, &bar, out)?,
+            Ok((pid, report)) => show(pid, &report?, few, &mut tally, &bar, out)?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -142,14 +160,7 @@ fn again_and_again(asked: &str, begun: Begun, out: &mut Output) -> Result<(), Fa
         }
     }
     bar.finish_and_clear();
-    if !out.json() {
-        tally.print(out)?;
-    }
-    if tally.total() == 0 {
-        return Err(Failure::new(asked, "nothing was swapped in that time", "see `refit ls`"));
-    }
-    let done = tally.total();
-    judge(asked.to_owned(), &tally, done, out)
+    Ok(tally)
 }
 
 /// What becomes of the command when the changes have ended; says what is missing of those that were expected.
