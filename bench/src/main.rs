@@ -25,6 +25,7 @@ mod runs;
 mod server;
 mod servers;
 mod stats;
+mod streams;
 mod swapfile;
 mod swaps;
 mod tables;
@@ -35,7 +36,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 20] = [
+const PARTS: [&str; 21] = [
     "calls",
     "instructions",
     "interposer",
@@ -56,6 +57,7 @@ const PARTS: [&str; 20] = [
     "paging",
     "runs",
     "domains",
+    "streams",
 ];
 
 /// What is measured may be this program itself, started once more.
@@ -66,6 +68,12 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         faults::ARGUMENT => faults::serve,
         paging::ARGUMENT => paging::serve,
         domains::ARGUMENT => |_| domains::serve(),
+        streams::ARGUMENT => |_| streams::serve(),
+        streams::STREAM => |_| {
+            if let Err(why) = streams::stream() {
+                eprintln!("bench: {why}");
+            }
+        },
         _ => return None,
     })
 }
@@ -105,6 +113,7 @@ fn main() -> ExitCode {
             "paging" => report.paging(&paging::measure()),
             "runs" => report.runs(runs::measure()),
             "domains" => report.domains(domains::measure()),
+            "streams" => report.streams(streams::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -9,6 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::domains::{self, Domains};
 use crate::phases::{CONTENDERS, PATTERNS, Phases};
 use crate::stats::Sample;
+use crate::streams::{self, Streams};
 
 /// Colours that people who see few colours can tell apart (Okabe and Ito).
 const COLOURS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
@@ -45,6 +46,49 @@ pub(crate) fn domains(to: &Path, measured: &Domains) -> Drawn {
         let samples = rates.each_ref().map(<[Sample; domains::MOST_THREADS]>::as_slice);
         panel(part, (name, "thousands of faults per second"), domains::CONTENDERS, samples)?;
     }
+    root.present()?;
+    Ok(())
+}
+
+/// Sequential streams beside a working set: its accesses over how many streams there are.
+pub(crate) fn streams(to: &Path, measured: &Streams) -> Drawn {
+    let root = SVGBackend::new(to, (540, 400)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let top = measured.iter().flatten().map(|sample| sample.quantile(0.9)).fold(1.0, f64::max);
+    let bottom = measured.iter().flatten().map(|sample| sample.quantile(0.1));
+    let bottom = bottom.fold(top, f64::min).max(1.0) / 2.0;
+    let most = streams::STREAMS.into_iter().max().unwrap_or(1) as f64;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(72)
+        .build_cartesian_2d(-0.2..most + 0.2, (bottom..top * 2.0).log_scale())?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0e}"))
+        .x_desc("streams")
+        .y_desc("accesses of the working set per second")
+        .draw()?;
+    for ((samples, contender), colour) in measured.iter().zip(streams::CONTENDERS).zip(COLOURS) {
+        let points = || streams::STREAMS.into_iter().map(|n| n as f64).zip(samples);
+        let style = colour.stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(points().map(|(n, sample)| (n, sample.median())), style))?
+            .label(contender)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        chart.draw_series(points().map(|(n, sample)| {
+            let (low, high) = (sample.quantile(0.1).max(1.0), sample.quantile(0.9));
+            PathElement::new([(n, low), (n, high)], colour.stroke_width(1))
+        }))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerLeft)
+        .background_style(WHITE.mix(0.85))
+        .draw()?;
     root.present()?;
     Ok(())
 }

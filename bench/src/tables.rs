@@ -6,6 +6,7 @@ use crate::paging::{self, Paging};
 use crate::plot;
 use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
+use crate::streams::{self, Streams};
 
 fn cell(text: &str) -> String {
     text.to_owned()
@@ -147,5 +148,41 @@ impl Report {
             }
         }
         self.picture("domains.svg", |to| plot::domains(to, &measured));
+    }
+
+    pub(crate) fn streams(&mut self, measured: Result<Streams, String>) {
+        let (set, limit, length) = (streams::SET, streams::LIMIT, streams::LENGTH);
+        let title = format!(
+            "Streams of {length} MiB beside a working set of {set} MiB where {limit} are allowed (Soules 2003, fig. 7)"
+        );
+        let heads = [
+            "streams",
+            "default, accesses of the working set/s",
+            "adaptive",
+            "adaptive / default",
+            "paper",
+            "must reach",
+        ];
+        self.section(&title, "streams", &heads);
+        let measured = match measured {
+            Ok(measured) => measured,
+            Err(why) => return self.trouble(why, heads.len()),
+        };
+        let [default, adaptive] = &measured;
+        for ((streams, default), adaptive) in streams::STREAMS.iter().zip(default).zip(adaptive) {
+            let (paper, bar) = match streams {
+                0 => ("the same", ""),
+                _ => ("degrades more slowly", "≥ 1.5×"),
+            };
+            self.row(&[
+                streams.to_string(),
+                default.show(0),
+                adaptive.show(0),
+                format!("{:.2}×", adaptive.median() / default.median()),
+                cell(paper),
+                cell(bar),
+            ]);
+        }
+        self.picture("streams.svg", |to| plot::streams(to, &measured));
     }
 }
