@@ -191,27 +191,6 @@ fn pages_that_the_disk_does_not_take_stay_in_memory() {
 }
 
 #[test]
-fn pages_that_the_disk_does_not_give_back_are_lost_and_no_others() {
-    let Some(mut touches) = Touches::start("16M") else { return };
-    touches.has_pages_out();
-    touches.wrap("method=read");
-    let answer = touches.round();
-    let words: Vec<&str> = answer.split_whitespace().collect();
-    let [_, lost, _, wrong] = words[..] else { panic!("{answer}") };
-    assert_eq!(wrong, "0");
-    let lost: u64 = lost.parse().expect("a number");
-    assert!(lost > 0, "{answer}");
-    // What is wrapped has ended with the region, in whose place the program has mapped another.
-    // A page that is touched again while its loss is told can be counted twice.
-    let counted = number(&touches.show()["memory"]["lost"]);
-    assert!(counted >= lost, "{counted} {lost}");
-    for _ in 0..2 {
-        assert_eq!(touches.round(), ALL_THERE);
-    }
-    touches.keeps_to_its_limit();
-}
-
-#[test]
 fn nobody_runs_on_without_the_instance_that_has_its_pages() {
     let Some(mut touches) = Touches::start("16M") else { return };
     touches.has_pages_out();

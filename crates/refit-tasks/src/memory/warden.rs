@@ -345,7 +345,8 @@ impl Warden {
         let served: u64 = self.pagers().iter().map(|pager| bytes(served_pages(pager))).sum();
         let compressed = self.shared.commons.store.stats().compressed_bytes;
         let apart = resident.saturating_sub(served) + compressed;
-        let frames = if self.full.is_some() { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
+        let frames =
+            if self.full.is_some() { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
         // Where what cannot be taken out is too much already, the limit cannot be kept: it would only bring all to a standstill.
         let least = LEAST * self.pagers().len() as u64 + limit / PAGE / 16;
         let budget = self.shared.commons.budget;
