@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use stage::Stage;
-use stage::running::{Running, build, until};
+use stage::running::{Running, build, can_limit, until};
 
 const MIB: u64 = 1 << 20;
 /// What the program writes.
@@ -116,22 +116,6 @@ impl<'a> Pattern<'a> {
         let regions = shown["regions"].as_array().expect("a list");
         regions.iter().map(|region| region[what].as_u64().expect("a number")).sum()
     }
-}
-
-/// Whether programs can be limited here; if not, why not.
-fn can_limit(stage: &Stage) -> bool {
-    let (_, stdout, _) = stage.run(&["--json", "doctor"]);
-    let findings = stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object"));
-    let finding: Value = findings
-        .into_iter()
-        .find(|finding: &Value| finding["name"] == "memory limits")
-        .expect("it is looked for");
-    if finding["ok"] == true {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "{finding}");
-    println!("skipped: {finding}");
-    false
 }
 
 #[test]

@@ -40,6 +40,8 @@ const LEAST: u64 = 64;
 const PATIENCE: u32 = 16;
 /// Of the limit, compressed pages may take one part of so many: what they take is missing where pages are used (`bench/RESULTS.md`, paging).
 const COMPRESSED: u64 = 8;
+/// How long the store is left alone that has taken no more: the disk may have room again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Pages that are counted at once.
 const AT_ONCE: usize = 512;
 
@@ -96,8 +98,8 @@ impl Served {
 /// The thread that sees to frames.
 pub(super) struct Warden {
     shared: Arc<Shared>,
-    /// The store takes no more pages: more is allowed than should be.
-    full: bool,
+    /// Since when the store takes no more pages: more is allowed than should be.
+    full: Option<Instant>,
     /// In how many rounds, one behind the other, frames were short and none could be had.
     vain: u32,
     draws: Draws,
@@ -108,7 +110,7 @@ pub(super) struct Warden {
 
 impl Warden {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, full: false, vain: 0, draws: Draws::default(), shares: BTreeMap::new() }
+        Self { shared, full: None, vain: 0, draws: Draws::default(), shares: BTreeMap::new() }
     }
 
     /// Goes its rounds until the end.
@@ -140,6 +142,8 @@ impl Warden {
 
     fn round(&mut self, limit: u64) -> Duration {
         self.shared.commons.store.allow(limit / COMPRESSED);
+        // One batch shows whether it still takes none; that is known before this round is over.
+        self.full.take_if(|since| since.elapsed() >= AGAIN);
         let processes = self.shared.tree.process_numbers();
         self.shared.state().refused.retain(|process, _| processes.contains(process));
         self.forget_gone();
@@ -341,7 +345,8 @@ impl Warden {
         let served: u64 = self.pagers().iter().map(|pager| bytes(served_pages(pager))).sum();
         let compressed = self.shared.commons.store.stats().compressed_bytes;
         let apart = resident.saturating_sub(served) + compressed;
-        let frames = if self.full { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
+        let frames =
+            if self.full.is_some() { u64::MAX / PAGE } else { limit.saturating_sub(apart) / PAGE };
         // Where what cannot be taken out is too much already, the limit cannot be kept: it would only bring all to a standstill.
         let least = LEAST * self.pagers().len() as u64 + limit / PAGE / 16;
         let budget = self.shared.commons.budget;
@@ -376,7 +381,7 @@ impl Warden {
                     (stuck, freed) = (0, freed + some);
                 }
                 Err(_) => {
-                    self.full = true;
+                    self.full = Some(Instant::now());
                     break;
                 }
             }
@@ -390,7 +395,7 @@ impl Warden {
     fn total(&mut self, resident: u64, served: u64) {
         let mut state = self.shared.state();
         let lost = state.served.iter().map(|one| one.pager.lost()).sum();
-        let full = self.full;
+        let full = self.full.is_some();
         let failures = state.totals.failures;
         state.totals = Totals { resident, served, lost, full, failures, ..Totals::default() };
     }
@@ -403,7 +408,7 @@ impl Warden {
             // What could not be given back is asked for one by one.
             pager.release();
         }
-        self.full = false;
+        self.full = None;
         let resident = self.shared.resident();
         self.total(resident, pagers.iter().map(|pager| bytes(served_pages(pager))).sum());
     }

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::Stage;
 
 /// Waits for something that has to come.
@@ -53,4 +55,20 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Whether programs can be limited here; if not, why not.
+pub(crate) fn can_limit(stage: &Stage) -> bool {
+    let (_, stdout, _) = stage.run(&["--json", "doctor"]);
+    let findings = stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object"));
+    let finding: Value = findings
+        .into_iter()
+        .find(|finding: &Value| finding["name"] == "memory limits")
+        .expect("it is looked for");
+    if finding["ok"] == true {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "{finding}");
+    println!("skipped: {finding}");
+    false
 }
