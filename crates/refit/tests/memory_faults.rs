@@ -172,6 +172,26 @@ fn a_full_disk_ends_the_limit_and_not_the_program() {
 }
 
 #[test]
+fn pages_that_the_disk_does_not_give_back_are_lost_and_no_others() {
+    let Some(mut touches) = Touches::start("16M") else { return };
+    touches.has_pages_out();
+    touches.wrap("method=read");
+    let answer = touches.round();
+    let words: Vec<&str> = answer.split_whitespace().collect();
+    let [_, lost, _, wrong] = words[..] else { panic!("{answer}") };
+    assert_eq!(wrong, "0");
+    let lost: u64 = lost.parse().expect("a number");
+    assert!(lost > 0, "{answer}");
+    // What is wrapped has ended with the region, in whose place the program has mapped another.
+    // A page that is touched again while its loss is told can be counted twice.
+    until("that they are counted", || number(&touches.show()["memory"]["lost"]) >= lost);
+    for _ in 0..2 {
+        assert_eq!(touches.round(), ALL_THERE);
+    }
+    touches.keeps_to_its_limit();
+}
+
+#[test]
 fn pages_that_the_disk_does_not_take_stay_in_memory() {
     let Some(mut touches) = Touches::start("16M") else { return };
     touches.has_pages_out();
@@ -222,6 +242,7 @@ fn within(limit: &str, source: &str) -> Option<(Option<i32>, String)> {
     let output = stage.refit(&["run", "--memory", limit, "--", &program]).output();
     let output = output.expect("it starts");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    until("the end of the instance", || stage.sockets().is_empty());
     Some((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 

@@ -61,7 +61,8 @@ pub trait Translation {
     /// Who waits for a page looks again.
     fn wake(&self, address: u64);
     /// Whoever touches this page from now on is told that it is lost (`SIGBUS`).
-    fn poison(&self, address: u64);
+    /// `false`: not yet, the program changes its mappings, be it only that the berth is emptied.
+    fn poison(&self, address: u64) -> bool;
     /// Moves pages, sorted by address and at most [`BERTH`], out to the berth, which is empty; what the kernel says of each. While it
     /// moves pages for itself (compaction), it can have moved one more than it says.
     fn take(&self, pages: &[u64]) -> Vec<Taken>;
@@ -138,9 +139,7 @@ impl Pages {
     pub fn cast_off(&self) {
         let berth = lock(&self.berth).take();
         if let Some(berth) = berth {
-            berth.agent.end();
-            // `ESRCH`: it has ended with the program.
-            let _ = berth.task.signal(libc::SIGKILL);
+            berth.end();
         }
     }
 
@@ -199,10 +198,16 @@ impl Translation for Server {
         let _ = self.0.userfault.wake(page..page + PAGE);
     }
 
-    fn poison(&self, address: u64) {
+    fn poison(&self, address: u64) -> bool {
         let page = address / PAGE * PAGE;
-        // Where the kernel cannot, who waits goes on waiting: better than with a wrong page.
-        let _ = self.0.userfault.poison(page..page + PAGE, Wake::Now);
+        let poisoned = self.0.userfault.poison(page..page + PAGE, Wake::Now);
+        match poisoned.map_err(|short| short.cause()) {
+            Err(Cause::Again) => return false,
+            Err(Cause::Present) => self.wake(address),
+            // Where the kernel never can, who waits goes on waiting: better than with a wrong page.
+            Ok(()) | Err(_) => {}
+        }
+        true
     }
 
     fn take(&self, pages: &[u64]) -> Vec<Taken> {
@@ -233,7 +238,20 @@ impl Translation for Server {
     }
 }
 
+/// Nothing is left of it, whoever has not got to use it.
+impl Drop for Berth {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Berth {
+    fn end(&self) {
+        self.agent.end();
+        // `ESRCH`: it has ended, with the program or since.
+        let _ = self.task.signal(libc::SIGKILL);
+    }
+
     /// One call for each page: what a longer one has moved when the kernel breaks it off cannot be told from its answer.
     fn take(&self, pages: &[u64]) -> io::Result<Vec<Taken>> {
         let data_at = self.agent.data_address(pages.len());

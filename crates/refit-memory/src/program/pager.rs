@@ -324,8 +324,11 @@ impl Pager {
             Ok(()) => return false,
             Err(FaultError::Unknown | FaultError::Unmapped) => self.space.hat().wake(address),
             Err(FaultError::Lost(_)) => {
+                if !self.space.hat().poison(address) {
+                    lock(&self.waiting).push(address);
+                    return true;
+                }
                 self.lost.fetch_add(1, Ordering::Relaxed);
-                self.space.hat().poison(address);
             }
             Err(FaultError::Gone) => self.ended.store(true, Ordering::Release),
             Err(why @ (FaultError::NoFrame | FaultError::Moving | FaultError::Changing)) => {
@@ -400,7 +403,10 @@ impl Pager {
             if taken[at] == Taken::Gone {
                 // It is in neither place: an error for who touches it, rather than zeros.
                 self.lost.fetch_add(1, Ordering::Relaxed);
-                hat.poison(addresses[at]);
+                // Whoever changes mappings now goes on as soon as that has been read, which needs nothing that is held here.
+                while !hat.poison(addresses[at]) {
+                    refit_sys::thread::give_way();
+                }
             }
             stay.push(page);
         }

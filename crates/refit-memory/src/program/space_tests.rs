@@ -61,7 +61,9 @@ impl Translation for Program {
 
     fn wake(&self, _address: u64) {}
 
-    fn poison(&self, _address: u64) {}
+    fn poison(&self, _address: u64) -> bool {
+        true
+    }
 
     fn take(&self, pages: &[u64]) -> Vec<Taken> {
         vec![Taken::Stays; pages.len()]

@@ -65,6 +65,10 @@ struct State {
     called: bool,
     ended: bool,
     served: Vec<Served>,
+    /// The threads of pagers that have not ended yet, or not long ago.
+    pagers: Vec<thread::JoinHandle<()>>,
+    /// The process that is being planted into, until it has another memory, or none.
+    planting: Option<u32>,
     /// Programs that are not served, and why.
     refused: BTreeMap<u32, String>,
     totals: Totals,
@@ -208,9 +212,13 @@ impl Drop for Memory {
         let warden = self.warden.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // It panics in no other way than by a fault of ours, which has been told.
         let _ = warden.map(thread::JoinHandle::join);
-        for one in std::mem::take(&mut self.shared.state().served) {
-            one.pager.end();
-        }
+        let mut state = self.shared.state();
+        let (served, pagers) =
+            (std::mem::take(&mut state.served), std::mem::take(&mut state.pagers));
+        drop(state);
+        served.iter().for_each(|one| one.pager.end());
+        // They give back what they have taken of the budget. A panic has been told.
+        pagers.into_iter().for_each(|pager| drop(pager.join()));
         destroy(BudgetInterface::id(self.shared.commons.budget));
     }
 }
@@ -230,6 +238,7 @@ impl Shared {
     fn changed(&self, process: u32) {
         let mut state = self.state();
         state.refused.remove(&process);
+        state.planting.take_if(|planting| *planting == process);
         for one in state.served.extract_if(.., |one| one.process == Some(process)) {
             one.pager.end();
         }
@@ -259,8 +268,11 @@ impl Shared {
             pager.serve();
             pager.dismiss();
         };
-        thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
-        self.state().served.push(one);
+        let thread = thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
+        let mut state = self.state();
+        state.pagers.retain(|pager| !pager.is_finished());
+        state.pagers.push(thread);
+        state.served.push(one);
         Ok(())
     }
 }

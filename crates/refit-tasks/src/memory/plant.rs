@@ -117,8 +117,15 @@ fn ours(
     refit_sys::thread::let_go_before_others(task.thread());
     // Its end is told to whoever follows the tree, as that of any task.
     task.leave();
-    let number = agent.give(userfault.as_fd())?;
-    Ok((agent, own?, userfault, number))
+    let own = own?;
+    match agent.give(userfault.as_fd()) {
+        Ok(number) => Ok((agent, own, userfault, number)),
+        Err(error) => {
+            // Or it would keep what it shares with the program for ever.
+            let _ = own.signal(libc::SIGKILL);
+            Err(error)
+        }
+    }
 }
 
 fn open(held: &mut Held, instruction: u64, program: &Pidfd) -> io::Result<Userfault> {

@@ -218,6 +218,8 @@ impl Warden {
     fn begin(&self, process: u32) {
         let known = {
             let mut state = self.shared.state();
+            // Before anything is: that it has ended or become another from now on is known when it is served.
+            state.planting = Some(process);
             if state.refused.contains_key(&process)
                 || state.served.iter().any(|one| one.process == Some(process) && one.pager.moored())
             {
@@ -246,7 +248,12 @@ impl Warden {
         if let Some(pager) = known {
             pager.moor(berth, &marks)?;
             let mut state = self.shared.state();
-            if let Some(one) = state.served.iter_mut().find(|one| Arc::ptr_eq(&one.pager, &pager)) {
+            if state.planting != Some(process) {
+                // Its pager was ended before there was anything to be ended with it.
+                pager.end();
+            } else if let Some(one) =
+                state.served.iter_mut().find(|one| Arc::ptr_eq(&one.pager, &pager))
+            {
                 one.areas.push(area);
                 (one.marks, one.marked) = (marks, None);
             }
@@ -257,16 +264,21 @@ impl Warden {
         let commons = Arc::clone(&self.shared.commons);
         let pager = Pager::new(&name, userfault, commons, outside)?;
         pager.moor(berth, &marks)?;
-        let areas = vec![area];
         self.shared.serve(Served {
-            pager,
+            pager: Arc::clone(&pager),
             process: Some(process),
             child: false,
-            areas,
+            areas: vec![area],
             marks,
             marked: None,
             rest: (0, 0),
-        })
+        })?;
+        let mut state = self.shared.state();
+        if state.planting != Some(process) {
+            state.served.retain(|one| !Arc::ptr_eq(&one.pager, &pager));
+            pager.end();
+        }
+        Ok(())
     }
 
     /// Finds memory of a program that is not counted, and counts it.
