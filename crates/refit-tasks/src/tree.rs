@@ -43,6 +43,16 @@ pub struct Tree {
     /// By task.
     errands: Mutex<Vec<(u32, Work)>>,
     watcher: Mutex<Option<Watcher>>,
+    /// By thread: the word that the kernel clears when it ends.
+    words: Mutex<BTreeMap<u32, Word>>,
+}
+
+/// A word of a program that tells of a thread's end.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    address: u64,
+    /// The thread's process, once that has been asked for.
+    process: Option<u32>,
 }
 
 impl Tree {
@@ -125,6 +135,24 @@ impl Tree {
         }
     }
 
+    /// The addresses of words of a process that the kernel clears when threads end, for who waits for that (`CLONE_CHILD_CLEARTID`). A
+    /// thread that ends waits for no page: one that is not there then is not written to, and who joins the thread waits for ever.
+    pub fn words(&self, process: u32) -> Vec<u64> {
+        let mut words = lock(&self.words);
+        for (thread, word) in words.iter_mut().filter(|(_, word)| word.process.is_none()) {
+            word.process = process::process_of(*thread);
+        }
+        let own = words.values().filter(|word| word.process == Some(process));
+        own.map(|word| word.address).collect()
+    }
+
+    /// Takes note of a thread that `held` has just made.
+    fn note(&self, held: &Held, thread: u32) {
+        if let Ok(Some(address)) = held.clears_at_end() {
+            lock(&self.words).insert(thread, Word { address, process: None });
+        }
+    }
+
     /// Interrupts the tasks that something is to be done with.
     fn fetch(&self, expected: &mut BTreeMap<u32, Vec<Work>>) {
         for (task, work) in std::mem::take(&mut *lock(&self.errands)) {
@@ -154,7 +182,12 @@ impl Tree {
                 Self::run(&mut held, expected.remove(&task));
                 held.leave_stopped()
             }
+            Event::Clone { child } => {
+                self.note(&held, child);
+                held.resume(0)
+            }
             Event::Exited(_) | Event::Killed(_) => {
+                lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
                 expected.remove(&task);
                 self.tell(task);
@@ -167,6 +200,7 @@ impl Tree {
             }
             Event::Exec { former } => {
                 // All other threads of the process tell of their ends, but the one whose number it takes.
+                lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
                 self.tasks().insert(task);
                 self.tell(task);

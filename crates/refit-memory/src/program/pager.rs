@@ -49,6 +49,10 @@ const SOON: i64 = 50_000;
 pub trait Outside: Send + Sync {
     /// Frames are short: have pages evicted.
     fn short(&self);
+    /// Addresses whose pages must stay: the kernel writes there for threads that cannot wait, as they end.
+    fn needed(&self, _pager: &Pager) -> Vec<u64> {
+        Vec::new()
+    }
     /// The program has forked: this pager is to serve the child.
     fn forked(&self, parent: &Pager, child: Arc<Pager>);
 }
@@ -356,7 +360,11 @@ impl Pager {
         let hat = self.space.hat();
         let reading = lock(&self.reading);
         let changes = self.unchanged();
-        let Some(recalled) = self.space.recall(most.min(BERTH)) else { return Ok(0) };
+        let Some(mut recalled) = self.space.recall(most.min(BERTH)) else { return Ok(0) };
+        recalled.keep(&self.outside.needed(self));
+        if recalled.pages.is_empty() {
+            return Ok(0);
+        }
         let mut taken = hat.take(&recalled.addresses);
         drop(reading);
         let result = self.put_away(&recalled, &mut taken);

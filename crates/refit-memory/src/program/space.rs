@@ -397,6 +397,21 @@ pub(super) struct Recalled {
     pub(super) addresses: Vec<u64>,
 }
 
+impl Recalled {
+    /// The pages of these addresses stay.
+    pub(super) fn keep(&mut self, needed: &[u64]) {
+        let stays = |address: &u64| needed.iter().any(|one| one / PAGE == address / PAGE);
+        let (stay, go): (Vec<_>, Vec<_>) =
+            self.pages.iter().zip(&self.addresses).partition(|(_, address)| stays(address));
+        let stay: Vec<u64> = stay.into_iter().map(|(&page, _)| page).collect();
+        let (pages, addresses) = go.into_iter().map(|(&page, &address)| (page, address)).unzip();
+        (self.pages, self.addresses) = (pages, addresses);
+        if !stay.is_empty() {
+            self.fcm.stay(&stay);
+        }
+    }
+}
+
 /// Name of the implementation: one table of regions.
 const ONE_TABLE: &str = "default";
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::{Held, Options};
+use crate::foreign::Memory;
 
 /// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
 const FIRST: usize = 4096;
@@ -181,6 +182,30 @@ impl Held {
             }
             _ => SystemCall::None,
         })
+    }
+
+    /// In a stop of [`super::Event::Clone`]: the address of the word that the kernel clears, in memory that both have, when the new
+    /// thread ends; `None`: there is none.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile; what it asked for cannot be read.
+    pub fn clears_at_end(&self) -> io::Result<Option<u64>> {
+        let wanted = u64::from((libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID).cast_unsigned());
+        let registers = self.registers()?;
+        let (flags, word) = match registers.orig_rax.cast_signed() {
+            libc::SYS_clone => (registers.rdi, registers.r10),
+            libc::SYS_clone3 => {
+                // `struct clone_args`: its flags, a place for a pidfd, and the word.
+                let memory = Memory::of(self.thread())?;
+                let at = |offset: u64| {
+                    let word = memory.word(registers.rdi.wrapping_add(offset));
+                    word.map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))
+                };
+                (at(0)?, at(16)?)
+            }
+            _ => return Ok(None),
+        };
+        Ok((flags & wanted == wanted && word != 0).then_some(word))
     }
 
     /// Lets it run on to the next system call's entry or exit, with a signal if `signal` is not 0.

@@ -286,6 +286,14 @@ impl Outside for Shared {
         }
     }
 
+    fn needed(&self, pager: &Pager) -> Vec<u64> {
+        let state = self.state();
+        let served = state.served.iter().find(|one| std::ptr::eq(&*one.pager, pager));
+        let process = served.and_then(|one| one.process);
+        drop(state);
+        process.map_or_else(Vec::new, |process| self.tree.words(process))
+    }
+
     fn forked(&self, parent: &Pager, child: Arc<Pager>) {
         let of_parent = |state: &State| {
             let parent = state.served.iter().find(|one| std::ptr::eq(&*one.pager, parent))?;

@@ -399,9 +399,8 @@ impl Warden {
             }
         }
         self.vain = if stuck > 0 && freed == 0 { self.vain.saturating_add(1) } else { 0 };
-        for pager in pagers {
-            pager.ring();
-        }
+        // Also those that nothing can be taken out of may wait for frames.
+        self.pagers().iter().for_each(|pager| pager.ring());
     }
 
     fn total(&mut self, resident: u64, served: u64) {
