@@ -67,6 +67,7 @@ pub(crate) fn streams(to: &Path, measured: &Streams) -> Drawn {
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
+        .x_labels(most as usize + 1)
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.0e}"))
         .x_desc("streams")

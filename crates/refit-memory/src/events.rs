@@ -19,3 +19,11 @@ pub(crate) static EVICT: Event =
 pub(crate) static LOCK: Event = Event::new("system", "FileCache::lock wait")
     .role(Role::Wait)
     .fields(&[("lock", FieldKind::Address)]);
+
+/// Resolves a fault of a program: where.
+pub(crate) static PROGRAM_FAULT: Event =
+    Event::new("system", "Program::fault").fields(&[("address", FieldKind::Address)]);
+
+/// Takes pages out of a program: how many at most.
+pub(crate) static PROGRAM_EVICT: Event =
+    Event::new("system", "Program::evict").fields(&[("wanted", FieldKind::U64)]);

@@ -318,6 +318,7 @@ impl Pager {
 
     /// Resolves a fault, or has it wait; whether it is to be tried again soon, whoever rings.
     fn resolve(&self, address: u64) -> bool {
+        let _fault = events::PROGRAM_FAULT.span([address, 0]);
         let changes = self.unchanged();
         let mut outcome = self.process.fault(address);
         if outcome == Err(FaultError::Unknown) {
@@ -352,7 +353,7 @@ impl Pager {
     /// # Errors
     /// The store does not take them: they are in memory here, beyond any limit, as those of one batch can be.
     pub fn evict(&self, most: usize) -> Result<usize, crate::CacheError> {
-        let _evict = events::EVICT.span([most as u64, 0]);
+        let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
         let _batch = lock(&self.batch);
         if !self.moored() || self.ended.load(Ordering::Acquire) {
             return Ok(0);
