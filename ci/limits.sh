@@ -51,7 +51,7 @@ under() {
 	--memory)
 		swap 'anonymous:*' shared partitioned sequential &
 		swaps=$!
-		swap 'budget:*' counted &
+		swap 'budget:*' global local &
 		swaps="$swaps $!"
 		;;
 	esac

@@ -88,6 +88,12 @@ pub struct RegionInfo {
     pub evictions: u64,
     /// Pages that came back soon after that.
     pub returns: u64,
+    /// The implementation of the region; `null`: nothing of it has been touched yet.
+    pub region: Option<String>,
+    /// The implementation of its cache, likewise.
+    pub cache: Option<String>,
+    /// The kernel alone resolves its faults.
+    pub native: bool,
 }
 
 /// Asks for another limit.
@@ -140,8 +146,19 @@ impl From<refit_tasks::Totals> for MemoryInfo {
 
 impl From<refit_memory::program::RegionInfo> for RegionInfo {
     fn from(region: refit_memory::program::RegionInfo) -> Self {
-        let refit_memory::program::RegionInfo { range, name, stats, stored } = region;
+        let refit_memory::program::RegionInfo {
+            range,
+            name,
+            stats,
+            stored,
+            implementations,
+            native,
+        } = region;
+        let (region, cache) = implementations.unzip();
         Self {
+            region,
+            cache,
+            native,
             start: range.start,
             end: range.end,
             name,

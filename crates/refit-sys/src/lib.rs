@@ -4,7 +4,7 @@
 //!
 //! | of | what |
 //! |---|---|
-//! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`linger`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
+//! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`linger`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), what waits for a ring ([`waiting`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
 //! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change), libraries that are bytes ([`library`]) |
 //! | other processes | whether they are there ([`process`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
 //! | their threads | held still, their state, calls made in them ([`trace`]), followed with all that they start ([`trace::next`]), their system calls told and answered ([`seccomp`]) |
@@ -45,4 +45,5 @@ pub mod step;
 pub mod thread;
 pub mod trace;
 pub mod userfault;
+pub mod waiting;
 pub mod words;

@@ -74,6 +74,11 @@ impl Linger {
     }
 }
 
+/// Looks for a moment whether something has come; whether it has. For who knows from elsewhere whether that is of use.
+pub fn a_moment(look: impl FnMut() -> bool) -> bool {
+    look_out(look).0
+}
+
 /// Whether there is a request, or the end of the connection.
 fn tells(device: &OwnedFd) -> bool {
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -144,7 +144,8 @@ fn a_program_of_twice_its_limit_finds_what_it_has_written() {
     assert_eq!(fact("limit"), "  limit           24 MiB, for all of its program");
     assert!(fact("in memory").ends_with("is served"), "{text}");
     assert!(fact("out").ends_with("in the swap file"), "{text}");
-    assert!(fact("START").ends_with("EVICTIONS  RETURNS  NAME"), "{text}");
+    assert!(fact("START").ends_with("RETURNS  SERVED BY        NAME"), "{text}");
+    assert!(text.contains("default, shared  [stack]\n"), "{text}");
     let instance = fact("instance").split_whitespace().last().expect("a number").to_owned();
     let (code, ..) = stage.run(&["--instance", &instance, "show", &pattern.id()]);
     assert_eq!(code, 0);
@@ -224,6 +225,48 @@ fn caches_are_swapped_while_a_program_faults() {
         assert!(listed.lines().count() > 0, "{listed}");
     }
     pattern.keeps_to(24);
+}
+
+#[test]
+fn a_region_is_the_kernels_and_served_again_while_a_program_runs() {
+    let stage = Stage::new();
+    if !can_limit(&stage) {
+        return;
+    }
+    let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
+    pattern.round();
+    let swap = |to: &str| {
+        until("a swap of all", || stage.run(&["swap", "region:*", to, "--deadline", "50s"]).0 == 0);
+    };
+    let native = |pattern: &Pattern, wanted: bool| {
+        let shown = pattern.show();
+        let regions = shown["regions"].as_array().expect("a list").clone();
+        let large = regions.iter().max_by_key(|region| {
+            region["end"].as_u64().expect("a number") - region["start"].as_u64().expect("a number")
+        });
+        large.is_some_and(|large| {
+            large["native"] == wanted
+                && large["region"] == if wanted { "native" } else { "default" }
+                && (large["resident"].as_u64() > Some(0)) != wanted
+                && (!wanted || large["stored"] == 0)
+        })
+    };
+    for _ in 0..2 {
+        // It is in the middle of what it does.
+        pattern.begin();
+        swap("native");
+        pattern.end();
+        until("all of it in memory, and nobody's but the kernel's", || native(&pattern, true));
+        let served = pattern.sum("faults");
+        pattern.round();
+        assert_eq!(pattern.sum("faults"), served, "a fault that was served");
+        pattern.begin();
+        swap("default");
+        pattern.end();
+        until("what is served", || native(&pattern, false));
+        pattern.keeps_to(24);
+        pattern.round();
+    }
 }
 
 #[test]

@@ -30,8 +30,17 @@ impl BudgetStats {
     }
 }
 
-/// How many pages programs may have in memory.
-#[refit_objects::interface(name = "budget", state = BudgetStats)]
+/// What one program has of the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Pages that it has in memory.
+    pub resident: u64,
+    /// Pages that have come to it since somebody last had to give.
+    pub came: u64,
+}
+
+/// How many pages programs may have in memory, and which of them has to give some when frames are short.
+#[refit_objects::interface(name = "budget", state = BudgetStats, version = 2)]
 pub trait Budget {
     /// Takes frames, as many as there are, up to `wanted`; how many.
     fn take(&self, wanted: u64) -> u64;
@@ -41,15 +50,17 @@ pub trait Budget {
     fn allow(&self, limit: u64);
     /// What is allowed, and what is out.
     fn stats(&self) -> BudgetStats;
+    /// Which of several programs gives pages next. `None`: there are none.
+    fn who_gives(&self, shares: &[Share]) -> Option<usize>;
 }
 
 /// Draws by weights, for who has to give pages: over many draws each comes up as often as its weight says.
 #[derive(Debug, Default)]
-pub struct Draws(AtomicU64);
+pub(super) struct Draws(AtomicU64);
 
 impl Draws {
     /// Which of several; those of weight 0 come up rarely. `None`: there are none.
-    pub fn draw(&self, weights: impl Iterator<Item = u64> + Clone) -> Option<usize> {
+    pub(super) fn draw(&self, weights: impl Iterator<Item = u64> + Clone) -> Option<usize> {
         let sum: u64 = weights.clone().map(|weight| weight + 1).sum();
         // Any even spread will do: the golden ratio's multiples are one.
         let turn = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
@@ -64,26 +75,33 @@ impl Draws {
     }
 }
 
-/// Name of the implementation: one number for all processors.
-const COUNTED: &str = "counted";
+/// Each program gives as often as it has pages: who uses little of what it has makes room for all.
+pub const GLOBAL: &str = "global";
+/// Each program gives as many pages as come to it: none makes room for others that want more than there is.
+pub const LOCAL: &str = "local";
 
-/// Makes a budget of so many frames.
+/// Makes a budget of so many frames: `global` until it is swapped.
 pub fn create_budget(name: impl Into<Name>, limit: u64) -> BudgetRef {
-    let budget = Choices::new().with(COUNTED, BudgetInterface::rep, Counted::default);
-    let budget = budget.create(name, COUNTED).expect("it is the one choice");
+    let choices = Choices::new().with(GLOBAL, BudgetInterface::rep, Counted::<true>::default).with(
+        LOCAL,
+        BudgetInterface::rep,
+        Counted::<false>::default,
+    );
+    let budget = choices.create(name, GLOBAL).expect("it is one of the choices");
     budget.allow(limit);
     budget
 }
 
 /// Relaxed throughout: a number of frames tells nothing of what is in them.
 #[derive(Debug, Default)]
-struct Counted {
+struct Counted<const IS_GLOBAL: bool> {
     limit: AtomicU64,
     taken: AtomicU64,
     refused: AtomicU64,
+    draws: Draws,
 }
 
-impl Budget for Counted {
+impl<const IS_GLOBAL: bool> Budget for Counted<IS_GLOBAL> {
     fn take(&self, wanted: u64) -> u64 {
         let limit = self.limit.load(Relaxed);
         let granted = |taken: u64| wanted.min(limit.saturating_sub(taken));
@@ -112,9 +130,16 @@ impl Budget for Counted {
             refused: self.refused.load(Relaxed),
         }
     }
+
+    fn who_gives(&self, shares: &[Share]) -> Option<usize> {
+        // Where nothing has come, the limit is another.
+        let by_size = IS_GLOBAL || shares.iter().all(|share| share.came == 0);
+        let weight = |share: &Share| if by_size { share.resident } else { share.came };
+        self.draws.draw(shares.iter().map(weight))
+    }
 }
 
-impl State<BudgetStats> for Counted {
+impl<const IS_GLOBAL: bool> State<BudgetStats> for Counted<IS_GLOBAL> {
     fn export(&self) -> Result<BudgetStats, TransferError> {
         Ok(self.stats())
     }

@@ -401,13 +401,11 @@ impl<O: Order> AnonymousCache for Rep<O> {
     }
 
     fn stats(&self) -> AnonymousStats {
-        self.0.all().fold(AnonymousStats::default(), |sum, cell| AnonymousStats {
-            resident: sum.resident + cell.here.len() as u64,
-            faults: sum.faults + cell.stats.faults,
-            around: sum.around + cell.stats.around,
-            evictions: sum.evictions + cell.stats.evictions,
-            returns: sum.returns + cell.stats.returns,
-        })
+        let of = |cell: MutexGuard<'_, Cell<O>>| AnonymousStats {
+            resident: cell.here.len() as u64,
+            ..cell.stats
+        };
+        self.0.all().map(of).sum()
     }
 }
 

@@ -76,6 +76,18 @@ pub struct AnonymousStats {
     pub returns: u64,
 }
 
+impl std::iter::Sum for AnonymousStats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            resident: sum.resident + one.resident,
+            faults: sum.faults + one.faults,
+            around: sum.around + one.around,
+            evictions: sum.evictions + one.evictions,
+            returns: sum.returns + one.returns,
+        })
+    }
+}
+
 /// Why a page cannot be had now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LendError {

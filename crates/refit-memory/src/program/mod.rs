@@ -4,9 +4,9 @@
 //! | object | interface | implementations |
 //! |---|---|---|
 //! | process | [`Process`] | `default` |
-//! | region | [`Region`] | `default`, `sequential` |
+//! | region | [`Region`] | `default`, `sequential`, `native` |
 //! | FCM | [`AnonymousCache`] | `shared`, `partitioned`, `sequential` |
-//! | PM | [`Budget`] | `counted` |
+//! | PM | [`Budget`] | `global`, `local` |
 //! | FR | [`FileRepresentative`](crate::FileRepresentative) of [`AnonymousPages`](crate::AnonymousPages) | `swapped` |
 //! | HAT | [`Translation`] | `userfault` |
 //!
@@ -20,12 +20,15 @@ mod hat;
 mod intervals;
 mod lists;
 mod pager;
+mod part;
 mod region;
 mod space;
 #[cfg(test)]
 mod space_tests;
 
-pub use budget::{Budget, BudgetInterface, BudgetRef, BudgetStats, Draws, create_budget};
+pub use budget::{
+    Budget, BudgetInterface, BudgetRef, BudgetStats, GLOBAL, LOCAL, Share, create_budget,
+};
 pub use cache::{
     AnonymousCacheFactory, AnonymousParts, PARTITIONED, SEQUENTIAL, SHARED, create_anonymous_cache,
 };
@@ -38,7 +41,8 @@ pub use hat::{
     TranslationRef,
 };
 pub use pager::{Outside, Pager};
+pub use part::Commons;
 pub use region::{
     FaultError, Region, RegionInterface, RegionParts, RegionRef, RegionState, create_region,
 };
-pub use space::{Commons, Process, ProcessInterface, ProcessRef, RegionInfo, Space};
+pub use space::{Process, ProcessInterface, ProcessRef, RegionInfo, Space};

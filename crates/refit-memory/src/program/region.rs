@@ -59,11 +59,15 @@ pub struct RegionState {
 }
 
 /// A part of an address space.
-#[refit_objects::interface(name = "region", state = RegionState)]
+#[refit_objects::interface(name = "region", state = RegionState, version = 2)]
 pub trait Region {
     /// A thread waits for the page at `address`. It is there when this has returned well, and perhaps others with it, none of them
     /// at `end` or beyond, where this region ends.
     fn fault(&self, address: u64, end: u64) -> Result<(), FaultError>;
+    /// Whether it is to be served: if not, its pages come back, and the kernel alone resolves its faults.
+    fn served(&self) -> bool {
+        true
+    }
 }
 
 /// Brings more pages together the longer faults come one behind the other.
@@ -71,11 +75,15 @@ pub(super) const DEFAULT: &str = "default";
 /// Brings as many as can come together, always.
 pub(super) const DENSE: &str = "sequential";
 
+/// Serves only what is not the kernel's yet.
+pub(super) const NATIVE: &str = "native";
+
 /// Makes a region: `default` until it is swapped.
 pub fn create_region(name: impl Into<Name>, parts: RegionParts) -> RegionRef {
     let choices = Choices::new()
         .with(DEFAULT, RegionInterface::rep, move || Stretch::new(parts, 1))
-        .with(DENSE, RegionInterface::rep, move || Stretch::new(parts, GROUP));
+        .with(DENSE, RegionInterface::rep, move || Stretch::new(parts, GROUP))
+        .with(NATIVE, RegionInterface::rep, move || Native(Stretch::new(parts, GROUP)));
     choices.create(name, DEFAULT).expect("it is one of the choices")
 }
 
@@ -173,5 +181,29 @@ impl State<RegionState> for Stretch {
         self.next.store(state.next, Relaxed);
         self.window.store(state.window.clamp(self.least, GROUP), Relaxed);
         Ok(())
+    }
+}
+
+/// A region that is to be the kernel's.
+#[derive(Debug)]
+struct Native(Stretch);
+
+impl Region for Native {
+    fn fault(&self, address: u64, end: u64) -> Result<(), FaultError> {
+        self.0.fault(address, end)
+    }
+
+    fn served(&self) -> bool {
+        false
+    }
+}
+
+impl State<RegionState> for Native {
+    fn export(&self) -> Result<RegionState, TransferError> {
+        self.0.export()
+    }
+
+    fn import(&self, state: RegionState) -> Result<(), TransferError> {
+        self.0.import(state)
     }
 }

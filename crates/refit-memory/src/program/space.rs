@@ -4,22 +4,22 @@
 //! and a representative of its own. Where some of it is moved elsewhere, that becomes a region; so every page is in one cache, and
 //! no two caches share anything.
 
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use refit_objects::{Choices, Interface, State, TransferError, destroy};
+use refit_objects::{Choices, State, TransferError};
+use rustc_hash::FxHashMap;
 
-use super::budget::{BudgetRef, Draws};
-use super::cache::{AnonymousCacheFactory, AnonymousParts, create_anonymous_cache};
-use super::fcm::{AnonymousCacheInterface, AnonymousCacheRef, AnonymousStats, GROUP};
+use super::budget::Draws;
+use super::fcm::{AnonymousCacheRef, AnonymousStats, GROUP};
 use super::hat::TranslationRef;
 use super::intervals::Intervals;
-use super::region::{FaultError, RegionInterface, RegionParts, RegionRef, create_region};
+use super::part::{Commons, Objects, Part};
+use super::region::FaultError;
 use crate::PAGE_SIZE;
 use crate::anonymous::AnonymousPages;
-use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
-use crate::store::PageStore;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -33,17 +33,6 @@ pub trait Process {
     fn fault(&self, address: u64) -> Result<(), FaultError>;
 }
 
-/// What address spaces of one tree share.
-#[derive(Debug)]
-pub struct Commons {
-    /// Where frames come from.
-    pub budget: BudgetRef,
-    /// Where pages go.
-    pub store: Arc<PageStore>,
-    /// What their caches are made by.
-    pub caches: AnonymousCacheFactory,
-}
-
 /// What is known of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
@@ -55,6 +44,10 @@ pub struct RegionInfo {
     pub stats: AnonymousStats,
     /// Pages of it that are in the store.
     pub stored: u64,
+    /// By which implementations its region and its cache are served; `None`: nothing of it has been touched yet.
+    pub implementations: Option<(String, String)>,
+    /// The kernel alone resolves its faults.
+    pub native: bool,
 }
 
 /// An address space.
@@ -68,80 +61,6 @@ pub struct Space {
     /// Where the next eviction looks for a region.
     turn: AtomicUsize,
     draws: Draws,
-}
-
-/// A region and what it stands on.
-#[derive(Debug)]
-struct Part {
-    name: String,
-    /// By how many bytes addresses are beyond their places in the cache.
-    moved: i64,
-    pages: AnonymousPages,
-    /// What it is called by among others.
-    start: u64,
-    /// Made when first one is needed: most children become other programs before.
-    objects: OnceLock<Objects>,
-}
-
-/// The objects of a region.
-#[derive(Clone, Copy, Debug)]
-struct Objects {
-    region: RegionRef,
-    fcm: AnonymousCacheRef,
-    fr: FileRepresentativeRef,
-}
-
-impl Part {
-    fn new(start: u64, name: &str, moved: i64, pages: AnonymousPages) -> Arc<Self> {
-        Arc::new(Self { name: name.to_owned(), moved, pages, start, objects: OnceLock::new() })
-    }
-
-    fn objects(&self, space: &Space) -> Objects {
-        *self.objects.get_or_init(|| {
-            let (called, commons) = (format!("{}/{:x}", space.name, self.start), &space.commons);
-            let fr = self.pages.representative(called.as_str());
-            let parts = AnonymousParts { budget: commons.budget, fr };
-            let fcm = create_anonymous_cache(&commons.caches, called.as_str(), parts);
-            let fcm = fcm.expect("the class serves with what it was made with");
-            let parts = RegionParts { fcm, hat: space.hat, moved: self.moved };
-            Objects { region: create_region(called, parts), fcm, fr }
-        })
-    }
-
-    /// Its cache, if it has one.
-    fn fcm(&self) -> Option<AnonymousCacheRef> {
-        self.objects.get().map(|objects| objects.fcm)
-    }
-
-    /// Forgets what was in a range.
-    fn forget(&self, range: &Range<u64>) {
-        let pages = self.pages_of(range);
-        match self.fcm() {
-            Some(fcm) => fcm.forget(pages.start, pages.end),
-            None => drop(self.pages.split_off(pages)),
-        }
-    }
-
-    /// The pages in its cache that stand for addresses.
-    fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
-        let page = |address: u64| address.wrapping_add_signed(-self.moved) / PAGE;
-        page(range.start)..page(range.end)
-    }
-
-    fn address(&self, page: u64) -> u64 {
-        (page * PAGE).wrapping_add_signed(self.moved)
-    }
-}
-
-/// It ends with the last place that it has had.
-impl Drop for Part {
-    fn drop(&mut self) {
-        let Some(Objects { region, fcm, fr }) = self.objects.take() else { return };
-        destroy(RegionInterface::id(region));
-        fcm.forget(0, u64::MAX / PAGE);
-        destroy(AnonymousCacheInterface::id(fcm));
-        destroy(FileRepresentativeInterface::id(fr));
-    }
 }
 
 impl Space {
@@ -179,7 +98,8 @@ impl Space {
     pub fn map(&self, range: &Range<u64>, name: &str) {
         let mut places = self.write();
         for gap in places.gaps(range) {
-            let beside = places.neighbours(&gap).find(|part| part.name == name).cloned();
+            let joins = |part: &&Arc<Part>| part.name == name && part.served();
+            let beside = places.neighbours(&gap).find(joins).cloned();
             let part = match beside {
                 Some(part) => part,
                 None => Part::new(gap.start, name, 0, self.nothing()),
@@ -239,7 +159,7 @@ impl Space {
             let out = part.pages.split_off(pages.clone());
             let made = Part::new(now.start, &part.name, moved, out);
             if let Some(fcm) = part.fcm() {
-                made.objects(self).fcm.join(fcm.split_off(pages.start, pages.end));
+                self.objects(&made).fcm.join(fcm.split_off(pages.start, pages.end));
             }
             self.carve(&mut places, &now);
             places.insert(now, made);
@@ -250,18 +170,12 @@ impl Space {
     pub fn fork(&self, name: impl Into<String>, hat: TranslationRef) -> Arc<Self> {
         let child = Self::new(name, hat, Arc::clone(&self.commons));
         let mut places = child.write();
-        let mut made: Vec<(*const Part, Arc<Part>)> = Vec::new();
+        let mut made = FxHashMap::default();
         for (range, part) in self.read().iter() {
-            let known = made.iter().find(|(old, _)| *old == Arc::as_ptr(part));
-            let new = match known {
-                Some((_, new)) => Arc::clone(new),
-                None => {
-                    let new = Part::new(range.start, &part.name, part.moved, part.pages.fork());
-                    made.push((Arc::as_ptr(part), Arc::clone(&new)));
-                    new
-                }
-            };
-            places.insert(range, new);
+            let new = made.entry(Arc::as_ptr(part)).or_insert_with(|| {
+                Part::new(range.start, &part.name, part.moved, part.pages.fork())
+            });
+            places.insert(range, Arc::clone(new));
         }
         drop(places);
         child
@@ -274,7 +188,7 @@ impl Space {
         for run in addresses.chunk_by(|one, next| one + PAGE == *next) {
             for (range, part) in places.within(&(run[0]..run[run.len() - 1] + PAGE)) {
                 let pages: Vec<u64> = part.pages_of(&range).collect();
-                let some = part.objects(self).fcm.adopt(&pages);
+                let some = self.objects(&part).fcm.adopt(&pages);
                 if some < pages.len() {
                     // To the page: what is counted can be out again before the rest is.
                     let before = (range.start - run[0]) / PAGE;
@@ -292,17 +206,15 @@ impl Space {
         let places = self.read();
         let begin = self.turn.fetch_add(CANDIDATES, Relaxed);
         let all = places.iter().filter_map(|(_, part)| Some((part.fcm()?, part)));
-        let all: Vec<_> = all.collect();
+        let all: Vec<_> = all.filter(|(_, part)| part.served()).collect();
         let candidates = (0..all.len().min(CANDIDATES)).map(|at| all[(begin + at) % all.len()]);
-        let candidates: Vec<_> = candidates.map(|(fcm, part)| (fcm.spare(), fcm, part)).collect();
-        let spare = candidates.iter().any(|(spare, ..)| *spare >= GROUP);
-        let weight = |fcm: AnonymousCacheRef| fcm.stats().resident;
-        let weighed = candidates.into_iter();
-        let mut candidates: Vec<_> = weighed
-            .map(|(some, fcm, part)| (if spare { some } else { weight(fcm) }, fcm, part))
-            .collect();
-        while let Some(at) = self.draws.draw(candidates.iter().map(|(weight, ..)| *weight)) {
-            let (_, fcm, part) = candidates.swap_remove(at);
+        let mut candidates: Vec<_> = candidates.collect();
+        let spares = candidates.iter().any(|(fcm, _)| fcm.spare() >= GROUP);
+        let weight = |(fcm, _): &(AnonymousCacheRef, _)| {
+            if spares { fcm.spare() } else { fcm.stats().resident }
+        };
+        while let Some(at) = self.draws.draw(candidates.iter().map(weight)) {
+            let (fcm, part) = candidates.swap_remove(at);
             let pages = fcm.recall(most);
             if !pages.is_empty() {
                 let addresses = pages.iter().map(|&page| part.address(page)).collect();
@@ -324,10 +236,10 @@ impl Space {
         all.filter(|one| !one.pages.is_empty()).collect()
     }
 
-    /// The addresses of all pages that are out, as far as they were ever in.
-    pub(super) fn out(&self) -> Vec<u64> {
+    /// The addresses of all pages of such regions that are out, as far as they were ever in.
+    pub(super) fn out(&self, which: Which) -> Vec<u64> {
         let places = self.read();
-        let all = places.iter().flat_map(|(range, part)| {
+        let all = places.iter().filter(|(_, part)| which.means(part)).flat_map(|(range, part)| {
             let addresses = part.pages.numbers().into_iter().map(|page| part.address(page));
             addresses.filter(move |address| range.contains(address)).collect::<Vec<_>>()
         });
@@ -337,10 +249,14 @@ impl Space {
     /// Its regions, and from where to where each reaches.
     fn parts(&self) -> Vec<(Range<u64>, Arc<Part>)> {
         let mut parts: Vec<(Range<u64>, Arc<Part>)> = Vec::new();
+        let mut known: FxHashMap<_, usize> = FxHashMap::default();
         for (range, part) in self.read().iter() {
-            match parts.iter_mut().rev().find(|(_, known)| Arc::ptr_eq(known, part)) {
-                Some((known, _)) => known.end = range.end,
-                None => parts.push((range, Arc::clone(part))),
+            match known.entry(Arc::as_ptr(part)) {
+                Entry::Occupied(at) => parts[*at.get()].0.end = range.end,
+                Entry::Vacant(at) => {
+                    at.insert(parts.len());
+                    parts.push((range, Arc::clone(part)));
+                }
             }
         }
         parts
@@ -354,9 +270,14 @@ impl Space {
 
     /// How many pages of it are counted as being in the program.
     pub fn resident(&self) -> u64 {
+        self.stats().resident
+    }
+
+    /// What its caches hold and have done, all together.
+    pub fn stats(&self) -> AnonymousStats {
         // Each is held until it has been asked: its cache ends with it.
-        let resident = |(_, part): &(_, Arc<Part>)| part.fcm().map(|fcm| fcm.stats().resident);
-        self.parts().iter().filter_map(resident).sum()
+        let stats = |(_, part): &(_, Arc<Part>)| part.fcm().map(|fcm| fcm.stats());
+        self.parts().iter().filter_map(stats).sum()
     }
 
     /// Its regions.
@@ -366,18 +287,54 @@ impl Space {
             name: part.name.clone(),
             stats: part.fcm().map(|fcm| fcm.stats()).unwrap_or_default(),
             stored: part.pages.len() as u64,
+            implementations: part.implementations(),
+            native: part.is_native(),
         };
         self.parts().into_iter().map(info).collect()
     }
 
-    /// All that is served, as ranges.
-    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
-        self.read().iter().map(|(range, _)| range).collect()
+    /// Where such regions are.
+    pub(super) fn ranges(&self, which: Which) -> Vec<Range<u64>> {
+        let places = self.read();
+        let ranges = places.iter().filter(|(_, part)| which.means(part));
+        ranges.map(|(range, _)| range).collect()
     }
 
     /// Nothing is served any more: all that it has had is given back, and its objects end.
     pub fn end(&self) {
         self.unmap(&(0..u64::MAX));
+    }
+
+    /// Regions that the kernel is to serve from now on, of which nothing is out: their frames are given back.
+    pub(super) fn leave_to_kernel(&self) {
+        for (_, part) in self.parts().iter().filter(|(_, part)| Which::ToLeave.means(part)) {
+            part.leave_to_kernel();
+        }
+    }
+
+    /// Regions that are to be served again are not the kernel's any more. Where one is the kernel's and nothing is mapped any more, it ends:
+    /// nobody has told of that. `mapped`: all that could be served.
+    pub fn resume(&self, mapped: &[Range<u64>]) {
+        let mut places = self.write();
+        let native = places.iter().filter(|(_, part)| part.is_native());
+        let native: Vec<_> = native.map(|(range, part)| (range, Arc::clone(part))).collect();
+        for (range, part) in native {
+            if part.served() {
+                part.resume();
+            }
+            if !mapped.iter().any(|one| one.start < range.end && range.start < one.end) {
+                self.carve(&mut places, &range);
+            }
+        }
+    }
+
+    /// Where the kernel resolves faults although there are regions.
+    pub fn native(&self) -> Vec<Range<u64>> {
+        self.ranges(Which::Native)
+    }
+
+    fn objects(&self, part: &Part) -> Objects {
+        part.objects(&self.name, &self.commons, self.hat)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Intervals<Part>> {
@@ -386,6 +343,26 @@ impl Space {
 
     fn write(&self) -> RwLockWriteGuard<'_, Intervals<Part>> {
         self.places.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Some of its regions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    /// Those that are served and should not be.
+    ToLeave,
+    /// Those that the kernel serves.
+    Native,
+}
+
+impl Which {
+    fn means(self, part: &Part) -> bool {
+        match self {
+            Self::All => true,
+            Self::ToLeave => !part.is_native() && !part.served(),
+            Self::Native => part.is_native(),
+        }
     }
 }
 
@@ -420,7 +397,7 @@ struct Server(Arc<Space>);
 impl Process for Server {
     fn fault(&self, address: u64) -> Result<(), FaultError> {
         let found =
-            self.0.read().find(address).map(|(end, part)| (part.objects(&self.0).region, end));
+            self.0.read().find(address).map(|(end, part)| (self.0.objects(part).region, end));
         let (region, end) = found.ok_or(FaultError::Unknown)?;
         region.fault(address, end)
     }

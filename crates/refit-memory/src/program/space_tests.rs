@@ -9,8 +9,9 @@ use refit_objects::{Choices, Interface, State, TransferError, destroy};
 use super::budget::create_budget;
 use super::cache::{AnonymousCacheFactory, SHARED};
 use super::hat::{InstallError, Stopped, Taken, Translation, TranslationInterface, TranslationRef};
+use super::part::Commons;
 use super::region::FaultError;
-use super::space::{Commons, ProcessInterface, ProcessRef, Space};
+use super::space::{ProcessInterface, ProcessRef, Space};
 use crate::PAGE_SIZE;
 use crate::store::{PageStore, StoreStats};
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use refit_memory::program::{BudgetInterface, create_budget};
+use refit_memory::program::{BudgetInterface, GLOBAL, LOCAL, Share, create_budget};
 use refit_memory::store::{PageStore, StoreError, StoreStats, Stored};
 use refit_memory::{AnonymousPages, FileRepresentative, PAGE_SIZE};
 use refit_objects::{Interface, destroy};
 
-use crate::common::{Numbers, PAGE, contents_of, page_of};
+use crate::common::{Numbers, PAGE, contents_of, page_of, swap};
 
 #[test]
 fn no_more_frames_are_out_than_were_ever_allowed() {
@@ -116,4 +116,31 @@ fn what_is_kept_takes_the_place_of_what_was_there_and_goes_with_it() {
     assert!(pages.is_empty() && child.len() == 2);
     drop((pages, child, apart));
     assert_eq!(store.stats(), StoreStats::default());
+}
+
+#[test]
+fn who_gives_is_drawn_by_what_programs_have_or_by_what_comes_to_them() {
+    let budget = create_budget("test", 10);
+    let (large, greedy) = (Share { resident: 3000, came: 99 }, Share { resident: 999, came: 300 });
+    let drawn = |shares: &[Share]| {
+        let mut drawn = [0; 2];
+        (0..40_000).for_each(|_| drawn[budget.who_gives(shares).expect("there are some")] += 1);
+        drawn
+    };
+    for _ in 0..3 {
+        assert_eq!(budget.who_gives(&[]), None);
+        // By what they have, three to one.
+        let [from_large, _] = drawn(&[large, greedy]);
+        assert!((29_900..30_200).contains(&from_large), "{from_large}");
+        swap(BudgetInterface::id(budget), LOCAL);
+        // By what has come, one to three.
+        let [from_large, _] = drawn(&[large, greedy]);
+        assert!((9_900..10_100).contains(&from_large), "{from_large}");
+        // Nothing has come: the limit was lowered.
+        let quiet = [large, greedy].map(|share| Share { came: 0, ..share });
+        let [from_large, _] = drawn(&quiet);
+        assert!((29_900..30_200).contains(&from_large), "{from_large}");
+        swap(BudgetInterface::id(budget), GLOBAL);
+    }
+    destroy(BudgetInterface::id(budget));
 }

@@ -8,8 +8,6 @@ use linux_raw_sys::general as raw;
 
 use super::Userfault;
 
-/// How many messages are read at once.
-const AT_ONCE: usize = 32;
 /// Bytes of a message.
 const LENGTH: usize = size_of::<raw::uffd_msg>();
 
@@ -56,9 +54,9 @@ pub struct Access {
     pub minor: bool,
 }
 
-pub(super) fn read(fd: BorrowedFd<'_>, into: &mut Vec<Message>) -> io::Result<usize> {
-    let mut buffer = [0_u8; AT_ONCE * LENGTH];
-    let length = match rustix::io::read(fd, &mut buffer) {
+pub(super) fn read(fd: BorrowedFd<'_>, into: &mut Vec<Message>, most: usize) -> io::Result<usize> {
+    let mut buffer = [0_u8; Userfault::AT_ONCE * LENGTH];
+    let length = match rustix::io::read(fd, &mut buffer[..most * LENGTH]) {
         Ok(length) => length,
         Err(rustix::io::Errno::AGAIN) => return Ok(0),
         Err(error) => return Err(error.into()),

@@ -198,8 +198,11 @@ impl Userfault {
         unsafe { self.ask(opcode::read::<raw::uffdio_range>(GROUP, 1), &mut span(&range)) }
     }
 
-    /// Adds what has happened to `into`, as many messages as are there, up to 32; how many. None is there: waits, or
-    /// returns 0 if it was opened with `NONBLOCK`.
+    /// Messages that can be read at once.
+    pub const AT_ONCE: usize = 32;
+
+    /// Adds what has happened to `into`, as many messages as are there, up to [`AT_ONCE`](Self::AT_ONCE); how many. None is there:
+    /// waits, or returns 0 if it was opened with `NONBLOCK`.
     ///
     /// Who forks, unmaps, removes or remaps memory waits until its message is read; until then resolving says
     /// [`Cause::Again`].
@@ -207,7 +210,15 @@ impl Userfault {
     /// # Errors
     /// `EINVAL`: not agreed yet. `EINTR`: a signal came. `EMFILE`: no descriptor is left for the memory of a child.
     pub fn read(&self, into: &mut Vec<Message>) -> io::Result<usize> {
-        message::read(self.fd.as_fd(), into)
+        self.read_some(into, Self::AT_ONCE)
+    }
+
+    /// As [`read`](Self::read), no more than `most`, at least one.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn read_some(&self, into: &mut Vec<Message>, most: usize) -> io::Result<usize> {
+        message::read(self.fd.as_fd(), into, most.clamp(1, Self::AT_ONCE))
     }
 
     /// Makes a request.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use refit_memory::PAGE_SIZE;
-use refit_memory::program::{BERTH, Draws, Pager};
+use refit_memory::program::{AnonymousStats, BERTH, Pager, Share};
 use refit_sys::foreign;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
@@ -102,7 +102,8 @@ pub(super) struct Warden {
     full: Option<Instant>,
     /// In how many rounds, one behind the other, frames were short and none could be had.
     vain: u32,
-    draws: Draws,
+    /// By pager, how many pages had come when frames were short last.
+    came: BTreeMap<usize, u64>,
     /// What each process takes if what it has in common with others is shared out: when that was looked up, what it had in all, and the
     /// share.
     shares: BTreeMap<u32, (Instant, u64, u64)>,
@@ -110,7 +111,8 @@ pub(super) struct Warden {
 
 impl Warden {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, full: None, vain: 0, draws: Draws::default(), shares: BTreeMap::new() }
+        let (came, shares) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, full: None, vain: 0, came, shares }
     }
 
     /// Goes its rounds until the end.
@@ -291,6 +293,8 @@ impl Warden {
             (Arc::clone(&one.pager), one.areas.clone(), one.shares())
         };
         settle(&pager, process);
+        // What there are no frames for comes in one of the next rounds.
+        pager.leave_to_kernel();
         if resident.saturating_sub(bytes(served_pages(&pager))) < UNKNOWN || !self.rested(process) {
             return;
         }
@@ -329,8 +333,14 @@ impl Warden {
         let before = served_pages(pager);
         let mut evicted = 0;
         let pagemap = Pagemap::of(process)?;
-        for (range, name) in survey::anonymous(process)? {
-            for part in survey::apart(&range, areas) {
+        let mapped = survey::anonymous(process)?;
+        let ranges: Vec<_> = mapped.iter().map(|(range, _)| range.clone()).collect();
+        pager.space().resume(&ranges);
+        let mut apart = pager.space().native();
+        apart.extend_from_slice(areas);
+        apart.sort_unstable_by_key(|range| range.start);
+        for (range, name) in mapped {
+            for part in survey::apart(&range, &apart) {
                 if pager.manage(&part, &name).is_err() {
                     // Unmapped since, or not to be served: locked in memory by a device, say.
                     continue;
@@ -368,24 +378,42 @@ impl Warden {
         served
     }
 
-    /// Has pages go until frames are free: of programs that can spare some, then of each as often as it has pages.
+    /// Has pages go until frames are free.
     fn evict(&mut self) {
+        let pagers = self.pagers();
+        let short = || {
+            let stats = self.shared.commons.budget.stats();
+            stats.free() < stats.reserve()
+        };
+        self.vain = match short() && !self.free_frames(&pagers) {
+            true => self.vain.saturating_add(1),
+            false => 0,
+        };
+        // Also those that nothing can be taken out of may wait for frames.
+        pagers.iter().for_each(|pager| pager.ring());
+    }
+
+    /// Takes pages of programs that can spare some, then of those that have to give; whether any have gone, or none
+    /// need to or ever can.
+    fn free_frames(&mut self, pagers: &[Arc<Pager>]) -> bool {
         let budget = self.shared.commons.budget;
-        let mut pagers = self.pagers();
-        pagers.retain(|pager| pager.moored());
+        let pagers: Vec<_> = pagers.iter().filter(|pager| pager.moored()).collect();
+        if pagers.is_empty() {
+            return true;
+        }
         let mut spare: Vec<u64> = pagers.iter().map(|pager| pager.space().spare()).collect();
-        let resident: Vec<u64> = pagers.iter().map(|pager| served_pages(pager)).collect();
+        let shares = self.shares_of(&pagers);
         let (mut stuck, mut freed) = (0, 0);
         while stuck < 2 * pagers.len() {
             let stats = budget.stats();
             if stats.free() >= stats.reserve() {
-                break;
+                return true;
             }
             let most = (0..pagers.len()).max_by_key(|&at| spare[at]);
             let most = most.filter(|&at| spare[at] >= BERTH as u64);
             // Who has no more to give is passed over, or nobody would find out that there is nothing.
-            let drawn = self.draws.draw(resident.iter().copied()).unwrap_or(0);
-            let at = most.unwrap_or((drawn + stuck) % pagers.len());
+            let gives = budget.who_gives(&shares).unwrap_or(0);
+            let at = most.unwrap_or((gives + stuck) % pagers.len());
             match pagers[at].evict(BERTH) {
                 Ok(0) => (spare[at], stuck) = (0, stuck + 1),
                 Ok(some) => {
@@ -394,13 +422,26 @@ impl Warden {
                 }
                 Err(_) => {
                     self.full = Some(Instant::now());
-                    break;
+                    return true;
                 }
             }
         }
-        self.vain = if stuck > 0 && freed == 0 { self.vain.saturating_add(1) } else { 0 };
-        // Also those that nothing can be taken out of may wait for frames.
-        self.pagers().iter().for_each(|pager| pager.ring());
+        freed > 0
+    }
+
+    /// What programs have of the frames, and what has come to them since this was asked last.
+    fn shares_of(&mut self, pagers: &[&Arc<Pager>]) -> Vec<Share> {
+        let mut came = BTreeMap::new();
+        let mut share = |pager: &&Arc<Pager>| {
+            let AnonymousStats { resident, faults, around, .. } = pager.space().stats();
+            let name = Arc::as_ptr(pager) as usize;
+            came.insert(name, faults + around);
+            let before = self.came.get(&name).copied().unwrap_or(0);
+            Share { resident, came: (faults + around).saturating_sub(before) }
+        };
+        let shares = pagers.iter().map(&mut share).collect();
+        self.came = came;
+        shares
     }
 
     fn total(&mut self, resident: u64, served: u64) {

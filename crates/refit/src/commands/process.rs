@@ -136,6 +136,7 @@ fn regions(regions: &[RegionInfo]) -> Table {
         ("AROUND", Align::Right),
         ("EVICTIONS", Align::Right),
         ("RETURNS", Align::Right),
+        ("SERVED BY", Align::Left),
         ("NAME", Align::Left),
     ]);
     for region in regions {
@@ -148,8 +149,18 @@ fn regions(regions: &[RegionInfo]) -> Table {
             format::count(region.around),
             format::count(region.evictions),
             format::count(region.returns),
+            served_by(region),
             region.name.clone(),
         ]);
     }
     table
+}
+
+/// The region's implementation and its cache's, in a word.
+fn served_by(region: &RegionInfo) -> String {
+    match (region.native, &region.region, &region.cache) {
+        (true, ..) => "the kernel".to_owned(),
+        (false, Some(region), Some(cache)) => format!("{region}, {cache}"),
+        _ => "-".to_owned(),
+    }
 }

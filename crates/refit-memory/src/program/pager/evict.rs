@@ -1,0 +1,90 @@
+//! Taking pages out of a program.
+
+use std::sync::atomic::Ordering;
+
+use super::{Pager, lock};
+use crate::program::hat::{BERTH, Taken};
+use crate::program::space::Recalled;
+use crate::{CacheError, PAGE_SIZE, events};
+
+impl Pager {
+    /// Takes up to `most` pages out of the program, in one batch; how many have gone.
+    ///
+    /// # Errors
+    /// The store does not take them: they are in memory here, beyond any limit, as those of one batch can be.
+    pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
+        let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
+        let _batch = lock(&self.batch);
+        if !self.moored() || self.ended.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let hat = self.space.hat();
+        let reading = lock(&self.reading);
+        let changes = self.unchanged();
+        let Some(mut recalled) = self.space.recall(most.min(BERTH)) else { return Ok(0) };
+        recalled.keep(&self.outside.needed(self));
+        if recalled.pages.is_empty() {
+            return Ok(0);
+        }
+        let mut taken = hat.take(&recalled.addresses);
+        drop(reading);
+        let result = self.put_away(&recalled, &mut taken);
+        drop(changes);
+        self.ring();
+        let which = |what: Taken| {
+            let pages = recalled.addresses.iter().zip(&taken);
+            pages.filter(move |(_, taken)| **taken == what).map(|(&address, _)| address)
+        };
+        if which(Taken::Gone).next().is_some() {
+            hat.clear();
+        }
+        let shared: Vec<u64> = which(Taken::Shared).collect();
+        if !shared.is_empty() {
+            hat.own(&shared);
+        }
+        result
+    }
+
+    /// Pages in the berth go to the store; the others stay. `taken` is what they are held for, and then what has become of them: where
+    /// they stand decides.
+    fn put_away(&self, recalled: &Recalled, taken: &mut [Taken]) -> Result<usize, CacheError> {
+        let Recalled { fcm, pages, addresses, .. } = recalled;
+        let hat = self.space.hat();
+        let mut bytes = vec![0; pages.len() * PAGE_SIZE];
+        let Some(there) = hat.fetch(&mut bytes) else {
+            fcm.stay(pages);
+            return Ok(0);
+        };
+        let mut gone = Vec::with_capacity(pages.len());
+        let mut stay = Vec::new();
+        for (at, &page) in pages.iter().enumerate() {
+            if there[at] {
+                taken[at] = Taken::Gone;
+                let to = gone.len() * PAGE_SIZE;
+                bytes.copy_within(at * PAGE_SIZE..(at + 1) * PAGE_SIZE, to);
+                gone.push(at);
+                continue;
+            }
+            if taken[at] == Taken::Gone {
+                // It is in neither place: an error for who touches it, rather than zeros.
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                // Whoever changes mappings now goes on as soon as that has been read, which needs nothing that is held here.
+                while !hat.poison(addresses[at]) {
+                    refit_sys::thread::give_way();
+                }
+            }
+            stay.push(page);
+        }
+        bytes.truncate(gone.len() * PAGE_SIZE);
+        fcm.stay(&stay);
+        let numbers: Vec<u64> = gone.iter().map(|&at| pages[at]).collect();
+        fcm.take_back(&numbers, &bytes).inspect_err(|_| {
+            // They have left, and nothing can be put in before the program's changes have been heard: they stay here.
+            for (&number, page) in numbers.iter().zip(bytes.as_chunks().0) {
+                recalled.behind.keep(number, page);
+            }
+            fcm.left(&numbers);
+        })?;
+        Ok(numbers.len())
+    }
+}
