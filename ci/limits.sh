@@ -1,6 +1,7 @@
 #!/bin/sh
 # Programs of Debian under `refit run`, without a limit and with half of the memory that they take, against the same alone: what they
-# write and their exit codes are compared. Within the limit, the caches of their regions and the budget are swapped every 10 ms.
+# write and their exit codes are compared. Within the limit, the caches of their regions and the budget are swapped every 10 ms; and once more
+# without swaps, while the store is slow at times and refuses pages.
 #   ci/limits.sh                  each program REFIT_LIMITS_ROUNDS times (100)
 #   ci/limits.sh sort perl …      only these
 # At the end it counts as `cargo test` does, so that ./test can add it up.
@@ -41,18 +42,33 @@ swap() {
 	done
 }
 
-# under NAME OPTION… -- COMMAND: whether it says and ends as it does alone.
+# Lets what is behind caches be slow, and refuse pages, while the program runs: objects that there are by then, again and again.
+harm() {
+	while kill -0 "$program" 2>/dev/null; do
+		"$refit" wrap 'fr:*' fault method=read delay=2ms every=20 >/dev/null 2>&1 || true
+		"$refit" wrap 'fr:*' fault method=write error=28 every=10 >/dev/null 2>&1 || true
+		# Until there are others, or the store is asked again.
+		sleep 0.3
+		"$refit" unwrap 'fr:*' fault >/dev/null 2>&1 || true
+	done
+}
+
+# under NAME BESIDE OPTION… -- COMMAND: whether it says and ends as it does alone, while something is done beside it: nothing, swap, harm.
 under() {
-	name=$1 code=0
-	shift
+	name=$1 beside=$2 code=0
+	shift 2
 	timeout 300 "$refit" run "$@" >limited 2>errors &
 	program=$! swaps=''
-	case $1 in
-	--memory)
+	case $beside in
+	swap)
 		swap 'anonymous:*' shared partitioned sequential &
 		swaps=$!
 		swap 'budget:*' global local &
 		swaps="$swaps $!"
+		;;
+	harm)
+		harm &
+		swaps=$!
 		;;
 	esac
 	wait "$program" || code=$?
@@ -64,7 +80,7 @@ under() {
 	swaps=''
 	[ "$code" != "$(cat code)" ] || ! cmp -s alone limited || return 0
 	failed=$((failed + 1)) wrong=1
-	say "$name: round $round under refit run $1 $2 differs, exit code $code instead of $(cat code)"
+	say "$name: round $round under refit run $1 $2, beside it $beside, differs, exit code $code instead of $(cat code)"
 	diff alone limited | head -n 5 >&2 || true
 	tail -n 3 errors >&2
 }
@@ -82,8 +98,9 @@ program() {
 	round=0 wrong=0
 	while [ "$round" -lt "$rounds" ]; do
 		round=$((round + 1))
-		under "$name" -- sh -c "$2"
-		under "$name" --memory "${half}K" -- sh -c "$2"
+		under "$name" nothing -- sh -c "$2"
+		under "$name" swap --memory "${half}K" -- sh -c "$2"
+		under "$name" harm --memory "${half}K" -- sh -c "$2"
 	done
 	[ "$wrong" = 1 ] || passed=$((passed + 1))
 	echo "$name: $rounds rounds without a limit and with $half K of $peak K"
@@ -194,8 +211,7 @@ kill -QUIT $server; wait $server; echo $?
 END
 program nginx 'sh nginx.sh'
 
-# Without --mremap: where a mapping is partly served and partly not yet, the kernel refuses to move it (CAVEATS.md).
-for stressor in 'vm 2 --vm-bytes 16M --vm-ops 200' 'mmap 2 --mmap-bytes 8M --mmap-ops 20' 'fork 2 --fork-ops 300' \
+for stressor in 'mremap 2 --mremap-bytes 8M --mremap-ops 40' 'vm 2 --vm-bytes 16M --vm-ops 200' 'mmap 2 --mmap-bytes 8M --mmap-ops 20' 'fork 2 --fork-ops 300' \
 	'brk 2 --brk-ops 3000' 'pthread 2 --pthread-ops 300'; do
 	program "stress-${stressor%% *}" "stress-ng --$stressor --verify -q"
 done

@@ -61,21 +61,19 @@ impl Implementations<FileCacheInterface> for FileCaches {
         let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
         let processors = refit_sys::processor::count();
         match name {
-            Keeping::NAME => {
-                let cache = Keeping::new(parts, owner, processors);
-                Some(Box::new(CacheRoot(Arc::new(cache))))
-            }
-            Passing::NAME => {
-                let cache = Passing::new(parts, owner, processors);
-                Some(Box::new(CacheRoot(Arc::new(cache))))
-            }
-            PartitionedCache::NAME => {
-                let cache = PartitionedCache::new(parts, owner, processors);
-                Some(Box::new(CacheRoot(Arc::new(cache))))
-            }
+            Keeping::NAME => boxed(Keeping::new(parts, owner, processors)),
+            Passing::NAME => boxed(Passing::new(parts, owner, processors)),
+            PartitionedCache::NAME => boxed(PartitionedCache::new(parts, owner, processors)),
             _ => None,
         }
     }
+}
+
+fn boxed<C>(cache: C) -> Option<Box<dyn Root<FileCacheInterface>>>
+where
+    CacheRoot<C>: Root<FileCacheInterface> + 'static,
+{
+    Some(Box::new(CacheRoot(Arc::new(cache))))
 }
 
 struct SweepRoot(Arc<SweepMemory>);

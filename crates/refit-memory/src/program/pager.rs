@@ -166,13 +166,16 @@ impl Pager {
     }
 
     /// Serves the faults of a range from now on: memory of the program's alone. What is there already is not counted yet
-    /// ([`adopt`](Self::adopt)).
+    /// ([`adopt`](Self::adopt)). It may have grown since it was looked at, up to `room`, where something else begins: one mapping of
+    /// which a part is served, the kernel does not let a program move.
     ///
     /// # Errors
     /// The range is not mapped any more, or of memory of which no faults can be served.
-    pub fn manage(&self, range: &Range<u64>, name: &str) -> io::Result<()> {
+    pub fn manage(&self, range: &Range<u64>, room: u64, name: &str) -> io::Result<()> {
         let _reading = lock(&self.reading);
-        self.userfault.register(range.clone(), Modes::MISSING)?;
+        let register = |range| self.userfault.register(range, Modes::MISSING);
+        // Something that cannot be served may have been mapped there meanwhile.
+        register(range.start..room).or_else(|_| register(range.clone()))?;
         self.space.map(range, name);
         Ok(())
     }

@@ -183,7 +183,7 @@ fn join(thread: JoinHandle<()>) {
 fn what_is_touched_first_or_was_thrown_away_is_zeros() {
     let Some(served) = Served::new(1000) else { return };
     let memory = Memory::new(40);
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     for round in 1..4 {
         for page in 0..40 {
             assert_eq!(memory.get(page), 0, "page {page}, round {round}");
@@ -209,8 +209,8 @@ fn what_is_touched_first_or_was_thrown_away_is_zeros() {
 fn what_is_unmapped_gives_its_frames_back_and_what_is_moved_stays_what_it_is() {
     let Some(served) = Served::new(1000) else { return };
     let (memory, other) = (Memory::new(60), Memory::new(60));
-    served.pager.manage(&memory.all(), "one").expect("anonymous memory");
-    served.pager.manage(&other.all(), "two").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "one").expect("anonymous memory");
+    served.pager.manage(&other.all(), other.all().end, "two").expect("anonymous memory");
     for page in 0..60 {
         memory.set(page, 100 + page);
         other.set(page, 200 + page);
@@ -240,7 +240,7 @@ fn what_is_unmapped_gives_its_frames_back_and_what_is_moved_stays_what_it_is() {
 fn eight_threads_miss_the_same_pages_at_once() {
     let Some(served) = Served::new(5000) else { return };
     let memory = Memory::new(2000);
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     let add = |memory: Memory, page: u64| {
         // SAFETY: a page of `Memory`, which all accesses of are atomic here.
         let word = unsafe { AtomicU64::from_ptr(memory.at(page)) };
@@ -262,7 +262,7 @@ fn eight_threads_miss_the_same_pages_at_once() {
 fn memory_is_thrown_away_and_moved_while_others_miss_it() {
     let Some(served) = Served::new(5000) else { return };
     let (memory, place) = (Memory::new(64), Memory::new(64));
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     let others: Vec<_> = (0..3)
         .map(|thread| {
             thread::spawn(move || {
@@ -301,7 +301,7 @@ fn two_thousand_regions_are_served() {
     let memory = Memory::new(2 * REGIONS);
     for region in 0..REGIONS {
         let range = memory.part(2 * region..2 * region + 1);
-        served.pager.manage(&range, &region.to_string()).expect("anonymous memory");
+        served.pager.manage(&range, range.end, &region.to_string()).expect("anonymous memory");
     }
     assert_eq!(served.pager.space().regions().len() as u64, REGIONS);
     for page in 0..2 * REGIONS {
@@ -320,7 +320,7 @@ fn two_thousand_regions_are_served() {
 fn the_last_pages_of_a_mapping_come_too() {
     let Some(served) = Served::new(1000) else { return };
     let memory = Memory::new(40);
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     // A region gets its objects with its first fault.
     assert_eq!(memory.get(0), 0);
     let region = format!("test/{:x}", memory.start);
@@ -339,7 +339,7 @@ fn the_last_pages_of_a_mapping_come_too() {
 fn who_finds_no_frame_waits_until_there_is_one() {
     let Some(served) = Served::new(4) else { return };
     let memory = Memory::new(8);
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     let writer = thread::spawn(move || (0..8).for_each(|page| memory.set(page, page)));
     until("no frame is left for it", || served.commons.budget.stats().refused > 0);
     until("it is told", || served.short.0.load(Relaxed) > 0);
@@ -357,7 +357,7 @@ fn who_finds_no_frame_waits_until_there_is_one() {
 fn what_is_released_the_kernel_serves() {
     let Some(served) = Served::new(100) else { return };
     let memory = Memory::new(60);
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     (0..20).for_each(|page| memory.set(page, page));
     let toucher = thread::spawn(move || (20..60).for_each(|page| memory.set(page, page)));
     assert!(served.pager.release());
@@ -368,7 +368,7 @@ fn what_is_released_the_kernel_serves() {
     assert!((0..60).all(|page| memory.get(page) == 0));
     assert_eq!(served.taken(), 0);
     // And it is served again; what is there is counted.
-    served.pager.manage(&memory.all(), "test").expect("anonymous memory");
+    served.pager.manage(&memory.all(), memory.all().end, "test").expect("anonymous memory");
     let there: Vec<u64> = (0..60).map(|page| memory.part(page..page + 1).start).collect();
     assert_eq!(served.pager.adopt(&there), 60);
     assert_eq!(served.taken(), 60);

@@ -4,21 +4,40 @@ use std::io;
 use std::ops::Range;
 
 use refit_memory::PAGE_SIZE;
-use refit_sys::maps::{self, Kind};
+use refit_sys::maps::{self, Kind, Mapping};
 use refit_sys::pagemap::{Categories, Pagemap, Scan};
 use refit_sys::process::{self, Doing};
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// By how much a mapping is taken to grow at most while it is looked at, in bytes.
+const GROWTH: u64 = 64 << 20;
+
+/// Memory of a program that can be served.
+pub(super) struct Servable {
+    pub(super) range: Range<u64>,
+    /// Where the next mapping begins: it may grow until there while it is looked at.
+    pub(super) room: u64,
+    pub(super) name: String,
+}
 
 /// Memory of the program's alone that no file is behind, as far as its contents can be taken away and given back.
-pub(super) fn anonymous(process: u32) -> io::Result<Vec<(Range<u64>, String)>> {
-    let mappings = maps::of(process)?.into_iter();
-    let ours = mappings.filter(|one| {
+pub(super) fn anonymous(process: u32) -> io::Result<Vec<Servable>> {
+    let mappings = maps::of(process)?;
+    let after = mappings.iter().skip(1).map(Some).chain([None]);
+    let ours = mappings.iter().zip(after).filter(|(one, _)| {
         let kind = matches!(one.kind(), Kind::Anonymous | Kind::Heap | Kind::Stack);
         // Only what can be written to can be moved; code that is written at run time goes on living where it is.
         kind && one.readable && one.writable && !one.executable && !one.shared && one.file == (0, 0)
     });
-    Ok(ours.map(|one| (one.range, one.name.to_string_lossy().into_owned())).collect())
+    let servable = |(one, after): (&Mapping, Option<&Mapping>)| {
+        // A stack grows towards it, and keeps away from what is there.
+        let after = after.filter(|after| !matches!(after.kind(), Kind::Stack));
+        let room = after.map_or(one.range.end, |after| after.range.start);
+        let room = room.min(one.range.end.saturating_add(GROWTH));
+        let name = one.name.to_string_lossy().into_owned();
+        Servable { range: one.range.clone(), room, name }
+    };
+    Ok(ours.map(servable).collect())
 }
 
 /// How many bytes of anonymous memory are in memory; 0 if the process has ended.

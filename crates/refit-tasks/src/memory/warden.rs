@@ -18,6 +18,7 @@ use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
 use super::plant::{self, Planted};
+use super::survey::Servable;
 use super::{Shared, Totals, bytes, survey};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -334,14 +335,15 @@ impl Warden {
         let mut evicted = 0;
         let pagemap = Pagemap::of(process)?;
         let mapped = survey::anonymous(process)?;
-        let ranges: Vec<_> = mapped.iter().map(|(range, _)| range.clone()).collect();
+        let ranges: Vec<_> = mapped.iter().map(|one| one.range.clone()).collect();
         pager.space().resume(&ranges);
         let mut apart = pager.space().native();
         apart.extend_from_slice(areas);
         apart.sort_unstable_by_key(|range| range.start);
-        for (range, name) in mapped {
+        for Servable { range, room, name } in mapped {
             for part in survey::apart(&range, &apart) {
-                if pager.manage(&part, &name).is_err() {
+                let room = if part.end == range.end { room } else { part.end };
+                if pager.manage(&part, room, &name).is_err() {
                     // Unmapped since, or not to be served: locked in memory by a device, say.
                     continue;
                 }
