@@ -17,6 +17,6 @@ mod memory;
 mod process;
 mod tree;
 
-pub use memory::{LimitError, Memory, ProgramMemory, Totals, can_limit};
+pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
 pub use process::Process;
 pub use tree::Tree;

@@ -5,6 +5,9 @@
 //!
 //! What only the tracer of a task can do, the thread that follows does for others ([`Tree::ask`]): they leave it in `errands`, and nudge the
 //! thread until it has fetched it, since a nudge that comes before the thread waits is lost.
+//!
+//! The first thread of the first process also tells that it is about to end, since that is the last moment at which its descriptors can
+//! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,6 +29,9 @@ pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::EXEC)
     .union(Options::EXIT_KILL);
 
+/// What is told of the first task.
+const FIRST: Options = FOLLOWED.union(Options::EXIT);
+
 /// Between two nudges.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -43,8 +49,18 @@ pub struct Tree {
     /// By task.
     errands: Mutex<Vec<(u32, Work)>>,
     watcher: Mutex<Option<Watcher>>,
+    /// Who is told before the end of the first process.
+    mourner: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
     words: Mutex<BTreeMap<u32, Word>>,
+}
+
+/// What the thread that follows keeps to itself.
+struct Following {
+    /// The process that the tree begins with.
+    first: u32,
+    /// What is to be done with tasks that were interrupted for it.
+    expected: BTreeMap<u32, Vec<Work>>,
 }
 
 /// A word of a program that tells of a thread's end.
@@ -63,18 +79,18 @@ impl Tree {
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         thread::accept_nudges()?;
-        Held::seize_with(process, FOLLOWED)?.leave();
+        Held::seize_with(process, FIRST)?.leave();
         self.tasks().insert(process);
         // Pairs with `ask`: what is needed to be nudged is there.
         self.follower.store(thread::id(), Ordering::Release);
         ready()?;
-        let mut expected = BTreeMap::new();
+        let mut following = Following { first: process, expected: BTreeMap::new() };
         let followed = loop {
             match trace::next(true) {
-                Ok(Some((task, event))) => self.take(task, event, &mut expected)?,
+                Ok(Some((task, event))) => self.take(task, event, &mut following)?,
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.fetch(&mut expected);
+                    self.fetch(&mut following.expected);
                 }
                 // Nobody is left.
                 Err(error) if is(&error, Errno::CHILD) => break Ok(()),
@@ -90,6 +106,13 @@ impl Tree {
     /// that follows and before the process goes on: it must not wait for it.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
+    }
+
+    /// Tells `mourner` of the first process when it is about to end and still has all its descriptors: in the thread that follows, and
+    /// the process waits for it. A first thread that ends before others, or gives way to one that becomes another program, is told
+    /// like the end; with another program the true end is told as well.
+    pub fn before_end(&self, mourner: impl Fn(u32) + Send + Sync + 'static) {
+        *lock(&self.mourner) = Some(Box::new(mourner));
     }
 
     /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
@@ -168,12 +191,8 @@ impl Tree {
     }
 
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
-    fn take(
-        &self,
-        task: u32,
-        event: Event,
-        expected: &mut BTreeMap<u32, Vec<Work>>,
-    ) -> io::Result<()> {
+    fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
+        let Following { first, expected } = following;
         let mut held = Held::of(task);
         let goes_on = match event {
             Event::Signal(signal) => held.resume(signal),
@@ -190,11 +209,21 @@ impl Tree {
                 lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
                 expected.remove(&task);
-                self.tell(task);
+                Self::tell(&self.watcher, task);
                 Ok(())
             }
+            Event::Exit { .. } => {
+                // Others only if they are killed before they have begun.
+                if task == *first {
+                    Self::tell(&self.mourner, task);
+                }
+                held.resume(0)
+            }
             Event::Interrupted => {
-                self.tasks().insert(task);
+                if self.tasks().insert(task) {
+                    // Killed meanwhile, if not.
+                    let _ = held.set_options(FOLLOWED);
+                }
                 Self::run(&mut held, expected.remove(&task));
                 held.resume(0)
             }
@@ -203,7 +232,11 @@ impl Tree {
                 lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
                 self.tasks().insert(task);
-                self.tell(task);
+                Self::tell(&self.watcher, task);
+                if task == *first {
+                    // Another of its threads may have become it.
+                    let _ = held.set_options(FIRST);
+                }
                 held.resume(0)
             }
             // It has made a task, which tells of itself.
@@ -225,8 +258,8 @@ impl Tree {
         let _ = held.make_interrupted_call_again();
     }
 
-    fn tell(&self, task: u32) {
-        if let Some(watcher) = &*lock(&self.watcher) {
+    fn tell(whom: &Mutex<Option<Watcher>>, task: u32) {
+        if let Some(watcher) = &*lock(whom) {
             watcher(task);
         }
     }

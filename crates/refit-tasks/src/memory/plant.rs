@@ -59,7 +59,11 @@ pub(super) fn plant(
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<Planted> {
-    tree.ask(process, PATIENCE, move |held| plant_by(held, process, known))?
+    tree.ask(process, PATIENCE, move |held| {
+        let planted = plant_by(held, process, known);
+        // Whatever else is told of one that was killed meanwhile is because of that.
+        planted.map_err(|error| held.registers().err().unwrap_or(error))
+    })?
 }
 
 fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io::Result<Planted> {

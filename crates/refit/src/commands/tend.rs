@@ -3,6 +3,12 @@
 //! It speaks to `refit run` over its standard input and output: its number; a line comes when it may trace; then [`FOLLOWS`], or why
 //! not. From then on it is silent, and holds nothing that is the program's: no descriptor, no directory, no terminal. It ends when all
 //! of the program's processes have; if it is told to end before, they are killed.
+//!
+//! Once, when the program ends, it may have something to say: in what a limit was not kept ([`remark`]), in the last moment in which
+//! there is a place to say it ([`standard_error`]).
+
+mod remark;
+mod standard_error;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,6 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use standard_error::StandardError;
 
 /// What is said when nothing of the program can escape any more.
 pub(crate) const FOLLOWS: &str = "follows";
@@ -52,8 +59,20 @@ fn tend(
     }
     let directory = SocketDirectory::open().map_err(|e| e.to_string())?;
     let log = directory.log(std::process::id());
+    // It has the tree, and ends with the instance.
+    let known = memory.as_ref().map(Arc::downgrade);
     let instance = start(directory, &tree, memory)?;
-    let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent(&log)));
+    let ready = || {
+        if let Some((memory, error)) = known.zip(StandardError::of(process)) {
+            tree.before_end(move |_| {
+                if let Some(memory) = memory.upgrade() {
+                    remark::say(&error, &memory.take_untold());
+                }
+            });
+        }
+        say(FOLLOWS).and_then(|()| be_silent(&log))
+    };
+    let result = tree.follow(process, ready);
     end(&instance, &log);
     result.map_err(|e| e.to_string())
 }
