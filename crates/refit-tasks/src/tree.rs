@@ -20,6 +20,7 @@ use refit_sys::thread;
 use refit_sys::trace::{self, Event, Held, Options};
 use rustix::io::Errno;
 
+use crate::movable;
 use crate::process::{self, Process};
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
@@ -53,6 +54,10 @@ pub struct Tree {
     mourner: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
     words: Mutex<BTreeMap<u32, Word>>,
+    /// Whether its programs are to hold nothing of the kernel that runs them.
+    movable: bool,
+    /// Processes of such a tree that do all the same.
+    bound: Mutex<BTreeSet<u32>>,
 }
 
 /// What the thread that follows keeps to itself.
@@ -72,6 +77,17 @@ struct Word {
 }
 
 impl Tree {
+    /// A tree whose programs are to be movable: its first process is ([`refit_sys::launch::be_movable`]), from the next program on, and the
+    /// vDSO is hidden from each program here.
+    pub fn of_movable() -> Self {
+        Self { movable: true, ..Self::default() }
+    }
+
+    /// How many filters of system calls its programs were given by refit.
+    pub(crate) fn filters(&self) -> u32 {
+        u32::from(self.movable)
+    }
+
     /// Follows the tree of a process that has one thread, until all of it has ended; `ready` is called when nothing can
     /// escape any more. If this thread ends before that, the kernel kills the tree.
     ///
@@ -81,6 +97,10 @@ impl Tree {
         thread::accept_nudges()?;
         Held::seize_with(process, FIRST)?.leave();
         self.tasks().insert(process);
+        if self.movable {
+            // Until it is the program.
+            lock(&self.bound).insert(process);
+        }
         // Pairs with `ask`: what is needed to be nudged is there.
         self.follower.store(thread::id(), Ordering::Release);
         ready()?;
@@ -208,6 +228,7 @@ impl Tree {
             Event::Exited(_) | Event::Killed(_) => {
                 lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
+                lock(&self.bound).remove(&task);
                 expected.remove(&task);
                 Self::tell(&self.watcher, task);
                 Ok(())
@@ -223,6 +244,7 @@ impl Tree {
                 if self.tasks().insert(task) {
                     // Killed meanwhile, if not.
                     let _ = held.set_options(FOLLOWED);
+                    self.inherit(task);
                 }
                 Self::run(&mut held, expected.remove(&task));
                 held.resume(0)
@@ -232,6 +254,7 @@ impl Tree {
                 lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
                 self.tasks().insert(task);
+                self.unbind(&held);
                 Self::tell(&self.watcher, task);
                 if task == *first {
                     // Another of its threads may have become it.
@@ -247,6 +270,28 @@ impl Tree {
             // Killed meanwhile: its end is the next that is told.
             Err(error) if !is(&error, Errno::SRCH) => Err(error),
             _ => Ok(()),
+        }
+    }
+
+    /// A new process holds what its parent does.
+    fn inherit(&self, task: u32) {
+        let mut bound = lock(&self.bound);
+        // As a rule there are none.
+        if !bound.is_empty() && process::parent_of(task).is_some_and(|from| bound.contains(&from)) {
+            bound.insert(task);
+        }
+    }
+
+    /// A program that begins is movable, if that is wanted and can be.
+    fn unbind(&self, held: &Held) {
+        if self.movable {
+            let hidden = movable::hide_vdso(held).is_ok();
+            let mut bound = lock(&self.bound);
+            if hidden {
+                bound.remove(&held.thread())
+            } else {
+                bound.insert(held.thread())
+            };
         }
     }
 
@@ -266,7 +311,9 @@ impl Tree {
 
     /// Its processes now, by number.
     pub fn processes(&self) -> Vec<Process> {
-        self.process_numbers().into_iter().filter_map(process::look).collect()
+        let bound = lock(&self.bound).clone();
+        let look = |id| process::look(id, self.movable && !bound.contains(&id));
+        self.process_numbers().into_iter().filter_map(look).collect()
     }
 
     /// The numbers of its processes now.

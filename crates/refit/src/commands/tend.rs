@@ -31,7 +31,7 @@ pub(crate) const FOLLOWS: &str = "follows";
 pub(super) const SWAP: &str = "/var/tmp";
 
 /// Tends.
-pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn run(process: u32, limit: Option<u64>, movable: bool) -> Result<(), Failure> {
     let say = |line: &str| {
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())
@@ -39,15 +39,17 @@ pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
     // Whoever could be told is the program now, if that was reached.
-    tend(process, limit, say).or_else(|why| say(&why)).map_err(Failure::from)
+    let tree = if movable { Tree::of_movable() } else { Tree::default() };
+    tend(process, limit, tree, say).or_else(|why| say(&why)).map_err(Failure::from)
 }
 
 fn tend(
     process: u32,
     limit: Option<u64>,
+    tree: Tree,
     say: impl Fn(&str) -> io::Result<()>,
 ) -> Result<(), String> {
-    let tree = Arc::new(Tree::default());
+    let tree = Arc::new(tree);
     let memory = match Memory::new(Arc::clone(&tree), Path::new(SWAP)) {
         Ok(memory) => Some(Arc::new(memory)),
         // Whoever wants no limit can do without.
