@@ -1642,7 +1642,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__run)
-            opts="-h --memory --json --instance --help"
+            opts="-h --memory --movable --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1740,7 +1740,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__tend)
-            opts="-h --memory --json --instance --help"
+            opts="-h --memory --movable --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -189,10 +189,12 @@ complete -c refit -n "__fish_refit_using_subcommand umount" -l json -d 'Print on
 complete -c refit -n "__fish_refit_using_subcommand umount" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand run" -l memory -d 'How much anonymous memory the program and all that it starts may have, e.g. 64M; more of it is compressed, or goes to a swap file' -r
 complete -c refit -n "__fish_refit_using_subcommand run" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand run" -l movable -d 'Have the program, and all that it starts, hold nothing of this kernel, so that it can be moved: no vDSO, no restartable sequences, the same addresses each time'
 complete -c refit -n "__fish_refit_using_subcommand run" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand run" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand tend" -l memory -d 'How much memory its tree may have, in bytes' -r
 complete -c refit -n "__fish_refit_using_subcommand tend" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
+complete -c refit -n "__fish_refit_using_subcommand tend" -l movable -d 'Have its programs hold nothing of this kernel'
 complete -c refit -n "__fish_refit_using_subcommand tend" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand tend" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand limit" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r

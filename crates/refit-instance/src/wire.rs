@@ -373,13 +373,16 @@ pub struct ProcessInfo {
     pub resident_bytes: u64,
     /// What it was started as.
     pub command: String,
+    /// Whether it holds nothing of the kernel that runs it, and can be moved.
+    pub movable: bool,
 }
 
 impl From<Process> for ProcessInfo {
     fn from(process: Process) -> Self {
-        let Process { id, parent, state, threads, cpu, resident, command } = process;
+        let Process { id, parent, state, threads, cpu, resident, command, movable } = process;
         let cpu_ms = u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX);
-        Self { pid: id, parent, state, threads, cpu_ms, resident_bytes: resident, command }
+        let (pid, resident_bytes) = (id, resident);
+        Self { pid, parent, state, threads, cpu_ms, resident_bytes, command, movable }
     }
 }
 

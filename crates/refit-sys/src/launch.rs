@@ -1,5 +1,5 @@
 //! Starting programs: stopped before the first instruction of its own, with its libraries mapped ([`at_entry`]); as a child of
-//! nobody here ([`apart`]); in the place of this process ([`become_program`]).
+//! nobody here ([`apart`]); in the place of this process ([`become_program`]), bound to nothing of the running kernel ([`be_movable`]).
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -9,10 +9,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::foreign::Memory;
+use crate::seccomp::{self, Action, Filter, Install};
 use crate::trace::{Held, Options, Stop};
 
 /// How long the loader may take: it reads files, over a network perhaps.
 const LOADING: Duration = Duration::from_secs(60);
+/// What personality(2) is given that is to say what is set.
+const PERSONALITY_IS: libc::c_ulong = 0xffff_ffff;
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
@@ -164,6 +167,33 @@ pub fn apart(command: &mut Command) -> io::Result<(ChildStdin, ChildStdout)> {
 pub fn allow_tracer(process: u32) {
     // SAFETY: an option of this process, without memory. Where there is no Yama nobody has to be allowed.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(process), 0, 0, 0) };
+}
+
+/// Has what this process becomes, and all that it starts, hold as little as can be of the kernel that runs it: memory has the same layout
+/// each time (`ADDR_NO_RANDOMIZE`), and there are no restartable sequences (`rseq` fails with `ENOSYS`, by a filter). Where this
+/// process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec` any more.
+///
+/// # Errors
+/// The kernel has no filters; a sandbox forbids them, or to fix the layout.
+pub fn be_movable() -> io::Result<()> {
+    let none = Action::Errno(libc::ENOSYS as u16);
+    let filter = Filter::new(Action::Allow).foreign(Action::Allow).rule(libc::SYS_rseq, none);
+    let filter = filter.assemble()?;
+    // SAFETY: the one call that is refused fails as on a kernel that does not have it, before it has done anything.
+    let install = || unsafe { seccomp::install(&filter, Install::SPECULATION) };
+    match install() {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+            seccomp::gain_no_privileges()?;
+            install()?;
+        }
+        installed => drop(installed?),
+    }
+    // SAFETY: a setting of this process that counts from the next exec on; no memory is passed.
+    let set = unsafe {
+        let now = libc::personality(PERSONALITY_IS);
+        libc::personality((now | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong)
+    };
+    if set == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Becomes a program, which is looked for as a shell does: same process, descriptors, directory, environment, blocked and ignored

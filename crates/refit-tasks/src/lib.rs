@@ -8,15 +8,17 @@
 //! The program has the process that `refit run` was: its parent, descriptors, terminal, process group and signals are what they would
 //! be without refit, and so is its exit code. The instance is nobody's child here, and in a session of its own.
 //!
-//! Does: know every task of the tree that a program makes, from its first instruction to its last ([`Tree`]).
-//! Does not: start anything, or look into a task.
+//! Does: know every task of the tree that a program makes, from its first instruction to its last ([`Tree`]); limit the memory of all
+//! ([`Memory`]); have programs hold nothing of the kernel that runs them ([`Tree::of_movable`]).
+//! Does not: start anything.
 
 #![forbid(unsafe_code)]
 
 mod memory;
+mod movable;
 mod process;
 mod tree;
 
-pub use memory::{LimitError, Memory, ProgramMemory, Totals, can_limit};
+pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
 pub use process::Process;
 pub use tree::Tree;

@@ -21,10 +21,12 @@ pub struct Process {
     pub resident: u64,
     /// What it was started as, arguments separated by spaces; its name in brackets where it tells none.
     pub command: String,
+    /// Whether it holds nothing of the kernel that runs it.
+    pub movable: bool,
 }
 
 /// What is known of a process; `None`: it has ended meanwhile.
-pub(crate) fn look(id: u32) -> Option<Process> {
+pub(crate) fn look(id: u32, movable: bool) -> Option<Process> {
     let known = Known::new(i32::try_from(id).ok()?).ok()?;
     let stat = known.stat().ok()?;
     let words = known.cmdline().unwrap_or_default();
@@ -38,7 +40,15 @@ pub(crate) fn look(id: u32) -> Option<Process> {
         cpu: Duration::from_secs_f64((stat.utime + stat.stime) as f64 / ticks as f64),
         resident: stat.rss * procfs::page_size(),
         command,
+        movable,
     })
+}
+
+/// The parent of a task that is a process; `None`: it is a thread, or has ended meanwhile.
+pub(crate) fn parent_of(task: u32) -> Option<u32> {
+    let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
+    let process = u32::try_from(status.tgid) == Ok(task);
+    process.then(|| u32::try_from(status.ppid).ok())?
 }
 
 /// The process that a task belongs to; `None`: it has ended meanwhile.

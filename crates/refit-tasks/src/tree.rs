@@ -5,6 +5,9 @@
 //!
 //! What only the tracer of a task can do, the thread that follows does for others ([`Tree::ask`]): they leave it in `errands`, and nudge the
 //! thread until it has fetched it, since a nudge that comes before the thread waits is lost.
+//!
+//! The first thread of the first process also tells that it is about to end, since that is the last moment at which its descriptors can
+//! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,6 +20,7 @@ use refit_sys::thread;
 use refit_sys::trace::{self, Event, Held, Options};
 use rustix::io::Errno;
 
+use crate::movable;
 use crate::process::{self, Process};
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
@@ -25,6 +29,9 @@ pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::CLONE)
     .union(Options::EXEC)
     .union(Options::EXIT_KILL);
+
+/// What is told of the first task.
+const FIRST: Options = FOLLOWED.union(Options::EXIT);
 
 /// Between two nudges.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -43,8 +50,22 @@ pub struct Tree {
     /// By task.
     errands: Mutex<Vec<(u32, Work)>>,
     watcher: Mutex<Option<Watcher>>,
+    /// Who is told before the end of the first process.
+    mourner: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
     words: Mutex<BTreeMap<u32, Word>>,
+    /// Whether its programs are to hold nothing of the kernel that runs them.
+    movable: bool,
+    /// Processes of such a tree that do all the same.
+    bound: Mutex<BTreeSet<u32>>,
+}
+
+/// What the thread that follows keeps to itself.
+struct Following {
+    /// The process that the tree begins with.
+    first: u32,
+    /// What is to be done with tasks that were interrupted for it.
+    expected: BTreeMap<u32, Vec<Work>>,
 }
 
 /// A word of a program that tells of a thread's end.
@@ -56,6 +77,17 @@ struct Word {
 }
 
 impl Tree {
+    /// A tree whose programs are to be movable: its first process is ([`refit_sys::launch::be_movable`]), from the next program on, and the
+    /// vDSO is hidden from each program here.
+    pub fn of_movable() -> Self {
+        Self { movable: true, ..Self::default() }
+    }
+
+    /// How many filters of system calls its programs were given by refit.
+    pub(crate) fn filters(&self) -> u32 {
+        u32::from(self.movable)
+    }
+
     /// Follows the tree of a process that has one thread, until all of it has ended; `ready` is called when nothing can
     /// escape any more. If this thread ends before that, the kernel kills the tree.
     ///
@@ -63,18 +95,22 @@ impl Tree {
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         thread::accept_nudges()?;
-        Held::seize_with(process, FOLLOWED)?.leave();
+        Held::seize_with(process, FIRST)?.leave();
         self.tasks().insert(process);
+        if self.movable {
+            // Until it is the program.
+            lock(&self.bound).insert(process);
+        }
         // Pairs with `ask`: what is needed to be nudged is there.
         self.follower.store(thread::id(), Ordering::Release);
         ready()?;
-        let mut expected = BTreeMap::new();
+        let mut following = Following { first: process, expected: BTreeMap::new() };
         let followed = loop {
             match trace::next(true) {
-                Ok(Some((task, event))) => self.take(task, event, &mut expected)?,
+                Ok(Some((task, event))) => self.take(task, event, &mut following)?,
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.fetch(&mut expected);
+                    self.fetch(&mut following.expected);
                 }
                 // Nobody is left.
                 Err(error) if is(&error, Errno::CHILD) => break Ok(()),
@@ -90,6 +126,13 @@ impl Tree {
     /// that follows and before the process goes on: it must not wait for it.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
+    }
+
+    /// Tells `mourner` of the first process when it is about to end and still has all its descriptors: in the thread that follows, and
+    /// the process waits for it. A first thread that ends before others, or gives way to one that becomes another program, is told
+    /// like the end; with another program the true end is told as well.
+    pub fn before_end(&self, mourner: impl Fn(u32) + Send + Sync + 'static) {
+        *lock(&self.mourner) = Some(Box::new(mourner));
     }
 
     /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
@@ -168,12 +211,8 @@ impl Tree {
     }
 
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
-    fn take(
-        &self,
-        task: u32,
-        event: Event,
-        expected: &mut BTreeMap<u32, Vec<Work>>,
-    ) -> io::Result<()> {
+    fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
+        let Following { first, expected } = following;
         let mut held = Held::of(task);
         let goes_on = match event {
             Event::Signal(signal) => held.resume(signal),
@@ -189,12 +228,24 @@ impl Tree {
             Event::Exited(_) | Event::Killed(_) => {
                 lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
+                lock(&self.bound).remove(&task);
                 expected.remove(&task);
-                self.tell(task);
+                Self::tell(&self.watcher, task);
                 Ok(())
             }
+            Event::Exit { .. } => {
+                // Others only if they are killed before they have begun.
+                if task == *first {
+                    Self::tell(&self.mourner, task);
+                }
+                held.resume(0)
+            }
             Event::Interrupted => {
-                self.tasks().insert(task);
+                if self.tasks().insert(task) {
+                    // Killed meanwhile, if not.
+                    let _ = held.set_options(FOLLOWED);
+                    self.inherit(task);
+                }
                 Self::run(&mut held, expected.remove(&task));
                 held.resume(0)
             }
@@ -203,7 +254,12 @@ impl Tree {
                 lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
                 self.tasks().insert(task);
-                self.tell(task);
+                self.unbind(&held);
+                Self::tell(&self.watcher, task);
+                if task == *first {
+                    // Another of its threads may have become it.
+                    let _ = held.set_options(FIRST);
+                }
                 held.resume(0)
             }
             // It has made a task, which tells of itself.
@@ -217,6 +273,28 @@ impl Tree {
         }
     }
 
+    /// A new process holds what its parent does.
+    fn inherit(&self, task: u32) {
+        let mut bound = lock(&self.bound);
+        // As a rule there are none.
+        if !bound.is_empty() && process::parent_of(task).is_some_and(|from| bound.contains(&from)) {
+            bound.insert(task);
+        }
+    }
+
+    /// A program that begins is movable, if that is wanted and can be.
+    fn unbind(&self, held: &Held) {
+        if self.movable {
+            let hidden = movable::hide_vdso(held).is_ok();
+            let mut bound = lock(&self.bound);
+            if hidden {
+                bound.remove(&held.thread())
+            } else {
+                bound.insert(held.thread())
+            };
+        }
+    }
+
     /// Does what was to be done with a thread that stands in an event stop.
     fn run(held: &mut Held, works: Option<Vec<Work>>) {
         let Some(works) = works else { return };
@@ -225,15 +303,17 @@ impl Tree {
         let _ = held.make_interrupted_call_again();
     }
 
-    fn tell(&self, task: u32) {
-        if let Some(watcher) = &*lock(&self.watcher) {
+    fn tell(whom: &Mutex<Option<Watcher>>, task: u32) {
+        if let Some(watcher) = &*lock(whom) {
             watcher(task);
         }
     }
 
     /// Its processes now, by number.
     pub fn processes(&self) -> Vec<Process> {
-        self.process_numbers().into_iter().filter_map(process::look).collect()
+        let bound = lock(&self.bound).clone();
+        let look = |id| process::look(id, self.movable && !bound.contains(&id));
+        self.process_numbers().into_iter().filter_map(look).collect()
     }
 
     /// The numbers of its processes now.

@@ -151,6 +151,9 @@ The file is checked before any code of it runs. The same path can be loaded agai
         /// How much memory its tree may have, in bytes
         #[arg(long, value_name = "BYTES")]
         memory: Option<u64>,
+        /// Have its programs hold nothing of this kernel
+        #[arg(long)]
+        movable: bool,
     },
 
     /// Limit the memory of a program that runs, and of all that it starts

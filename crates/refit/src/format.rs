@@ -56,6 +56,11 @@ pub(crate) fn counted(n: u64, what: &str) -> String {
     format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
+/// `yes`, `no`.
+pub(crate) fn yes_or_no(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
 /// Reads `256M`, `256MiB`, `1G`, `4096`: powers of 1024, as memory goes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a size; write e.g. 256M or 4G");

@@ -58,7 +58,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Mounts => commands::mounts::list(only, out),
         Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
         Command::Run(args) => commands::run::run(args),
-        Command::Tend { process, memory } => commands::tend::run(*process, *memory),
+        Command::Tend { process, memory, movable } => {
+            commands::tend::run(*process, *memory, *movable)
+        }
         Command::Limit(args) => commands::limit::run(args, only, out),
         Command::Ps => commands::ps::run(only, out),
         Command::Probe(args) => commands::probe::run(args, out),

@@ -77,7 +77,9 @@ impl Touches {
             return None;
         }
         let program = build(&stage, "touches", TOUCHES);
-        let running = Running::start(&stage, &["--memory", limit], &[&program], "touches");
+        let mut command = stage.refit(&["run", "--memory", limit, "--", &program]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running(command.spawn().expect("it starts"));
         Some(Self::filled(stage, running))
     }
 
@@ -106,6 +108,16 @@ impl Touches {
         let (code, stdout, stderr) = self.stage.run(&["--json", "show", &id]);
         assert_eq!((code, &*stderr), (0, ""));
         serde_json::from_str(&stdout).expect("one JSON object")
+    }
+
+    /// Has it end; what is on its standard error then.
+    fn last_words(mut self) -> String {
+        drop(self.lines);
+        assert_eq!(self.running.0.wait().expect("ours").code(), Some(0));
+        let mut error = String::new();
+        let mut from = self.running.0.stderr.take().expect("a pipe");
+        from.read_to_string(&mut error).expect("text");
+        error
     }
 
     /// Waits until some of its memory is out.
@@ -157,7 +169,7 @@ fn a_full_disk_ends_the_limit_and_not_the_program() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_refit")]);
     command.arg(&refit).arg(&program).env("REFIT_RUNTIME_DIR", stage.path("sockets"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = Running(command.spawn().expect("unshare is there"));
     let mut touches = Touches::filled(stage, running);
     until("that it is full", || touches.show()["memory"]["full"] == true);
@@ -167,8 +179,11 @@ fn a_full_disk_ends_the_limit_and_not_the_program() {
     until("that it is full", || touches.show()["memory"]["full"] == true);
     let shown = touches.show();
     assert_eq!(shown["memory"]["lost"], 0, "{shown}");
-    drop(touches.lines);
-    assert_eq!(touches.running.0.wait().expect("ours").code(), Some(0));
+    assert_eq!(
+        touches.last_words(),
+        "refit: run touches: the swap file took nothing more, so more was in memory than might be; \
+         make room in /var/tmp\n"
+    );
 }
 
 #[test]
@@ -189,6 +204,12 @@ fn pages_that_the_disk_does_not_give_back_are_lost_and_no_others() {
         assert_eq!(touches.round(), ALL_THERE);
     }
     touches.keeps_to_its_limit();
+    let counted = number(&touches.show()["memory"]["lost"]);
+    let said = touches.last_words();
+    let told: String = said.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(told, counted.to_string(), "{said}");
+    let end = " pages were lost; the disk of the swap file did not give back what it was given\n";
+    assert!(said.starts_with("refit: run touches: ") && said.ends_with(end), "{said}");
 }
 
 #[test]

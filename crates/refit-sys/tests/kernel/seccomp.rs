@@ -219,6 +219,27 @@ fn all_threads_of_another_process_are_told_until_it_is_killed() {
 }
 
 #[test]
+fn what_is_to_be_movable_has_no_restartable_sequences_and_a_fixed_layout() {
+    let child = Child::of(|| {
+        if refit_sys::launch::be_movable().is_err() {
+            return 2;
+        }
+        let none = std::ptr::null::<u8>();
+        // SAFETY: no area is told, so that nothing could be registered; asking for the personality changes nothing.
+        let (rseq, personality) = unsafe {
+            (libc::syscall(libc::SYS_rseq, none, 32, 0, 0), libc::personality(0xffff_ffff))
+        };
+        let refused = io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+        let fixed = personality & libc::ADDR_NO_RANDOMIZE != 0;
+        i32::from(!(rseq == -1 && refused && fixed))
+    });
+    match child.wait() {
+        2 => println!("skipped: no filters in a child"),
+        code => assert_eq!(code, 0),
+    }
+}
+
+#[test]
 fn a_filter_is_not_installed_where_it_may_not_be() {
     let program = filter(Action::Notify);
     let refused = thread::spawn(move || {

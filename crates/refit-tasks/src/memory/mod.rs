@@ -10,11 +10,13 @@
 //! | `warden.rs` | the warden's rounds: who is served, what is counted, what goes |
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
 //! | `plant.rs` | getting hold of a program's memory |
+//! | `untold.rs` | what nobody has been told yet of limits that were not kept |
 //! | `host.rs` | whether this host lets us |
 
 mod host;
 mod plant;
 mod survey;
+mod untold;
 mod warden;
 
 use std::collections::BTreeMap;
@@ -36,6 +38,7 @@ use refit_sys::keeper;
 
 use crate::tree::Tree;
 pub use host::{LimitError, can_limit};
+pub use untold::{Unserved, Untold};
 use warden::{Served, Warden};
 
 /// How much of the disk's room may be taken: an address space has no more.
@@ -72,6 +75,11 @@ struct State {
     /// Programs that are not served, and why.
     refused: BTreeMap<u32, String>,
     totals: Totals,
+    /// Pages that were lost of programs that are not served any more.
+    lost_of_ended: u64,
+    /// What has been told: pages that were lost, and faults of our own.
+    told: (u64, u64),
+    untold: Untold,
 }
 
 /// What a tree's memory comes to, in bytes, when the warden last looked.
@@ -193,6 +201,15 @@ impl Memory {
         self.shared.state().refused.clone()
     }
 
+    /// In what the limit was not kept, or was kept badly, since this was last asked: also of programs that have ended.
+    pub fn take_untold(&self) -> Untold {
+        let mut state = self.shared.state();
+        let now = (state.lost(), state.totals.failures);
+        let (lost, failures) = std::mem::replace(&mut state.told, now);
+        let untold = std::mem::take(&mut state.untold);
+        Untold { lost: now.0.saturating_sub(lost), failures: now.1 - failures, ..untold }
+    }
+
     /// One program's.
     pub fn of(&self, process: u32) -> ProgramMemory {
         let state = self.shared.state();
@@ -223,6 +240,22 @@ impl Drop for Memory {
     }
 }
 
+impl State {
+    /// Serves those no more that are `gone`.
+    fn end(&mut self, gone: impl FnMut(&mut Served) -> bool) {
+        for one in self.served.extract_if(.., gone) {
+            one.pager.end();
+            self.lost_of_ended += one.pager.lost();
+        }
+    }
+
+    /// Pages that were lost.
+    fn lost(&self) -> u64 {
+        let of_served: u64 = self.served.iter().map(|one| one.pager.lost()).sum();
+        self.lost_of_ended + of_served
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Each change is one assignment, or one operation on a collection.
@@ -239,9 +272,20 @@ impl Shared {
         let mut state = self.state();
         state.refused.remove(&process);
         state.planting.take_if(|planting| *planting == process);
-        for one in state.served.extract_if(.., |one| one.process == Some(process)) {
-            one.pager.end();
+        state.end(|one| one.process == Some(process));
+    }
+
+    /// A program is not served, although it should be.
+    fn refuse(&self, process: u32, why: &io::Error) {
+        let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
+        let name = String::from_utf8_lossy(name.trim_ascii_end()).into_owned();
+        // Nothing is left to be limited.
+        let ended = why.raw_os_error() == Some(libc::ESRCH) || survey::resident(process) == 0;
+        let mut state = self.state();
+        if !ended {
+            state.untold.unserved(name, why.to_string());
         }
+        state.refused.insert(process, why.to_string());
     }
 
     /// Waits, whoever calls, for so long; whether it is the end.

@@ -59,12 +59,22 @@ pub(super) fn plant(
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<Planted> {
-    tree.ask(process, PATIENCE, move |held| plant_by(held, process, known))?
+    let filters = tree.filters();
+    tree.ask(process, PATIENCE, move |held| {
+        let planted = plant_by(held, process, known, filters);
+        // Whatever else is told of one that was killed meanwhile is because of that.
+        planted.map_err(|error| held.registers().err().unwrap_or(error))
+    })?
 }
 
-fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io::Result<Planted> {
+fn plant_by(
+    held: &mut Held,
+    process: u32,
+    known: Option<Arc<Userfault>>,
+    filters: u32,
+) -> io::Result<Planted> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    if status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with("\t0")) {
+    if filtered(&status, filters) {
         return Err(io::Error::other("a filter of its own decides which calls it may make"));
     }
     let memory = Memory::of(process)?;
@@ -88,6 +98,20 @@ fn plant_by(held: &mut Held, process: u32, known: Option<Arc<Userfault>>) -> io:
     let marks = place.end..start + WHOLE;
     let berth = Berth { agent, task, userfault: number, memory, place };
     Ok(Planted { userfault, berth, area: start..start + WHOLE, marks })
+}
+
+/// Whether others than so many filters of refit's, which let through all that is called here, decide which calls a process may make.
+fn filtered(status: &str, ours: u32) -> bool {
+    let number = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<u32>().ok()
+    };
+    match number("Seccomp:") {
+        // None: a kernel without filters.
+        None | Some(0) => false,
+        Some(2) => number("Seccomp_filters:").is_none_or(|filters| filters > ours),
+        Some(_) => true,
+    }
 }
 
 /// The agent in its area, its task, the userfaultfd, and the number that it has there.
@@ -136,4 +160,24 @@ fn open(held: &mut Held, instruction: u64, program: &Pidfd) -> io::Result<Userfa
     let userfault = Userfault::from(fetched?);
     userfault.agree(FEATURES)?;
     Ok(userfault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_filters_of_others_are_in_the_way() {
+        for (status, without, with_one) in [
+            ("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n", false, false),
+            ("Seccomp:\t2\nSeccomp_filters:\t1\n", true, false),
+            ("Seccomp:\t2\nSeccomp_filters:\t2\n", true, true),
+            // Before Linux 5.9; `read`, `write` and the end only.
+            ("Seccomp:\t2\n", true, true),
+            ("Seccomp:\t1\nSeccomp_filters:\t0\n", true, true),
+            ("Name:\tx\n", false, false),
+        ] {
+            assert_eq!((filtered(status, 0), filtered(status, 1)), (without, with_one), "{status}");
+        }
+    }
 }

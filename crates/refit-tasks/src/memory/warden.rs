@@ -196,9 +196,7 @@ impl Warden {
             let place = one.marked.unwrap_or(one.marks.start);
             one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
         };
-        for one in state.served.extract_if(.., gone) {
-            one.pager.end();
-        }
+        state.end(gone);
     }
 
     /// Processes that have another's memory, for as long as they are not programs of their own (`vfork`), are not counted twice.
@@ -241,7 +239,7 @@ impl Warden {
         match begun {
             // In the next round.
             Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {}
-            Err(error) => drop(self.shared.state().refused.insert(process, error.to_string())),
+            Err(error) => self.shared.refuse(process, &error),
             Ok(()) => {}
         }
     }
@@ -448,8 +446,9 @@ impl Warden {
 
     fn total(&mut self, resident: u64, served: u64) {
         let mut state = self.shared.state();
-        let lost = state.served.iter().map(|one| one.pager.lost()).sum();
+        let lost = state.lost();
         let full = self.full.is_some();
+        state.untold.full |= full;
         let failures = state.totals.failures;
         state.totals = Totals { resident, served, lost, full, failures, ..Totals::default() };
     }

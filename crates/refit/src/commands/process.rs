@@ -69,6 +69,7 @@ pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), 
     fact("threads", &format::count(of.threads))?;
     fact("cpu", &format!("{:.2} s", of.cpu_ms as f64 / 1000.0))?;
     fact("resident", &format::size(of.resident_bytes))?;
+    fact("movable", format::yes_or_no(of.movable))?;
     if let Some(memory) = &memory {
         facts(memory).iter().try_for_each(|(what, value)| fact(what, value))?;
     }

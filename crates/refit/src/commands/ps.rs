@@ -26,6 +26,7 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         ("THREADS", Align::Right),
         ("CPU", Align::Right),
         ("RESIDENT", Align::Right),
+        ("MOVABLE", Align::Left),
         ("COMMAND", Align::Left),
     ]);
     for Live { pid, client } in instances::live("list processes", only)? {
@@ -42,6 +43,7 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
                 process.threads.to_string(),
                 format!("{:.2} s", process.cpu_ms as f64 / 1000.0),
                 format::size(process.resident_bytes),
+                format::yes_or_no(process.movable).to_owned(),
                 process.command,
             ]);
         }

@@ -22,12 +22,16 @@ Example:
   refit run -- make -j2 &
   refit ps
   refit run --memory 64M -- python3 analysis.py
+  refit run --movable -- redis-server
 
-Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed, or its memory not be limited.")]
+Exit code: the program's; 127 if it is not there, 126 if it cannot be run, 1 if it cannot be followed, its memory not be limited, or it not be movable.")]
 pub(crate) struct RunArgs {
     /// How much anonymous memory the program and all that it starts may have, e.g. 64M; more of it is compressed, or goes to a swap file
     #[arg(long, value_parser = format::parse_memory, value_name = "SIZE")]
     memory: Option<u64>,
+    /// Have the program, and all that it starts, hold nothing of this kernel, so that it can be moved: no vDSO, no restartable sequences, the same addresses each time
+    #[arg(long)]
+    movable: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -38,7 +42,10 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
     let asked = format!("run {}", program.display());
-    tended(args.memory).map_err(|e| {
+    // Not before: the instance is to be as any other program.
+    let movable = || if args.movable { refit_sys::launch::be_movable() } else { Ok(()) };
+    let begun = tended(args).and_then(|()| movable());
+    begun.map_err(|e| {
         let remedy = "see `refit doctor` for what this host permits";
         Failure::new(asked.as_str(), e.to_string(), remedy)
     })?;
@@ -53,12 +60,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// Starts an instance that follows this process.
-fn tended(memory: Option<u64>) -> io::Result<()> {
+fn tended(args: &RunArgs) -> io::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0("refit").args(["tend", &process::id().to_string()]).current_dir("/");
-    if let Some(bytes) = memory {
+    if let Some(bytes) = args.memory {
         command.arg("--memory").arg(bytes.to_string());
     }
+    command.args(args.movable.then_some("--movable"));
     let (mut told, says) = refit_sys::launch::apart(&mut command)?;
     let mut says = BufReader::new(says).lines();
     let mut line = || says.next().unwrap_or_else(|| Err(io::Error::other("its instance died")));

@@ -3,6 +3,12 @@
 //! It speaks to `refit run` over its standard input and output: its number; a line comes when it may trace; then [`FOLLOWS`], or why
 //! not. From then on it is silent, and holds nothing that is the program's: no descriptor, no directory, no terminal. It ends when all
 //! of the program's processes have; if it is told to end before, they are killed.
+//!
+//! Once, when the program ends, it may have something to say: in what a limit was not kept ([`remark`]), in the last moment in which
+//! there is a place to say it ([`standard_error`]).
+
+mod remark;
+mod standard_error;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,6 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use standard_error::StandardError;
 
 /// What is said when nothing of the program can escape any more.
 pub(crate) const FOLLOWS: &str = "follows";
@@ -24,7 +31,7 @@ pub(crate) const FOLLOWS: &str = "follows";
 pub(super) const SWAP: &str = "/var/tmp";
 
 /// Tends.
-pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn run(process: u32, limit: Option<u64>, movable: bool) -> Result<(), Failure> {
     let say = |line: &str| {
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())
@@ -32,15 +39,17 @@ pub(crate) fn run(process: u32, limit: Option<u64>) -> Result<(), Failure> {
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
     // Whoever could be told is the program now, if that was reached.
-    tend(process, limit, say).or_else(|why| say(&why)).map_err(Failure::from)
+    let tree = if movable { Tree::of_movable() } else { Tree::default() };
+    tend(process, limit, tree, say).or_else(|why| say(&why)).map_err(Failure::from)
 }
 
 fn tend(
     process: u32,
     limit: Option<u64>,
+    tree: Tree,
     say: impl Fn(&str) -> io::Result<()>,
 ) -> Result<(), String> {
-    let tree = Arc::new(Tree::default());
+    let tree = Arc::new(tree);
     let memory = match Memory::new(Arc::clone(&tree), Path::new(SWAP)) {
         Ok(memory) => Some(Arc::new(memory)),
         // Whoever wants no limit can do without.
@@ -52,8 +61,20 @@ fn tend(
     }
     let directory = SocketDirectory::open().map_err(|e| e.to_string())?;
     let log = directory.log(std::process::id());
+    // It has the tree, and ends with the instance.
+    let known = memory.as_ref().map(Arc::downgrade);
     let instance = start(directory, &tree, memory)?;
-    let result = tree.follow(process, || say(FOLLOWS).and_then(|()| be_silent(&log)));
+    let ready = || {
+        if let Some((memory, error)) = known.zip(StandardError::of(process)) {
+            tree.before_end(move |_| {
+                if let Some(memory) = memory.upgrade() {
+                    remark::say(&error, &memory.take_untold());
+                }
+            });
+        }
+        say(FOLLOWS).and_then(|()| be_silent(&log))
+    };
+    let result = tree.follow(process, ready);
     end(&instance, &log);
     result.map_err(|e| e.to_string())
 }

@@ -1,0 +1,114 @@
+//! What is said at the end of a program whose memory was not limited as it should have been.
+
+use refit_instance::{Kind, Refusal};
+use refit_tasks::{Unserved, Untold};
+
+use super::standard_error::StandardError;
+use crate::failure::Failure;
+use crate::format;
+
+/// Says it where the program's own errors go; nothing if there is nothing to say.
+pub(super) fn say(error: &StandardError, untold: &Untold) {
+    let name = std::fs::read(format!("/proc/{}/comm", error.process())).unwrap_or_default();
+    let asked = format!("run {}", printable(&String::from_utf8_lossy(name.trim_ascii_end())));
+    let remarks = remarks(&asked, untold);
+    if !remarks.is_empty() {
+        // Nobody is left who could be told of a failure.
+        let _ = error.say(&format!("{}\n", Failure::Several(remarks)));
+    }
+}
+
+fn remarks(asked: &str, untold: &Untold) -> Vec<Refusal> {
+    let Untold { unserved, others, lost, full, failures } = untold;
+    let mut remarks = Vec::new();
+    let mut remark = |obstacle: String, remedy: &str| {
+        remarks.push(Refusal::new(Kind::Failed, asked, obstacle, remedy));
+    };
+    let count = others + unserved.iter().map(|one| one.count).sum::<u64>();
+    if count > 0 {
+        let were = if count == 1 { "was" } else { "were" };
+        let which = which(unserved, *others);
+        let obstacle = format!("{} {were} not limited: {which}", format::counted(count, "program"));
+        remark(obstacle, "see `Limits` in docs/program-memory.md");
+    }
+    if *full {
+        let obstacle = "the swap file took nothing more, so more was in memory than might be";
+        remark(obstacle.to_owned(), &format!("make room in {}", super::SWAP));
+    }
+    if *lost > 0 {
+        let were = if *lost == 1 { "was" } else { "were" };
+        let obstacle = format!("{} {were} lost", format::counted(*lost, "page"));
+        remark(obstacle, "the disk of the swap file did not give back what it was given");
+    }
+    if *failures > 0 {
+        let times = format::counted(*failures, "fault");
+        remark(
+            format!("the limit was not kept for a while, by {times} of refit's own"),
+            "the instance's log tells of them",
+        );
+    }
+    remarks
+}
+
+/// `2 × chromium (why), sleep (why), 3 others`.
+fn which(unserved: &[Unserved], others: u64) -> String {
+    let one = |Unserved { name, why, count }: &Unserved| {
+        let times = if *count == 1 { String::new() } else { format!("{count} × ") };
+        format!("{times}{} ({why})", printable(name))
+    };
+    let mut parts: Vec<String> = unserved.iter().map(one).collect();
+    if others > 0 {
+        parts.push(format::counted(others, "other"));
+    }
+    parts.join(", ")
+}
+
+/// A program chooses its name, and whoever reads may be a terminal.
+fn printable(name: &str) -> String {
+    name.escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(untold: &Untold) -> String {
+        Failure::Several(remarks("run x", untold)).to_string()
+    }
+
+    fn unserved(name: &str, why: &str, count: u64) -> Unserved {
+        Unserved { name: name.to_owned(), why: why.to_owned(), count }
+    }
+
+    #[test]
+    fn each_thing_has_a_line() {
+        let untold = Untold {
+            unserved: vec![unserved("a\x1b\n", "so", 2), unserved("b", "otherwise", 1)],
+            others: 1,
+            lost: 12,
+            full: true,
+            failures: 1,
+        };
+        assert_eq!(
+            lines(&untold),
+            "refit: run x: 4 programs were not limited: 2 × a\\u{1b}\\n (so), b (otherwise), \
+             1 other; see `Limits` in docs/program-memory.md\n\
+             refit: run x: the swap file took nothing more, so more was in memory than might be; \
+             make room in /var/tmp\n\
+             refit: run x: 12 pages were lost; the disk of the swap file did not give back what \
+             it was given\n\
+             refit: run x: the limit was not kept for a while, by 1 fault of refit's own; the \
+             instance's log tells of them"
+        );
+        assert!(remarks("run x", &Untold::default()).is_empty());
+    }
+
+    #[test]
+    fn one_is_not_told_as_several() {
+        let untold =
+            Untold { unserved: vec![unserved("a", "so", 1)], lost: 1, ..Untold::default() };
+        let lines = lines(&untold);
+        assert!(lines.contains("1 program was not limited: a (so);"), "{lines}");
+        assert!(lines.contains("1 page was lost;"), "{lines}");
+    }
+}
