@@ -80,7 +80,7 @@ impl Follower {
 }
 
 /// Processor on which a thread runs or ran last: field 39 of its `stat`.
-fn processor_of(tid: u32) -> Option<usize> {
+pub fn processor_of(tid: u32) -> Option<usize> {
     let mut text = [0; 1024];
     let n = File::open(format!("/proc/{tid}/stat")).ok()?.read(&mut text).ok()?;
     // The name is in parentheses and can hold anything; the third field follows the last one.

@@ -10,6 +10,7 @@
 //! it asks: a machine that is larger, busier and less steady than any that tests run on.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
@@ -111,7 +112,7 @@ pub fn bind(processor: usize) -> bool {
     if processor >= SIZE * 8 {
         return false;
     }
-    // SAFETY: as in `move_to`.
+    // SAFETY: as in `Bound::to`.
     unsafe {
         let mut only: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut only);
@@ -122,20 +123,43 @@ pub fn bind(processor: usize) -> bool {
 /// Moves the calling thread to a processor, now, and leaves it as free as it was. Whether it came there; it can be
 /// moved away again right after.
 pub fn move_to(processor: usize) -> bool {
-    const SIZE: usize = size_of::<libc::cpu_set_t>();
-    if processor >= SIZE * 8 {
-        return false;
+    Bound::to(processor).is_some()
+}
+
+/// The calling thread stays on one processor, and is as free as it was before when this is dropped.
+pub struct Bound {
+    before: libc::cpu_set_t,
+    /// It is of one thread.
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl Bound {
+    /// `None`: it may not be there.
+    pub fn to(processor: usize) -> Option<Self> {
+        const SIZE: usize = size_of::<libc::cpu_set_t>();
+        if processor >= SIZE * 8 {
+            return None;
+        }
+        // SAFETY: a zeroed cpu_set_t is an empty set; the calls read or write one of the size they are told, and 0 is the
+        // calling thread. The processor is within the set, as checked above.
+        unsafe {
+            let mut before: libc::cpu_set_t = std::mem::zeroed();
+            let mut only: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(processor, &mut only);
+            let bound = libc::sched_getaffinity(0, SIZE, &raw mut before) == 0
+                && libc::CPU_ISSET(processor, &before)
+                && libc::sched_setaffinity(0, SIZE, &raw const only) == 0;
+            bound.then_some(Self { before, _of_thread: PhantomData })
+        }
     }
-    // SAFETY: a zeroed cpu_set_t is an empty set; the calls read or write one of the size they are told, and 0 is the
-    // calling thread. The processor is within the set, as checked above.
-    unsafe {
-        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-        let mut only: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(processor, &mut only);
-        libc::sched_getaffinity(0, SIZE, &raw mut allowed) == 0
-            && libc::CPU_ISSET(processor, &allowed)
-            && libc::sched_setaffinity(0, SIZE, &raw const only) == 0
-            && libc::sched_setaffinity(0, SIZE, &raw const allowed) == 0
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // SAFETY: a set of the size that is told, of the thread that calls, which is the one that was bound.
+        unsafe {
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.before);
+        }
     }
 }
 

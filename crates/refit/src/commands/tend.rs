@@ -63,7 +63,7 @@ fn tend(
     let log = directory.log(std::process::id());
     // It has the tree, and ends with the instance.
     let known = memory.as_ref().map(Arc::downgrade);
-    let instance = start(directory, &tree, memory)?;
+    let instance = start(directory, &log, &tree, memory)?;
     let ready = || {
         if let Some((memory, error)) = known.zip(StandardError::of(process)) {
             tree.before_end(move |_| {
@@ -83,11 +83,12 @@ type Shared = Arc<Mutex<Option<Instance>>>;
 
 fn start(
     directory: SocketDirectory,
+    log: &Path,
     tree: &Arc<Tree>,
     memory: Option<Arc<Memory>>,
 ) -> Result<Shared, String> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;
-    let log = directory.log(std::process::id());
+    let log = log.to_owned();
     let options = InstanceOptions::at(directory);
     let host = host_of(Arc::clone(tree), memory);
     let instance = Instance::start(host, options).map_err(|e| e.to_string())?;

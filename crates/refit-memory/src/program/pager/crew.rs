@@ -2,12 +2,16 @@
 //!
 //! One alone waits for messages. A helper looks for them as long as some come in a moment, and rests then until it is called: so a
 //! program of which one thread misses pages wakes one of ours, and no more.
+//!
+//! Several keep to a processor each, where they resolve the faults of the program's threads that run there: of all that a fault costs, what
+//! it costs to wake a thread on another processor is the most. Left to the scheduler, two resolve no more faults than one.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use refit_sys::linger::Linger;
-use refit_sys::processor;
+use refit_sys::placement;
+use refit_sys::processor::{self, Bound};
 
 /// Faults, one behind the other without any rest between them, by which it is known how many threads miss pages.
 const LOOKED_AT: usize = 8;
@@ -32,6 +36,8 @@ struct Helpers {
     resting: usize,
     /// Calls that no helper has heard yet.
     calls: usize,
+    /// Processors that somebody keeps to.
+    taken: Vec<usize>,
     over: bool,
     /// Times that help is not called before it is, the next time and now.
     period: u32,
@@ -84,6 +90,23 @@ impl Crew {
         !helpers.over
     }
 
+    /// A processor that nobody else keeps to, `wanted` if that is so.
+    fn claim(&self, wanted: usize) -> usize {
+        let mut helpers = self.helpers();
+        let all = (0..processor::count()).map(|more| (wanted + more) % processor::count());
+        let free = all.into_iter().find(|one| !helpers.taken.contains(one)).unwrap_or(wanted);
+        helpers.taken.push(free);
+        free
+    }
+
+    /// One that was [claimed](Self::claim) may be another's.
+    fn leave(&self, processor: usize) {
+        let mut helpers = self.helpers();
+        if let Some(at) = helpers.taken.iter().position(|taken| *taken == processor) {
+            helpers.taken.swap_remove(at);
+        }
+    }
+
     /// Nobody is called any more, and who rests ends.
     pub(super) fn dismiss(&self) {
         self.helpers().over = true;
@@ -93,6 +116,29 @@ impl Crew {
     fn helpers(&self) -> MutexGuard<'_, Helpers> {
         // Each change is one assignment.
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The processor that one who serves keeps to.
+pub(super) struct Post<'a> {
+    crew: &'a Crew,
+    processor: usize,
+    /// `None`: it may not.
+    _bound: Option<Bound>,
+}
+
+impl<'a> Post<'a> {
+    /// Where this thread of the program waits, unless somebody is there already.
+    pub(super) fn near(crew: &'a Crew, thread: u32) -> Self {
+        let wanted = placement::processor_of(thread).unwrap_or_else(processor::current);
+        let processor = crew.claim(wanted);
+        Self { crew, processor, _bound: Bound::to(processor) }
+    }
+}
+
+impl Drop for Post<'_> {
+    fn drop(&mut self) {
+        self.crew.leave(self.processor);
     }
 }
 

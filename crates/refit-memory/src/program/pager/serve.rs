@@ -10,7 +10,7 @@ use refit_sys::userfault::{Message, Userfault};
 use refit_sys::{linger, placement};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::crew::{Crew, Seen};
+use super::crew::{Crew, Post, Seen};
 use super::{Pager, lock};
 use crate::events;
 use crate::program::hat::Pages;
@@ -51,7 +51,7 @@ impl Pager {
 
     fn lead(&self, crew: &Crew, helper: impl Fn() -> bool) {
         refit_sys::thread::go_before_others();
-        let mut news = News::default();
+        let (mut news, mut post) = (News::default(), None);
         // Pairs with `end`.
         while !self.ended.load(Ordering::Acquire) {
             if !crew.linger.wait_for(|| self.glance(&mut news, crew)) {
@@ -63,6 +63,7 @@ impl Pager {
                 break;
             }
             let thread = news.thread;
+            take_post(crew, thread, &mut post);
             self.attend(&mut news);
             if let Some(threads) = thread.and_then(|thread| news.seen.note(thread)) {
                 crew.called_by(threads, &helper);
@@ -74,7 +75,7 @@ impl Pager {
         refit_sys::thread::go_before_others();
         let mut news = News::default();
         loop {
-            let mut resolved = 0;
+            let (mut resolved, mut post) = (0, None);
             loop {
                 // Pairs with `end`.
                 if self.ended.load(Ordering::Acquire) {
@@ -91,8 +92,10 @@ impl Pager {
                     return;
                 }
                 resolved += news.faults.len();
+                take_post(crew, news.thread, &mut post);
                 self.attend(&mut news);
             }
+            drop(post);
             if !crew.rest(resolved) {
                 return;
             }
@@ -101,9 +104,7 @@ impl Pager {
 
     /// Tries what has come in, and what waits.
     fn attend(&self, news: &mut News) {
-        if let Some(thread) = news.thread.take() {
-            placement::follow(thread);
-        }
+        news.thread = None;
         self.waiting.take(&mut news.faults);
         news.soon = false;
         for address in news.faults.drain(..) {
@@ -224,10 +225,12 @@ impl Pager {
         match outcome {
             Err(FaultError::Unknown | FaultError::Unmapped) => self.space.hat().wake(address),
             Err(FaultError::Lost(_)) => {
+                // Before it is told who waits, who may end at once.
+                self.lost.fetch_add(1, Ordering::Relaxed);
                 if !self.space.hat().poison(address) {
+                    self.lost.fetch_sub(1, Ordering::Relaxed);
                     return Err(FaultError::Changing);
                 }
-                self.lost.fetch_add(1, Ordering::Relaxed);
             }
             Err(FaultError::Gone) => self.give_up(),
             outcome => return outcome,
@@ -247,5 +250,15 @@ impl Pager {
         // Pairs with the loops of `lead` and `help`.
         self.ended.store(true, Ordering::Release);
         self.ring();
+    }
+}
+
+/// Keeps near the program's threads: alone wherever they go, as one of several where a thread waits now.
+fn take_post<'a>(crew: &'a Crew, thread: Option<u32>, post: &mut Option<Post<'a>>) {
+    match thread {
+        _ if crew.others() == 0 && post.is_some() => *post = None,
+        Some(thread) if crew.others() == 0 => placement::follow(thread),
+        Some(thread) if post.is_none() => *post = Some(Post::near(crew, thread)),
+        _ => {}
     }
 }
