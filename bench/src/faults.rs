@@ -13,7 +13,7 @@ use refit_sys::processor;
 use refit_sys::userfault::{CopyModes, Message, Modes, Userfault};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::area::{Area, PAGE};
+use crate::area::{Area, LIMIT, PAGE};
 use crate::stats::Sample;
 use crate::workload::{self, Workload};
 
@@ -32,12 +32,8 @@ const FAULTS: usize = 2000;
 const DENSE: usize = 4096;
 /// Pages from one to the next.
 const STRIDE: usize = 17;
-/// Refit serves a program that has more than half of what it may, in MiB.
-const LIMIT: usize = 256;
-const FILLER: usize = 150;
 /// How long a server looks out for the next fault.
 const LOOKOUT: Duration = Duration::from_micros(20);
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Of one kind, on one processor and wherever the kernel likes; µs.
 #[derive(Default)]
@@ -79,10 +75,7 @@ pub(crate) fn serve(arguments: &[String]) {
 }
 
 fn faults(kind: usize) -> Result<Vec<f64>, String> {
-    let filler = Area::new(FILLER << 20 >> 12)?;
-    if kind == REFIT {
-        (0..FILLER << 20 >> 12).for_each(|page| filler.word(page, 0).store(1, Relaxed));
-    }
+    let _filler = (kind == REFIT).then(Area::filler).transpose()?;
     let far = prepared(FAULTS * STRIDE, kind)?;
     let mut took: Sample = (0..FAULTS).map(|n| touch(&far, n * STRIDE)).collect();
     // What is first on the way is not what is usual.
@@ -113,17 +106,11 @@ fn prepared(pages: usize, kind: usize) -> Result<Area, String> {
             thread::spawn(move || answer(&userfault, kind == BEST));
         }
         REFIT => {
-            let began = Instant::now();
-            let mut touched = pages..pages + more;
-            while !area.served() {
-                for page in touched.by_ref().take(128) {
-                    area.word(page, 0).store(1, Relaxed);
-                }
-                if began.elapsed() > PATIENCE {
-                    return Err("refit does not serve it".to_owned());
-                }
-                thread::sleep(Duration::from_millis(10));
-            }
+            let mut untouched = pages..pages + more;
+            area.await_served(|| {
+                let some = untouched.by_ref().take(128);
+                some.for_each(|page| area.word(page, 0).store(1, Relaxed));
+            })?;
         }
         _ => {}
     }

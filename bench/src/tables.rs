@@ -13,11 +13,21 @@ fn cell(text: &str) -> String {
 }
 
 impl Report {
-    /// A part that could not be measured.
-    fn trouble(&mut self, why: String, columns: usize) {
-        let mut cells = vec![format!("not measured: {why}")];
-        cells.resize(columns, String::new());
-        self.row(&cells);
+    /// Begins a section about what has been measured. If nothing could be, it says why, and is complete.
+    fn begin<T>(
+        &mut self,
+        title: &str,
+        command: &str,
+        heads: &[&str],
+        measured: Result<T, String>,
+    ) -> Option<T> {
+        self.section(title, command, heads);
+        let told = measured.map_err(|why| {
+            let mut cells = vec![format!("not measured: {why}")];
+            cells.resize(heads.len(), String::new());
+            self.row(&cells);
+        });
+        told.ok()
     }
 
     pub(crate) fn faults(&mut self, measured: Result<[Faults; 4], String>) {
@@ -34,11 +44,7 @@ impl Report {
             "free, µs each",
             "must reach",
         ];
-        self.section(title, "faults", &heads);
-        let all = match measured {
-            Ok(all) => all,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(all) = self.begin(title, "faults", &heads, measured) else { return };
         let bare = [0, 1].map(|bound| all[1].median[bound].median());
         for (kind, one) in faults::KINDS.iter().zip(&all) {
             let mut cells = vec![cell(kind)];
@@ -87,11 +93,7 @@ impl Report {
     pub(crate) fn runs(&mut self, measured: Result<Runs, String>) {
         let title = "Programs under `refit run`, without a limit";
         let heads = ["program", "natively", "under refit", "ratio", "must reach"];
-        self.section(title, "runs", &heads);
-        let runs = match measured {
-            Ok(runs) => runs,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(runs) = self.begin(title, "runs", &heads, measured) else { return };
         for ((name, took), ratio) in PROGRAMS.iter().zip(&runs.took).zip(&runs.ratio) {
             let [native, tended] = took.each_ref().map(|took| format!("{} s", took.show(2)));
             self.row(&[cell(name), native, tended, ratio.show(3), String::new()]);
@@ -116,11 +118,7 @@ impl Report {
             "paper",
             "must reach",
         ];
-        self.section(title, "domains", &heads);
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(measured) = self.begin(title, "domains", &heads, measured) else { return };
         let [halves, dealt] = &measured.objects;
         let rows = [
             ("programs", &measured.programs),
@@ -163,11 +161,7 @@ impl Report {
             "paper",
             "must reach",
         ];
-        self.section(&title, "streams", &heads);
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(measured) = self.begin(&title, "streams", &heads, measured) else { return };
         let [default, adaptive] = &measured;
         for ((streams, default), adaptive) in streams::STREAMS.iter().zip(default).zip(adaptive) {
             let (paper, bar) = match streams {
