@@ -122,7 +122,7 @@ impl Area {
     }
 
     /// Whether somebody serves its faults by now.
-    fn served(&self) -> bool {
+    pub(crate) fn served(&self) -> bool {
         let all = self.addresses(0..self.pages);
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let mut inside = false;

@@ -1,11 +1,12 @@
 //! The tables of the memory of programs.
 
 use crate::domains::{self, Domains};
-use crate::faults::{self, Faults};
+use crate::faults;
 use crate::paging::{self, Paging};
 use crate::plot;
 use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
+use crate::stats::Sample;
 use crate::streams::{self, Streams};
 
 fn cell(text: &str) -> String {
@@ -30,30 +31,34 @@ impl Report {
         told.ok()
     }
 
-    pub(crate) fn faults(&mut self, measured: Result<[Faults; 4], String>) {
+    pub(crate) fn faults(&mut self, measured: Result<faults::All, String>) {
         let title = "A page fault of a thread, in core";
         let heads = [
             "who resolves it",
             "on one processor, µs",
             "of ten, the longest but one, µs",
             "beyond bare, µs",
+            "beyond bare in another process, µs",
             "free, µs",
             "the longest but one, µs",
             "beyond bare, µs",
+            "beyond bare in another process, µs",
             "pages one behind the other, µs each",
             "free, µs each",
             "must reach",
         ];
         let Some(all) = self.begin(title, "faults", &heads, measured) else { return };
-        let bare = [0, 1].map(|bound| all[1].median[bound].median());
+        let bare = [faults::BARE, faults::APART].map(|kind| &all[kind].median);
         for (kind, one) in faults::KINDS.iter().zip(&all) {
             let mut cells = vec![cell(kind)];
-            for ((median, tail), bare) in one.median.iter().zip(&one.tail).zip(bare) {
+            for (placed, (median, tail)) in one.median.iter().zip(&one.tail).enumerate() {
                 cells.extend([median.show(2), tail.show(2)]);
-                cells.push(format!("{:+.2}", median.median() - bare));
+                let beyond = |bare: &[Sample; 2]| median.median() - bare[placed].median();
+                cells.extend(bare.map(|bare| format!("{:+.2}", beyond(bare))));
             }
             cells.extend(one.dense.each_ref().map(|dense| dense.show(2)));
-            cells.push(cell(if *kind == "refit" { "≤ 7, and bare + 1" } else { "" }));
+            let refit = *kind == faults::KINDS[faults::REFIT];
+            cells.push(cell(if refit { "≤ 7, and bare + 1" } else { "" }));
             self.row(&cells);
         }
     }
