@@ -6,6 +6,9 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use refit_sys::userfault::{Features, Flags, Modes, Userfault};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -13,6 +16,13 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 pub(crate) const PAGE: usize = 4096;
 /// Words of a page.
 pub(crate) const WORDS: usize = PAGE / 8;
+
+/// Refit serves the faults of a program that has more than half of what it may; MiB.
+pub(crate) const LIMIT: usize = 256;
+const FILLER: usize = 150;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Refit looks at what a program has mapped in rounds of 4 to 20 ms, and tells nobody when it has.
+const ROUND: Duration = Duration::from_millis(10);
 
 /// A mapping of its own, of anonymous memory in pages of 4 KiB.
 #[derive(Debug)]
@@ -89,6 +99,26 @@ impl Area {
         let all = self.addresses(0..self.pages);
         userfault.register(all, modes).map_err(|e| format!("registering: {e}"))?;
         Ok(userfault)
+    }
+
+    /// Pages that are there: so many that refit serves a program with [`LIMIT`].
+    pub(crate) fn filler() -> Result<Self, String> {
+        let filler = Self::new(FILLER << 20 >> 12)?;
+        (0..filler.pages).for_each(|page| filler.word(page, 0).store(1, Relaxed));
+        Ok(filler)
+    }
+
+    /// Waits until refit serves its faults. It begins where some pages are there, which `touch` sees to, again and again.
+    pub(crate) fn await_served(&self, mut touch: impl FnMut()) -> Result<(), String> {
+        let began = Instant::now();
+        while !self.served() {
+            if began.elapsed() > PATIENCE {
+                return Err("refit does not serve it".to_owned());
+            }
+            touch();
+            thread::sleep(ROUND);
+        }
+        Ok(())
     }
 
     /// Whether somebody serves its faults by now.

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use refit_memory::program::{
     AnonymousCacheFactory, AnonymousCacheInterface, AnonymousCacheRef, AnonymousParts,
@@ -21,7 +21,7 @@ use refit_memory::store::PageStore;
 use refit_memory::{AnonymousPages, FileRepresentativeInterface, PAGE_SIZE};
 use refit_objects::{Interface, SwapOptions, destroy, swap_named};
 
-use crate::area::Area;
+use crate::area::{Area, LIMIT};
 use crate::stats::Sample;
 use crate::workload::{self, Workload};
 
@@ -38,10 +38,6 @@ const PAGES: usize = 512;
 const TIMES: usize = 40;
 const PAGES_ALONE: u64 = 8192;
 const TIMES_ALONE: usize = 60;
-/// As in [`crate::faults`], MiB.
-const LIMIT: usize = 256;
-const FILLER: usize = 150;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whose pages are whose.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,18 +110,16 @@ fn served(program: &mut Workload, contender: usize, threads: usize) -> Result<f6
 /// The workload.
 pub(crate) fn serve() {
     let pages = PAGES * MOST_THREADS;
-    let filler = Area::new(FILLER << 20 >> 12);
     let area = Area::new(pages);
+    let mut filler: Option<Area> = None;
     workload::serve(|words| {
-        let (filler, area) = (filler.as_ref()?, area.as_ref()?);
+        let area = area.as_ref()?;
         let Some(threads) = words.first().and_then(|word| word.parse().ok()) else {
-            (0..FILLER << 20 >> 12).for_each(|page| filler.word(page, 0).store(1, Relaxed));
-            let began = Instant::now();
-            while !area.served() && began.elapsed() < PATIENCE {
+            filler.get_or_insert(Area::filler()?);
+            area.await_served(|| {
                 (0..pages).for_each(|page| area.word(page, 0).store(1, Relaxed));
-                thread::sleep(Duration::from_millis(10));
-            }
-            return area.served().then(|| vec![1.0]).ok_or("refit does not serve it".into());
+            })?;
+            return Ok(vec![1.0]);
         };
         Ok(vec![rate(threads, PAGES, TIMES, |thread| {
             let own = thread * PAGES..(thread + 1) * PAGES;

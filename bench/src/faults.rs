@@ -2,9 +2,11 @@
 //!
 //! The workload touches pages of zeros that have never been there: each is far from the last, so that none comes with another; then
 //! pages one behind the other. A bare userfaultfd has a thread of the program for a server, which waits in poll(2), or at its best looks out
-//! for the next fault first, as long as a wake-up takes. All of them stay on one processor, or go where the kernel puts them.
+//! for the next fault first, as long as a wake-up takes. Refit's server is in another process, so that address spaces are switched twice
+//! for each fault; so does a bare one at its best in a child. All of them stay on one processor, or go where the kernel puts them.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Stdio;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,19 +14,28 @@ use std::time::{Duration, Instant};
 use refit_sys::processor;
 use refit_sys::userfault::{CopyModes, Message, Modes, Userfault};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::area::{Area, PAGE};
+use crate::area::{Area, LIMIT, PAGE};
 use crate::stats::Sample;
-use crate::workload::{self, Workload};
+use crate::workload::{self, Ended, Workload};
 
 /// With this argument the program is the workload.
 pub(crate) const ARGUMENT: &str = "--faults";
-pub(crate) const KINDS: [&str; 4] =
-    ["the kernel alone", "bare userfaultfd", "bare userfaultfd at its best", "refit"];
+/// With this one it serves the faults of the process that is named next and has started it, with its userfaultfd as standard input.
+pub(crate) const SERVER: &str = "--faults-server";
+pub(crate) const KINDS: [&str; 5] = [
+    "the kernel alone",
+    "bare userfaultfd",
+    "bare userfaultfd at its best",
+    "the same in another process",
+    "refit",
+];
 const NATIVE: usize = 0;
-const BARE: usize = 1;
+pub(crate) const BARE: usize = 1;
 const BEST: usize = 2;
-const REFIT: usize = 3;
+pub(crate) const APART: usize = 3;
+pub(crate) const REFIT: usize = 4;
 
 const ROUNDS: usize = 15;
 /// Faults of a round, far apart, and one behind the other.
@@ -32,12 +43,8 @@ const FAULTS: usize = 2000;
 const DENSE: usize = 4096;
 /// Pages from one to the next.
 const STRIDE: usize = 17;
-/// Refit serves a program that has more than half of what it may, in MiB.
-const LIMIT: usize = 256;
-const FILLER: usize = 150;
 /// How long a server looks out for the next fault.
 const LOOKOUT: Duration = Duration::from_micros(20);
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Of one kind, on one processor and wherever the kernel likes; µs.
 #[derive(Default)]
@@ -48,8 +55,11 @@ pub(crate) struct Faults {
     pub(crate) dense: [Sample; 2],
 }
 
-pub(crate) fn measure() -> Result<[Faults; 4], String> {
-    let mut all: [Faults; 4] = Default::default();
+/// Of all kinds.
+pub(crate) type All = [Faults; KINDS.len()];
+
+pub(crate) fn measure() -> Result<All, String> {
+    let mut all = All::default();
     for _ in 0..ROUNDS {
         for (bound, placed) in ["bound", "free"].into_iter().enumerate() {
             for (kind, into) in all.iter_mut().enumerate() {
@@ -79,16 +89,13 @@ pub(crate) fn serve(arguments: &[String]) {
 }
 
 fn faults(kind: usize) -> Result<Vec<f64>, String> {
-    let filler = Area::new(FILLER << 20 >> 12)?;
-    if kind == REFIT {
-        (0..FILLER << 20 >> 12).for_each(|page| filler.word(page, 0).store(1, Relaxed));
-    }
-    let far = prepared(FAULTS * STRIDE, kind)?;
+    let _filler = (kind == REFIT).then(Area::filler).transpose()?;
+    let (far, server) = prepared(FAULTS * STRIDE, kind)?;
     let mut took: Sample = (0..FAULTS).map(|n| touch(&far, n * STRIDE)).collect();
     // What is first on the way is not what is usual.
     took = took.values().skip(FAULTS / 10).collect();
-    drop(far);
-    let near = prepared(DENSE, kind)?;
+    drop((far, server));
+    let (near, _server) = prepared(DENSE, kind)?;
     let began = Instant::now();
     (0..DENSE).for_each(|page| near.word(page, 0).store(1, Relaxed));
     let dense = began.elapsed().as_secs_f64() * 1e6 / DENSE as f64;
@@ -102,32 +109,54 @@ fn touch(area: &Area, page: usize) -> f64 {
     began.elapsed().as_secs_f64() * 1e6
 }
 
-/// Memory of which `pages` have never been touched, whoever is to serve it does.
-fn prepared(pages: usize, kind: usize) -> Result<Area, String> {
+/// Memory of which `pages` have never been touched, whoever is to serve it does; and who that is, if it is another process.
+fn prepared(pages: usize, kind: usize) -> Result<(Area, Option<Ended>), String> {
     // Refit looks at what is mapped when some of it is there.
     let more = 4096;
     let area = Area::new(pages + more)?;
+    let mut server = None;
     match kind {
         BARE | BEST => {
             let userfault = area.tell(Modes::MISSING)?;
             thread::spawn(move || answer(&userfault, kind == BEST));
         }
-        REFIT => {
-            let began = Instant::now();
-            let mut touched = pages..pages + more;
-            while !area.served() {
-                for page in touched.by_ref().take(128) {
-                    area.word(page, 0).store(1, Relaxed);
-                }
-                if began.elapsed() > PATIENCE {
-                    return Err("refit does not serve it".to_owned());
-                }
-                thread::sleep(Duration::from_millis(10));
+        APART => {
+            server = Some(start(area.tell(Modes::MISSING)?)?);
+            // It is there when it has served a first one; if it has ended instead, the kernel does.
+            area.word(pages, 0).store(1, Relaxed);
+            if !area.served() {
+                return Err("the server in another process has ended".to_owned());
             }
+        }
+        REFIT => {
+            let mut untouched = pages..pages + more;
+            area.await_served(|| {
+                let some = untouched.by_ref().take(128);
+                some.for_each(|page| area.word(page, 0).store(1, Relaxed));
+            })?;
         }
         _ => {}
     }
-    Ok(area)
+    Ok((area, server))
+}
+
+fn start(userfault: Userfault) -> Result<Ended, String> {
+    let mut command = workload::own()?;
+    command.args([SERVER, &std::process::id().to_string()]);
+    Ended::start(command.stdin(OwnedFd::from(userfault)).stdout(Stdio::null()))
+}
+
+/// The server in another process, a child of the one that is named.
+pub(crate) fn serve_parent(arguments: &[String]) -> Result<(), String> {
+    // A userfaultfd does not tell that the memory is gone which it serves.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
+    let parent = getppid().map(|pid| pid.to_string());
+    if parent.as_ref() != arguments.first() {
+        return Ok(());
+    }
+    let userfault = std::io::stdin().as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
+    answer(&Userfault::from(userfault), true);
+    Ok(())
 }
 
 /// Serves pages of zeros, until the program ends.

@@ -66,16 +66,20 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         instructions::ARGUMENT => |_| instructions::steps(),
         probes::ARGUMENT => |_| probes::serve(),
         faults::ARGUMENT => faults::serve,
+        faults::SERVER => |arguments| complain(faults::serve_parent(arguments)),
         paging::ARGUMENT => paging::serve,
         domains::ARGUMENT => |_| domains::serve(),
         streams::ARGUMENT => |_| streams::serve(),
-        streams::STREAM => |_| {
-            if let Err(why) = streams::stream() {
-                eprintln!("bench: {why}");
-            }
-        },
+        streams::STREAM => |_| complain(streams::stream()),
         _ => return None,
     })
+}
+
+/// Of those that are asked nothing nobody reads an answer.
+fn complain(ended: Result<(), String>) {
+    if let Err(why) = ended {
+        eprintln!("bench: {why}");
+    }
 }
 
 fn main() -> ExitCode {

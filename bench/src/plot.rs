@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -17,6 +18,7 @@ const COLOURS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGB
 /// Whether it could be drawn.
 pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>;
 
 /// The counter experiment: a panel for each pattern, nanoseconds over threads, 10th to 90th percentile as bars.
 pub(crate) fn phases(to: &Path, phases: &Phases) -> Drawn {
@@ -74,22 +76,13 @@ pub(crate) fn streams(to: &Path, measured: &Streams) -> Drawn {
         .y_desc("accesses of the working set per second")
         .draw()?;
     for ((samples, contender), colour) in measured.iter().zip(streams::CONTENDERS).zip(COLOURS) {
-        let points = || streams::STREAMS.into_iter().map(|n| n as f64).zip(samples);
-        let style = colour.stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(points().map(|(n, sample)| (n, sample.median())), style))?
-            .label(contender)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-        chart.draw_series(points().map(|(n, sample)| {
-            let (low, high) = (sample.quantile(0.1).max(1.0), sample.quantile(0.9));
-            PathElement::new([(n, low), (n, high)], colour.stroke_width(1))
-        }))?;
+        let points = streams::STREAMS.into_iter().zip(samples).map(|(n, sample)| {
+            // The axis is logarithmic.
+            (n as f64, spread(sample).map(|rate| rate.max(1.0)))
+        });
+        series(&mut chart, contender, colour, &points.collect::<Vec<_>>())?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
-        .background_style(WHITE.mix(0.85))
-        .draw()?;
+    legend(&mut chart, SeriesLabelPosition::LowerLeft)?;
     root.present()?;
     Ok(())
 }
@@ -121,26 +114,47 @@ fn panel(
         .draw()?;
     for ((samples, contender), colour) in samples.into_iter().zip(contenders).zip(COLOURS) {
         let points = samples.iter().zip(1..).filter(|(sample, _)| sample.len() > 0);
-        let points: Vec<(f64, &Sample)> = points.map(|(s, n)| (f64::from(n), s)).collect();
-        if points.is_empty() {
-            continue;
-        }
-        let style = colour.stroke_width(2);
-        let line = points.iter().map(|(n, sample)| (*n, sample.median()));
-        chart
-            .draw_series(LineSeries::new(line, style))?
-            .label(contender)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-        chart.draw_series(points.iter().map(|(n, sample)| {
-            let (low, high) = (sample.quantile(0.1), sample.quantile(0.9));
-            PathElement::new([(*n, low), (*n, high)], colour.stroke_width(1))
-        }))?;
+        let points = points.map(|(sample, n)| (f64::from(n), spread(sample)));
+        series(&mut chart, contender, colour, &points.collect::<Vec<_>>())?;
     }
+    legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
+    Ok(())
+}
+
+/// The 10th, 50th and 90th percentile.
+fn spread(sample: &Sample) -> [f64; 3] {
+    [0.1, 0.5, 0.9].map(|q| sample.quantile(q))
+}
+
+/// What one contender reaches, if it was measured at all: a line through the medians, the percentiles beside them as bars.
+fn series<Y: Ranged<ValueType = f64>>(
+    chart: &mut Chart<'_, Y>,
+    contender: &'static str,
+    colour: RGBColor,
+    points: &[(f64, [f64; 3])],
+) -> Drawn {
+    if points.is_empty() {
+        return Ok(());
+    }
+    let style = colour.stroke_width(2);
+    let line = points.iter().map(|(x, [_, median, _])| (*x, *median));
     chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .draw()?;
+        .draw_series(LineSeries::new(line, style))?
+        .label(contender)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    chart.draw_series(points.iter().map(|(x, [low, _, high])| {
+        PathElement::new([(*x, *low), (*x, *high)], colour.stroke_width(1))
+    }))?;
+    Ok(())
+}
+
+/// Which line is whose.
+fn legend<Y: Ranged<ValueType = f64>>(
+    chart: &mut Chart<'_, Y>,
+    position: SeriesLabelPosition,
+) -> Drawn {
+    let mut labels = chart.configure_series_labels();
+    labels.position(position).background_style(WHITE.mix(0.85)).draw()?;
     Ok(())
 }
 

@@ -5,14 +5,14 @@
 //! for each page, as who makes something of data does. The paper's streams read files over NFS, and its working set is SDET; here memory
 //! is what is gone through, since what it costs to miss a page of a file depends on the host's cache of it.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::area::Area;
 use crate::stats::Sample;
-use crate::workload::{self, Workload};
+use crate::workload::{self, Ended, Workload};
 
 /// With this argument the program is the workload, with the other one of its streams.
 pub(crate) const ARGUMENT: &str = "--streams";
@@ -46,23 +46,12 @@ pub(crate) fn measure() -> Result<Streams, String> {
     Ok(all)
 }
 
-/// Ends a process with this value.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn once(streams: usize, adaptive: bool) -> Result<f64, String> {
     let mut program = Workload::start(&workload::limited(LIMIT), &[ARGUMENT.to_owned()])?;
     let [_] = program.ask("begin")?;
     let adapts = adaptive.then(|| {
         let mut command = Command::new(workload::refit());
-        command.arg("adapt").stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().map(Ended).map_err(|e| format!("refit adapt: {e}"))
+        Ended::start(command.arg("adapt").stdout(Stdio::null()).stderr(Stdio::null()))
     });
     let _adapts = adapts.transpose()?;
     let [rate] = program.ask(&streams.to_string())?;
@@ -106,10 +95,7 @@ pub(crate) fn serve() {
 }
 
 fn start() -> Result<Ended, String> {
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut command = Command::new(own);
-    command.arg(STREAM).stdin(Stdio::null()).stdout(Stdio::null());
-    command.spawn().map(Ended).map_err(|e| format!("a stream: {e}"))
+    Ended::start(workload::own()?.arg(STREAM).stdin(Stdio::null()).stdout(Stdio::null()))
 }
 
 /// A stream, until it is killed.

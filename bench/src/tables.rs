@@ -1,11 +1,12 @@
 //! The tables of the memory of programs.
 
 use crate::domains::{self, Domains};
-use crate::faults::{self, Faults};
+use crate::faults;
 use crate::paging::{self, Paging};
 use crate::plot;
 use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
+use crate::stats::Sample;
 use crate::streams::{self, Streams};
 
 fn cell(text: &str) -> String {
@@ -13,41 +14,51 @@ fn cell(text: &str) -> String {
 }
 
 impl Report {
-    /// A part that could not be measured.
-    fn trouble(&mut self, why: String, columns: usize) {
-        let mut cells = vec![format!("not measured: {why}")];
-        cells.resize(columns, String::new());
-        self.row(&cells);
+    /// Begins a section about what has been measured. If nothing could be, it says why, and is complete.
+    fn begin<T>(
+        &mut self,
+        title: &str,
+        command: &str,
+        heads: &[&str],
+        measured: Result<T, String>,
+    ) -> Option<T> {
+        self.section(title, command, heads);
+        let told = measured.map_err(|why| {
+            let mut cells = vec![format!("not measured: {why}")];
+            cells.resize(heads.len(), String::new());
+            self.row(&cells);
+        });
+        told.ok()
     }
 
-    pub(crate) fn faults(&mut self, measured: Result<[Faults; 4], String>) {
+    pub(crate) fn faults(&mut self, measured: Result<faults::All, String>) {
         let title = "A page fault of a thread, in core";
         let heads = [
             "who resolves it",
             "on one processor, µs",
             "of ten, the longest but one, µs",
             "beyond bare, µs",
+            "beyond bare in another process, µs",
             "free, µs",
             "the longest but one, µs",
             "beyond bare, µs",
+            "beyond bare in another process, µs",
             "pages one behind the other, µs each",
             "free, µs each",
             "must reach",
         ];
-        self.section(title, "faults", &heads);
-        let all = match measured {
-            Ok(all) => all,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
-        let bare = [0, 1].map(|bound| all[1].median[bound].median());
+        let Some(all) = self.begin(title, "faults", &heads, measured) else { return };
+        let bare = [faults::BARE, faults::APART].map(|kind| &all[kind].median);
         for (kind, one) in faults::KINDS.iter().zip(&all) {
             let mut cells = vec![cell(kind)];
-            for ((median, tail), bare) in one.median.iter().zip(&one.tail).zip(bare) {
+            for (placed, (median, tail)) in one.median.iter().zip(&one.tail).enumerate() {
                 cells.extend([median.show(2), tail.show(2)]);
-                cells.push(format!("{:+.2}", median.median() - bare));
+                let beyond = |bare: &[Sample; 2]| median.median() - bare[placed].median();
+                cells.extend(bare.map(|bare| format!("{:+.2}", beyond(bare))));
             }
             cells.extend(one.dense.each_ref().map(|dense| dense.show(2)));
-            cells.push(cell(if *kind == "refit" { "≤ 7, and bare + 1" } else { "" }));
+            let refit = *kind == faults::KINDS[faults::REFIT];
+            cells.push(cell(if refit { "≤ 7, and bare + 1" } else { "" }));
             self.row(&cells);
         }
     }
@@ -87,11 +98,7 @@ impl Report {
     pub(crate) fn runs(&mut self, measured: Result<Runs, String>) {
         let title = "Programs under `refit run`, without a limit";
         let heads = ["program", "natively", "under refit", "ratio", "must reach"];
-        self.section(title, "runs", &heads);
-        let runs = match measured {
-            Ok(runs) => runs,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(runs) = self.begin(title, "runs", &heads, measured) else { return };
         for ((name, took), ratio) in PROGRAMS.iter().zip(&runs.took).zip(&runs.ratio) {
             let [native, tended] = took.each_ref().map(|took| format!("{} s", took.show(2)));
             self.row(&[cell(name), native, tended, ratio.show(3), String::new()]);
@@ -116,11 +123,7 @@ impl Report {
             "paper",
             "must reach",
         ];
-        self.section(title, "domains", &heads);
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(measured) = self.begin(title, "domains", &heads, measured) else { return };
         let [halves, dealt] = &measured.objects;
         let rows = [
             ("programs", &measured.programs),
@@ -163,11 +166,7 @@ impl Report {
             "paper",
             "must reach",
         ];
-        self.section(&title, "streams", &heads);
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(why) => return self.trouble(why, heads.len()),
-        };
+        let Some(measured) = self.begin(&title, "streams", &heads, measured) else { return };
         let [default, adaptive] = &measured;
         for ((streams, default), adaptive) in streams::STREAMS.iter().zip(default).zip(adaptive) {
             let (paper, bar) = match streams {

@@ -14,14 +14,14 @@ pub(crate) struct Workload {
 impl Workload {
     /// Starts this program with `arguments`, by the command `under`, if there is one.
     pub(crate) fn start(under: &[String], arguments: &[String]) -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        let own = own()?;
         let mut command = match under.split_first() {
             Some((first, rest)) => {
                 let mut command = Command::new(first);
-                command.args(rest).arg(own);
+                command.args(rest).arg(own.get_program());
                 command
             }
-            None => Command::new(own),
+            None => own,
         };
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let started = command.spawn().map_err(|e| format!("{under:?} {arguments:?}: {e}"));
@@ -55,6 +55,23 @@ impl Drop for Workload {
     }
 }
 
+/// Any other process; it ends with this value.
+pub(crate) struct Ended(Child);
+
+impl Ended {
+    /// Starts it.
+    pub(crate) fn start(command: &mut Command) -> Result<Self, String> {
+        command.spawn().map(Self).map_err(|e| format!("{command:?}: {e}"))
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Answers each line that the bench says, until it says no more. What goes wrong is an answer, too, that is no number.
 pub(crate) fn serve(mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>, String>) {
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -67,6 +84,11 @@ pub(crate) fn serve(mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>, String>)
             Err(why) => println!("{why}"),
         }
     }
+}
+
+/// This program.
+pub(crate) fn own() -> Result<Command, String> {
+    std::env::current_exe().map(Command::new).map_err(|e| e.to_string())
 }
 
 /// The command `refit run`, with a limit.
