@@ -3,7 +3,7 @@
 mod stage;
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -195,4 +195,70 @@ fn all_ends_with_its_instance() {
         };
         until("their ends", || !all.iter().any(|one| there(one.1)));
     }
+}
+
+/// Maps the file that it is told of, adds up its words, writes one, and goes on when it is told to, until its input ends.
+const MAPS: &str = r#"#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+int main(int argc, char **argv) {
+    struct stat st;
+    char line[16];
+    int fd = open(argv[1], O_RDWR);
+    if (fd < 0 || fstat(fd, &st))
+        return 1;
+    volatile uint64_t *all = mmap(0, st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (uint64_t round = 1; fgets(line, sizeof line, stdin); round++) {
+        uint64_t sum = 0;
+        for (size_t i = 0; i < st.st_size / 8; i++)
+            sum += all[i];
+        all[0] = round;
+        if (msync((void *)all, st.st_size, MS_SYNC))
+            return 2;
+        printf("%llu\n", (unsigned long long)sum);
+        fflush(stdout);
+        madvise((void *)all, st.st_size, MADV_DONTNEED);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_maps_a_file_through_the_cache_that_serves_it_to_all() {
+    let stage = Stage::new();
+    let Some(_serving) = stage.serve() else { return };
+    let path = stage.path("mnt").join("a file");
+    fs::write(&path, [1_u64.to_ne_bytes(); 64 * 512].concat()).expect("written");
+    let program = build(&stage, "maps", MAPS);
+    let mut command = stage.refit(&["run", "--", &program]);
+    let mut child = command.arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let child = child.as_mut().expect("it starts");
+    let mut lines = child.stdin.take().expect("a pipe");
+    let mut answers = BufReader::new(child.stdout.take().expect("a pipe"));
+    let cache = "fcm:/a file";
+    assert_eq!(stage.run(&["wrap", cache, "count"]).0, 0);
+    let calls = |method: &str| {
+        let (_, shown, _) = stage.run(&["--json", "show", cache]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("one JSON object");
+        shown["wrappers"][0]["stats"][method].as_u64().unwrap_or(0)
+    };
+    for (round, to) in ["partitioned", "sequential", "shared", "partitioned"].iter().enumerate() {
+        let before = (calls("read"), calls("write"));
+        lines.write_all(b"\n").expect("it reads");
+        assert_eq!(stage.run(&["swap", cache, to]).0, 0);
+        let mut sum = String::new();
+        answers.read_line(&mut sum).expect("it writes");
+        // The word that it has written the last time is not one any more.
+        assert_eq!(sum, format!("{}\n", 64 * 512 - 1 + round.max(1)), "round {round}");
+        // What was just written the kernel still had.
+        assert!(round == 0 || calls("read") > before.0, "round {round}");
+        assert!(calls("write") > before.1, "round {round}");
+    }
+    drop(lines);
+    assert!(child.wait().expect("it ends").success());
+    let first = fs::read(stage.path("source").join("a file")).expect("written back");
+    assert_eq!(first[..8], 4_u64.to_ne_bytes());
 }
