@@ -2,7 +2,7 @@
 //! region, through an FCM with one lock or with one for each processor, or switched between.
 //!
 //! As in the paper's figure 5.6, threads pass a barrier, touch their pages, and give them back, again and again; time is that of the touching.
-//! *Programs* are unmodified, under `refit run --memory`; one thread of refit's serves all faults of one, so the FCM cannot be what is in the way.
+//! *Programs* are unmodified, under `refit run --memory`; what the kernel does for a fault takes ten times as long as the FCM, which so is not in the way.
 //! *Objects* are called by the threads themselves, with nothing around them. *Switched* begins with the other implementation, and is
 //! swapped once the threads have begun: to `shared` for one thread, to `partitioned` for more.
 
@@ -56,16 +56,21 @@ pub(crate) struct Domains {
     pub(crate) programs: Rates,
     /// Pages of threads in halves, and dealt out.
     pub(crate) objects: [Rates; 2],
+    /// The program without refit, with two threads.
+    pub(crate) kernel: Sample,
 }
 
 pub(crate) fn measure() -> Result<Domains, String> {
     let mut domains = Domains::default();
-    let under = workload::limited(LIMIT);
-    let mut program = Workload::start(&under, &[ARGUMENT.to_owned()])?;
+    let mut native = Workload::start(&[], &[ARGUMENT.to_owned()])?;
+    let mut program = Workload::start(&workload::limited(LIMIT), &[ARGUMENT.to_owned()])?;
     let [_] = program.ask("begin")?;
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
+        domains.kernel.push(touched(&mut native, MOST_THREADS, TIMES)?);
         for threads in 1..=MOST_THREADS {
-            for contender in 0..CONTENDERS.len() {
+            for turn in 0..CONTENDERS.len() {
+                // Each is the first in some rounds.
+                let contender = (round + turn) % CONTENDERS.len();
                 let rate = served(&mut program, contender, threads)?;
                 domains.programs[contender][threads - 1].push(rate);
                 for (share, rates) in
@@ -90,20 +95,25 @@ fn order(contender: usize, threads: usize) -> (&'static str, Option<&'static str
 
 fn served(program: &mut Workload, contender: usize, threads: usize) -> Result<f64, String> {
     let (first, then) = order(contender, threads);
+    let caches = format!("anonymous:{}/*", program.id());
     let swap = |to: &str| {
         let mut command = Command::new(workload::refit());
-        command.args(["swap", &format!("anonymous:{}/*", program.id()), to]);
-        command.stdout(Stdio::null()).spawn().map_err(|e| format!("refit swap: {e}"))
+        command.args(["swap", &caches, to]);
+        let ended = command.stdout(Stdio::null()).status();
+        let ended = ended.map_err(|e| format!("refit swap: {e}"))?;
+        if ended.success() { Ok(()) } else { Err(format!("refit swap ended with {ended}")) }
     };
-    swap(first)?.wait().map_err(|e| format!("refit swap: {e}"))?;
-    let swapping = then.map(swap).transpose()?;
-    let [rate] = program.ask(&threads.to_string())?;
-    if let Some(mut swapping) = swapping {
-        let ended = swapping.wait().map_err(|e| format!("refit swap: {e}"))?;
-        if !ended.success() {
-            return Err(format!("refit swap ended with {ended}"));
-        }
+    swap(first)?;
+    if let Some(then) = then {
+        touched(program, threads, 1)?;
+        swap(then)?;
     }
+    touched(program, threads, TIMES)
+}
+
+/// What a program says when its threads have touched their pages so often.
+fn touched(program: &mut Workload, threads: usize, times: usize) -> Result<f64, String> {
+    let [rate] = program.ask(&format!("{threads} {times}"))?;
     Ok(rate)
 }
 
@@ -114,14 +124,15 @@ pub(crate) fn serve() {
     let mut filler: Option<Area> = None;
     workload::serve(|words| {
         let area = area.as_ref()?;
-        let Some(threads) = words.first().and_then(|word| word.parse().ok()) else {
+        let numbers: Vec<usize> = words.iter().flat_map(|word| word.parse()).collect();
+        let [threads, times] = numbers[..] else {
             filler.get_or_insert(Area::filler()?);
             area.await_served(|| {
                 (0..pages).for_each(|page| area.word(page, 0).store(1, Relaxed));
             })?;
             return Ok(vec![1.0]);
         };
-        Ok(vec![rate(threads, PAGES, TIMES, |thread| {
+        Ok(vec![rate(threads, PAGES, times, |thread| {
             let own = thread * PAGES..(thread + 1) * PAGES;
             let touched = own.clone();
             let touch = move || {

@@ -117,7 +117,14 @@ fn panel(
         let points = points.map(|(sample, n)| (f64::from(n), spread(sample)));
         series(&mut chart, contender, colour, &points.collect::<Vec<_>>())?;
     }
-    legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
+    // Where the lines do not begin.
+    let begins = samples.iter().filter_map(|of| of.first()).filter(|sample| sample.len() > 0);
+    let begins = begins.map(Sample::median).fold(0.0, f64::max);
+    let place = match begins < top * 0.6 {
+        true => SeriesLabelPosition::UpperLeft,
+        false => SeriesLabelPosition::LowerLeft,
+    };
+    legend(&mut chart, place)?;
     Ok(())
 }
 

@@ -16,7 +16,8 @@
 //!
 //! A program that computes for long between requests is not worth waiting for, and neither is one on a processor that
 //! others want too: a yield that lasts longer than the moment counts as in vain, whatever has come in meanwhile. Each
-//! look-out in vain doubles the number of requests until the next, and one that pays makes the next follow at once.
+//! look-out in vain doubles the number of requests until the next, and one that pays makes the next follow at once, as does a sleep that
+//! was no longer.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -71,6 +72,13 @@ impl Linger {
             }
             come
         })
+    }
+}
+
+/// Called by a worker that has slept since then: if it was no longer than a moment, the next look-out follows at once.
+pub fn woken(asleep_since: Instant) {
+    if asleep_since.elapsed() <= MOMENT {
+        PATIENCE.with_borrow_mut(|patience| patience.learn(true));
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::Instant;
 
 use refit_sys::userfault::{Message, Userfault};
 use refit_sys::{linger, placement};
@@ -56,7 +57,9 @@ impl Pager {
         while !self.ended.load(Ordering::Acquire) {
             if !crew.linger.wait_for(|| self.glance(&mut news, crew)) {
                 news.seen.forget();
+                let asleep_since = Instant::now();
                 self.sleep(news.soon);
+                linger::woken(asleep_since);
                 self.look(&mut news, crew, lock(&self.reading));
             }
             if news.gone {
