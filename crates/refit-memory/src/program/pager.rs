@@ -212,7 +212,7 @@ impl Pager {
 
     /// As [`release`](Self::release), of regions that are not to be served (`native`), as far as there are frames for what is out.
     pub fn leave_to_kernel(&self) -> bool {
-        self.space.ranges(Which::ToLeave).is_empty() || self.give_back(Which::ToLeave)
+        !self.space.decide() || self.give_back(Which::Leaving)
     }
 
     fn give_back(&self, which: Which) -> bool {

@@ -38,6 +38,8 @@ pub(super) struct Part {
     pub(super) pages: AnonymousPages,
     /// What it is called by among others.
     start: u64,
+    /// It is to be the kernel's as soon as nothing of it is out.
+    leaving: AtomicBool,
     /// The kernel resolves its faults, and tells of no changes of it.
     native: AtomicBool,
     /// Made when first one is needed: most children become other programs before.
@@ -54,8 +56,9 @@ pub(super) struct Objects {
 
 impl Part {
     pub(super) fn new(start: u64, name: &str, moved: i64, pages: AnonymousPages) -> Arc<Self> {
-        let (name, native) = (name.to_owned(), AtomicBool::new(false));
-        Arc::new(Self { name, moved, pages, start, native, objects: OnceLock::new() })
+        let (leaving, native) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (name, objects) = (name.to_owned(), OnceLock::new());
+        Arc::new(Self { name, moved, pages, start, leaving, native, objects })
     }
 
     /// Its objects in the address space that is called so.
@@ -88,11 +91,22 @@ impl Part {
         Some((region, object(AnonymousCacheInterface::id(*fcm))?.implementation))
     }
 
+    /// Says once whether it is to be the kernel's: from then on, whoever swaps its region, until this is asked again.
+    pub(super) fn decide(&self) {
+        self.leaving.store(!self.is_native() && !self.served(), Relaxed);
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        // Relaxed, as the other: one thread decides and leaves, and nobody else looks at mappings when it leaves.
+        self.leaving.load(Relaxed)
+    }
+
     /// Nothing of it is out, and the kernel serves it from now on: its frames are given back.
     pub(super) fn leave_to_kernel(&self) {
         if let Some(fcm) = self.fcm() {
             fcm.forget(0, u64::MAX / PAGE);
         }
+        self.leaving.store(false, Relaxed);
         self.native.store(true, Relaxed);
     }
 
@@ -102,7 +116,6 @@ impl Part {
     }
 
     pub(super) fn is_native(&self) -> bool {
-        // Relaxed: it is changed while nobody else looks at mappings.
         self.native.load(Relaxed)
     }
 

@@ -305,11 +305,17 @@ impl Space {
         self.unmap(&(0..u64::MAX));
     }
 
-    /// Regions that the kernel is to serve from now on, of which nothing is out: their frames are given back.
+    /// Which regions are to be the kernel's is decided now; whether any are.
+    pub(super) fn decide(&self) -> bool {
+        let parts = self.parts();
+        parts.iter().for_each(|(_, part)| part.decide());
+        parts.iter().any(|(_, part)| part.is_leaving())
+    }
+
+    /// Regions for which that was decided, and of which nothing is out, are the kernel's from now on.
     pub(super) fn leave_to_kernel(&self) {
-        for (_, part) in self.parts().iter().filter(|(_, part)| Which::ToLeave.means(part)) {
-            part.leave_to_kernel();
-        }
+        let parts = self.parts();
+        parts.iter().filter(|(_, part)| part.is_leaving()).for_each(|(_, p)| p.leave_to_kernel());
     }
 
     /// Regions that are to be served again are not the kernel's any more. Where one is the kernel's and nothing is mapped any more, it ends:
@@ -350,8 +356,8 @@ impl Space {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     All,
-    /// Those that are served and should not be.
-    ToLeave,
+    /// Those of which is decided that the kernel is to serve them.
+    Leaving,
     /// Those that the kernel serves.
     Native,
 }
@@ -360,7 +366,7 @@ impl Which {
     fn means(self, part: &Part) -> bool {
         match self {
             Self::All => true,
-            Self::ToLeave => !part.is_native() && !part.served(),
+            Self::Leaving => part.is_leaving(),
             Self::Native => part.is_native(),
         }
     }
