@@ -31,6 +31,11 @@ impl Sample {
         format!("{:.digits$} ({low:.digits$} – {high:.digits$})", self.median())
     }
 
+    /// Times the other, measurement by measurement: those that were made in turn had the same machine.
+    pub(crate) fn over(&self, other: &Self) -> Self {
+        self.values().zip(other.values()).map(|(one, other)| one / other).collect()
+    }
+
     pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
         self.0.iter().copied()
     }
