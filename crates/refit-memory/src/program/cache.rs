@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crossbeam_utils::CachePadded;
 use refit_objects::{
     CreateError, Factory, Implementations, Import, Interface, Name, OwnedRep, Root, TransferError,
 };
@@ -48,7 +49,8 @@ struct Cell<O> {
 struct Cache<O> {
     name: &'static str,
     parts: AnonymousParts,
-    cells: Box<[Mutex<Cell<O>>]>,
+    /// Apart, so that who takes one lock takes no cache line of another's.
+    cells: Box<[CachePadded<Mutex<Cell<O>>>]>,
     /// Where the next recall begins.
     turn: AtomicUsize,
 }
@@ -109,7 +111,7 @@ impl<O: Order> Cell<O> {
 
 impl<O: Order> Cache<O> {
     fn new(name: &'static str, parts: AnonymousParts, cells: usize) -> Self {
-        let cells = (0..cells).map(|_| Mutex::new(Cell::default())).collect();
+        let cells = (0..cells).map(|_| CachePadded::new(Mutex::default())).collect();
         Self { name, parts, cells, turn: AtomicUsize::new(0) }
     }
 
@@ -123,7 +125,7 @@ impl<O: Order> Cache<O> {
     }
 
     fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Cell<O>>> {
-        self.cells.iter().map(Self::lock)
+        self.cells.iter().map(|cell| Self::lock(cell))
     }
 
     /// Runs of pages that follow each other and have one lock.

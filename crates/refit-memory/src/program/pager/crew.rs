@@ -6,8 +6,10 @@
 //! Several keep to a processor each, where they resolve the faults of the program's threads that run there: of all that a fault costs, what
 //! it costs to wake a thread on another processor is the most. Left to the scheduler, two resolve no more faults than one.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
 use refit_sys::linger::Linger;
 use refit_sys::placement;
@@ -19,6 +21,12 @@ const LOOKED_AT: usize = 8;
 const WORTH: usize = 2 * LOOKED_AT;
 /// How often at most help is not called although it seems to be of use, since it was not.
 const RAREST: u32 = 64;
+
+/// How many can serve at once: the processors that there are for us.
+fn most() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
 
 /// Who serves.
 #[derive(Debug, Default)]
@@ -54,7 +62,7 @@ impl Crew {
     /// Threads of the program, so many, miss pages at once: calls a helper, or has one made.
     pub(super) fn called_by(&self, threads: usize, make: impl FnOnce() -> bool) {
         let others = self.others();
-        if others + 1 >= threads.min(processor::count()) {
+        if others + 1 >= threads.min(most()) {
             return;
         }
         let mut helpers = self.helpers();
@@ -68,7 +76,7 @@ impl Crew {
         if helpers.resting > 0 {
             helpers.calls += 1;
             self.call.notify_one();
-        } else if helpers.all + 1 < processor::count() && make() {
+        } else if helpers.all + 1 < most() && make() {
             helpers.all += 1;
         } else {
             return;
@@ -90,12 +98,13 @@ impl Crew {
         !helpers.over
     }
 
-    /// A processor that nobody else keeps to, `wanted` if that is so.
-    fn claim(&self, wanted: usize) -> usize {
+    /// Whether nobody else keeps to this processor; nobody else does from now on.
+    fn claim(&self, processor: usize) -> bool {
         let mut helpers = self.helpers();
-        let all = (0..processor::count()).map(|more| (wanted + more) % processor::count());
-        let free = all.into_iter().find(|one| !helpers.taken.contains(one)).unwrap_or(wanted);
-        helpers.taken.push(free);
+        let free = !helpers.taken.contains(&processor);
+        if free {
+            helpers.taken.push(processor);
+        }
         free
     }
 
@@ -107,36 +116,45 @@ impl Crew {
         }
     }
 
-    /// Nobody is called any more, and who rests ends.
-    pub(super) fn dismiss(&self) {
-        self.helpers().over = true;
-        self.call.notify_all();
-    }
-
     fn helpers(&self) -> MutexGuard<'_, Helpers> {
         // Each change is one assignment.
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The processor that one who serves keeps to.
+/// When this is dropped, however whoever has it ends, nobody is called any more, and who rests ends.
+pub(super) struct Shift<'a>(pub(super) &'a Crew);
+
+impl Drop for Shift<'_> {
+    fn drop(&mut self) {
+        self.0.helpers().over = true;
+        self.0.call.notify_all();
+    }
+}
+
+/// The processor that one who serves keeps to; `None`: there is none for it.
 pub(super) struct Post<'a> {
+    _kept: Option<(Claimed<'a>, Bound)>,
+}
+
+/// A processor that nobody else keeps to.
+struct Claimed<'a> {
     crew: &'a Crew,
     processor: usize,
-    /// `None`: it may not.
-    _bound: Option<Bound>,
 }
 
 impl<'a> Post<'a> {
     /// Where this thread of the program waits, unless somebody is there already.
     pub(super) fn near(crew: &'a Crew, thread: u32) -> Self {
         let wanted = placement::processor_of(thread).unwrap_or_else(processor::current);
-        let processor = crew.claim(wanted);
-        Self { crew, processor, _bound: Bound::to(processor) }
+        let claimed = |processor| crew.claim(processor).then(|| Claimed { crew, processor });
+        let bound = |claimed: Claimed<'a>| Bound::to(claimed.processor).map(|to| (claimed, to));
+        let mut all = (wanted..processor::count()).chain(0..wanted);
+        Self { _kept: all.find_map(|processor| claimed(processor).and_then(bound)) }
     }
 }
 
-impl Drop for Post<'_> {
+impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         self.crew.leave(self.processor);
     }
@@ -165,5 +183,61 @@ impl Seen {
     /// There was a rest.
     pub(super) fn forget(&mut self) {
         self.count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_helper_is_made_once_called_again_and_let_go_at_the_end() {
+        if most() < 2 {
+            println!("skipped: one processor");
+            return;
+        }
+        let crew = Crew::default();
+        crew.called_by(1, || panic!("one thread needs no help"));
+        crew.called_by(2, || false);
+        assert_eq!(crew.others(), 0, "there could be none");
+        crew.called_by(2, || true);
+        crew.called_by(2, || panic!("it is there, and two are enough"));
+        assert_eq!(crew.others(), 1);
+        thread::scope(|scope| {
+            let shift = Shift(&crew);
+            for resolved in [0, 0, WORTH] {
+                let crew = &crew;
+                let helper = scope.spawn(move || crew.rest(resolved));
+                while !helper.is_finished() {
+                    crew.called_by(2, || false);
+                    thread::yield_now();
+                }
+                assert!(helper.join().expect("it was called"));
+            }
+            let helper = scope.spawn(|| crew.rest(0));
+            drop(shift);
+            assert!(!helper.join().expect("it is over"));
+            crew.called_by(2, || panic!("it is over"));
+        });
+    }
+
+    #[test]
+    fn nobody_keeps_to_a_processor_that_is_taken() {
+        let crew = Crew::default();
+        assert!(crew.claim(1) && !crew.claim(1) && crew.claim(0));
+        drop(Claimed { crew: &crew, processor: 1 });
+        assert!(crew.claim(1));
+    }
+
+    #[test]
+    fn threads_are_counted_where_no_rest_is_between_their_faults() {
+        let mut seen = Seen::default();
+        let mut note = |threads: &[u32]| threads.iter().filter_map(|&one| seen.note(one)).last();
+        assert_eq!(note(&[7; LOOKED_AT - 1]), None);
+        assert_eq!(note(&[8]), Some(2));
+        assert_eq!(note(&[1, 2, 3, 1, 2, 3, 1, 2]), Some(3));
+        note(&[1, 2, 3]);
+        seen.forget();
+        assert_eq!((0..LOOKED_AT).filter_map(|_| seen.note(5)).last(), Some(1));
     }
 }

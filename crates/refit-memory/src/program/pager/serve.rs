@@ -11,7 +11,7 @@ use refit_sys::userfault::{Message, Userfault};
 use refit_sys::{linger, placement};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::crew::{Crew, Post, Seen};
+use super::crew::{Crew, Post, Seen, Shift};
 use super::{Pager, lock};
 use crate::events;
 use crate::program::hat::Pages;
@@ -45,8 +45,8 @@ impl Pager {
                 // Where there can be no other thread, one does it.
                 named.spawn_scoped(scope, help).is_ok()
             };
+            let _shift = Shift(&crew);
             self.lead(&crew, helper);
-            crew.dismiss();
         });
     }
 
