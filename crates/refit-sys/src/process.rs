@@ -126,6 +126,12 @@ fn parse(stat: &[u8]) -> Option<Life> {
     Some(Life { state, began })
 }
 
+/// What the kernel calls a process; empty if it has ended.
+pub fn name(process: u32) -> String {
+    let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

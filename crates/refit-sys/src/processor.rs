@@ -108,16 +108,25 @@ fn thread_pointer() -> Option<*const u8> {
 
 /// Lets the calling thread, and those that it makes, run on this processor only. Whether that can be.
 pub fn bind(processor: usize) -> bool {
-    const SIZE: usize = size_of::<libc::cpu_set_t>();
-    if processor >= SIZE * 8 {
-        return false;
-    }
-    // SAFETY: as in `Bound::to`.
-    unsafe {
-        let mut only: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(processor, &mut only);
-        libc::sched_setaffinity(0, SIZE, &raw const only) == 0
-    }
+    only(processor).is_some_and(|set| keep_to(&set))
+}
+
+/// The set of one processor; `None`: no set can name it.
+fn only(processor: usize) -> Option<libc::cpu_set_t> {
+    (processor < size_of::<libc::cpu_set_t>() * 8).then(|| {
+        // SAFETY: a zeroed cpu_set_t is an empty set; the processor is within it, as checked above.
+        unsafe {
+            let mut only: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(processor, &mut only);
+            only
+        }
+    })
+}
+
+/// The calling thread runs on these processors; whether it may.
+fn keep_to(set: &libc::cpu_set_t) -> bool {
+    // SAFETY: a set of the size that is told is read; 0 is the calling thread.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const *set) == 0 }
 }
 
 /// Moves the calling thread to a processor, now, and leaves it as free as it was. Whether it came there; it can be
@@ -136,30 +145,22 @@ pub struct Bound {
 impl Bound {
     /// `None`: it may not be there.
     pub fn to(processor: usize) -> Option<Self> {
-        const SIZE: usize = size_of::<libc::cpu_set_t>();
-        if processor >= SIZE * 8 {
-            return None;
-        }
-        // SAFETY: a zeroed cpu_set_t is an empty set; the calls read or write one of the size they are told, and 0 is the
-        // calling thread. The processor is within the set, as checked above.
-        unsafe {
+        let only = only(processor)?;
+        // SAFETY: a zeroed cpu_set_t is an empty set; the call writes one of the size it is told, and 0 is the calling
+        // thread. A processor that `only` can name is within any set.
+        let (before, may) = unsafe {
             let mut before: libc::cpu_set_t = std::mem::zeroed();
-            let mut only: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(processor, &mut only);
-            let bound = libc::sched_getaffinity(0, SIZE, &raw mut before) == 0
-                && libc::CPU_ISSET(processor, &before)
-                && libc::sched_setaffinity(0, SIZE, &raw const only) == 0;
-            bound.then_some(Self { before, _of_thread: PhantomData })
-        }
+            let told = libc::sched_getaffinity(0, size_of_val(&before), &raw mut before) == 0;
+            (before, told && libc::CPU_ISSET(processor, &before))
+        };
+        (may && keep_to(&only)).then_some(Self { before, _of_thread: PhantomData })
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // SAFETY: a set of the size that is told, of the thread that calls, which is the one that was bound.
-        unsafe {
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.before);
-        }
+        // Of the thread that was bound: it is no other's. What it might before it may again.
+        keep_to(&self.before);
     }
 }
 

@@ -98,6 +98,14 @@ impl<'a> Pattern<'a> {
         serde_json::from_str(&stdout).expect("one JSON object")
     }
 
+    /// Swaps all objects of a kind.
+    fn swap(&self, all: &str, to: &str) {
+        until("a swap of all", || {
+            // A region that ends between its listing and its swap is refused.
+            self.stage.run(&["swap", all, to, "--deadline", "50s"]).0 == 0
+        });
+    }
+
     /// Waits until it has no more than it may.
     fn keeps_to(&self, mebibytes: u64) {
         until("less memory", || {
@@ -216,10 +224,7 @@ fn caches_are_swapped_while_a_program_faults() {
     pattern.round();
     for to in ["partitioned", "sequential", "shared"] {
         pattern.begin();
-        until("a swap of all", || {
-            // A region that ends between its listing and its swap is refused.
-            stage.run(&["swap", "anonymous:*", to, "--deadline", "50s"]).0 == 0
-        });
+        pattern.swap("anonymous:*", to);
         pattern.end();
         let (_, listed, _) = stage.run(&["--json", "ls", "anonymous:*", "--implementation", to]);
         assert!(listed.lines().count() > 0, "{listed}");
@@ -235,9 +240,6 @@ fn a_region_is_the_kernels_and_served_again_while_a_program_runs() {
     }
     let mut pattern = Pattern::start(&stage, &["--memory", "24M"]);
     pattern.round();
-    let swap = |to: &str| {
-        until("a swap of all", || stage.run(&["swap", "region:*", to, "--deadline", "50s"]).0 == 0);
-    };
     let native = |pattern: &Pattern, wanted: bool| {
         let shown = pattern.show();
         let regions = shown["regions"].as_array().expect("a list").clone();
@@ -254,14 +256,14 @@ fn a_region_is_the_kernels_and_served_again_while_a_program_runs() {
     for _ in 0..2 {
         // It is in the middle of what it does.
         pattern.begin();
-        swap("native");
+        pattern.swap("region:*", "native");
         pattern.end();
         until("all of it in memory, and nobody's but the kernel's", || native(&pattern, true));
         let served = pattern.sum("faults");
         pattern.round();
         assert_eq!(pattern.sum("faults"), served, "a fault that was served");
         pattern.begin();
-        swap("default");
+        pattern.swap("region:*", "default");
         pattern.end();
         until("what is served", || native(&pattern, false));
         pattern.keeps_to(24);

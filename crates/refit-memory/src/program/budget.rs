@@ -82,15 +82,18 @@ pub const LOCAL: &str = "local";
 
 /// Makes a budget of so many frames: `global` until it is swapped.
 pub fn create_budget(name: impl Into<Name>, limit: u64) -> BudgetRef {
-    let choices = Choices::new().with(GLOBAL, BudgetInterface::rep, Counted::<true>::default).with(
+    let choices = Choices::new().with(GLOBAL, BudgetInterface::rep, Global::default).with(
         LOCAL,
         BudgetInterface::rep,
-        Counted::<false>::default,
+        Local::default,
     );
     let budget = choices.create(name, GLOBAL).expect("it is one of the choices");
     budget.allow(limit);
     budget
 }
+
+type Global = Counted<true>;
+type Local = Counted<false>;
 
 /// Relaxed throughout: a number of frames tells nothing of what is in them.
 #[derive(Debug, Default)]

@@ -92,8 +92,10 @@ impl Part {
     }
 
     /// Says once whether it is to be the kernel's: from then on, whoever swaps its region, until this is asked again.
-    pub(super) fn decide(&self) {
-        self.leaving.store(!self.is_native() && !self.served(), Relaxed);
+    pub(super) fn decide(&self) -> bool {
+        let leaving = !self.is_native() && !self.served();
+        self.leaving.store(leaving, Relaxed);
+        leaving
     }
 
     pub(super) fn is_leaving(&self) -> bool {

@@ -307,15 +307,15 @@ impl Space {
 
     /// Which regions are to be the kernel's is decided now; whether any are.
     pub(super) fn decide(&self) -> bool {
-        let parts = self.parts();
-        parts.iter().for_each(|(_, part)| part.decide());
-        parts.iter().any(|(_, part)| part.is_leaving())
+        // All of them, also behind the first.
+        self.read().iter().fold(false, |any, (_, part)| part.decide() || any)
     }
 
     /// Regions for which that was decided, and of which nothing is out, are the kernel's from now on.
     pub(super) fn leave_to_kernel(&self) {
-        let parts = self.parts();
-        parts.iter().filter(|(_, part)| part.is_leaving()).for_each(|(_, p)| p.leave_to_kernel());
+        let places = self.read();
+        let leaving = places.iter().filter(|(_, part)| part.is_leaving());
+        leaving.for_each(|(_, part)| part.leave_to_kernel());
     }
 
     /// Regions that are to be served again are not the kernel's any more. Where one is the kernel's and nothing is mapped any more, it ends:

@@ -277,8 +277,7 @@ impl Shared {
 
     /// A program is not served, although it should be.
     fn refuse(&self, process: u32, why: &io::Error) {
-        let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
-        let name = String::from_utf8_lossy(name.trim_ascii_end()).into_owned();
+        let name = refit_sys::process::name(process);
         // Nothing is left to be limited.
         let ended = why.raw_os_error() == Some(libc::ESRCH) || survey::resident(process) == 0;
         let mut state = self.state();

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use refit_sys::linger::Linger;
 use refit_sys::placement;
 use refit_sys::processor::{self, Bound};
 
@@ -31,7 +30,6 @@ fn most() -> usize {
 /// Who serves.
 #[derive(Debug, Default)]
 pub(super) struct Crew {
-    pub(super) linger: Linger,
     /// Those that do not rest.
     serving: AtomicUsize,
     helpers: Mutex<Helpers>,

@@ -7,8 +7,9 @@ use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Instant;
 
+use refit_sys::linger::{self, Linger};
+use refit_sys::placement;
 use refit_sys::userfault::{Message, Userfault};
-use refit_sys::{linger, placement};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::crew::{Crew, Post, Seen, Shift};
@@ -52,10 +53,11 @@ impl Pager {
 
     fn lead(&self, crew: &Crew, helper: impl Fn() -> bool) {
         refit_sys::thread::go_before_others();
+        let linger = Linger::default();
         let (mut news, mut post) = (News::default(), None);
         // Pairs with `end`.
         while !self.ended.load(Ordering::Acquire) {
-            if !crew.linger.wait_for(|| self.glance(&mut news, crew)) {
+            if !linger.wait_for(|| self.glance(&mut news, crew)) {
                 news.seen.forget();
                 let asleep_since = Instant::now();
                 self.sleep(news.soon);
@@ -65,7 +67,7 @@ impl Pager {
             if news.gone {
                 break;
             }
-            let thread = news.thread;
+            let thread = news.thread.take();
             take_post(crew, thread, &mut post);
             self.attend(&mut news);
             if let Some(threads) = thread.and_then(|thread| news.seen.note(thread)) {
@@ -95,7 +97,7 @@ impl Pager {
                     return;
                 }
                 resolved += news.faults.len();
-                take_post(crew, news.thread, &mut post);
+                take_post(crew, news.thread.take(), &mut post);
                 self.attend(&mut news);
             }
             drop(post);
@@ -107,7 +109,6 @@ impl Pager {
 
     /// Tries what has come in, and what waits.
     fn attend(&self, news: &mut News) {
-        news.thread = None;
         self.waiting.take(&mut news.faults);
         news.soon = false;
         for address in news.faults.drain(..) {

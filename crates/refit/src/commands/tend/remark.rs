@@ -9,8 +9,8 @@ use crate::format;
 
 /// Says it where the program's own errors go; nothing if there is nothing to say.
 pub(super) fn say(error: &StandardError, untold: &Untold) {
-    let name = std::fs::read(format!("/proc/{}/comm", error.process())).unwrap_or_default();
-    let asked = format!("run {}", printable(&String::from_utf8_lossy(name.trim_ascii_end())));
+    let name = refit_sys::process::name(error.process());
+    let asked = format!("run {}", printable(&name));
     let remarks = remarks(&asked, untold);
     if !remarks.is_empty() {
         // Nobody is left who could be told of a failure.
