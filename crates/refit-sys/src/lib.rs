@@ -34,6 +34,7 @@ pub mod maps;
 pub mod memfd;
 pub mod memory;
 pub mod pagemap;
+pub mod park;
 pub mod perf;
 pub mod pidfd;
 pub mod placement;

@@ -101,6 +101,9 @@ const IO_PGETEVENTS: i64 = 333;
 /// What a thread is told at stops that are not for signals.
 type Told<'a> = &'a mut dyn FnMut(&Held) -> io::Result<()>;
 
+/// What the call returned, the task it made, and whether that stands where it should.
+type Cloned = (Result<u64, CallError>, Option<Held>, io::Result<()>);
+
 impl Held {
     /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]). What it returns.
     ///
@@ -139,6 +142,45 @@ impl Held {
         if flags & (others as u64 | 0xff) != 0 {
             return Err(CallError::Call(io::Error::from_raw_os_error(libc::EINVAL)));
         }
+        let (number, made, begun) = self.cloned(instruction, flags, options, &start)?;
+        match (number, made, begun) {
+            (Ok(number), Some(task), Ok(())) => Ok((task, number)),
+            (number, made, begun) => {
+                if let Some(task) = made {
+                    self.end_task(instruction, task, number.as_ref().copied().ok());
+                }
+                let untold = || CallError::Lost(io::Error::other("its new task was not told"));
+                Err(number.err().or(begun.err().map(CallError::Lost)).unwrap_or_else(untold))
+            }
+        }
+    }
+
+    /// As [`clone_task`](Self::clone_task), a thread of this thread's process.
+    ///
+    /// # Errors
+    /// [`CallError`]; a thread that was made all the same stands in its first stop: its process is not good for anything any more.
+    pub fn clone_thread(
+        &mut self,
+        instruction: u64,
+        options: Options,
+        start: impl Fn(&mut Registers),
+    ) -> Result<Self, CallError> {
+        let shared = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SYSVSEM;
+        let flags = (shared | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+        let (number, made, begun) = self.cloned(instruction, flags, options, &start)?;
+        number?;
+        begun.map_err(CallError::Lost)?;
+        made.ok_or_else(|| CallError::Lost(io::Error::other("its new thread was not told")))
+    }
+
+    /// What has become of a `clone`: the call, the new task, what it begins with.
+    fn cloned(
+        &mut self,
+        instruction: u64,
+        flags: u64,
+        options: Options,
+        start: &impl Fn(&mut Registers),
+    ) -> Result<Cloned, CallError> {
         let inherited = options | Options::CLONE;
         if inherited != options {
             self.set_options(inherited).map_err(CallError::Lost)?;
@@ -156,20 +198,11 @@ impl Held {
             Ok(())
         });
         let begun = match &mut made {
-            Some(task) => task.begin(options, &start),
+            Some(task) => task.begin(options, start),
             None => Ok(()),
         };
         let restored = if inherited == options { Ok(()) } else { self.set_options(options) };
-        match (number, made, begun.and(restored)) {
-            (Ok(number), Some(task), Ok(())) => Ok((task, number)),
-            (number, made, begun) => {
-                if let Some(task) = made {
-                    self.end_task(instruction, task, number.as_ref().copied().ok());
-                }
-                let untold = || CallError::Lost(io::Error::other("its new task was not told"));
-                Err(number.err().or(begun.err().map(CallError::Lost)).unwrap_or_else(untold))
-            }
-        }
+        Ok((number, made, begun.and(restored)))
     }
 
     /// Waits for the first stop of a new task, and sets what it begins with.

@@ -216,6 +216,15 @@ impl Held {
         self.ask(libc::PTRACE_SYSCALL, signal as usize)
     }
 
+    /// Lets it run on until it is about to make a system call, which it does not make: it is told as [`super::Event::SystemCall`],
+    /// and goes on behind it. With a signal if `signal` is not 0.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended. `EIO`: a machine without.
+    pub fn resume_emulated(&self, signal: i32) -> io::Result<()> {
+        self.ask(libc::PTRACE_SYSEMU, signal as usize)
+    }
+
     /// Leaves it stopped with its process, and has its next event told: that of `SIGCONT`, for one.
     ///
     /// # Errors
