@@ -180,6 +180,11 @@ pub fn step_back(registers: &mut Registers, number: u64) {
     registers.orig_rax = u64::MAX;
 }
 
+/// Whether a thread that was stopped in a call with this number shows that the kernel would end it with `EINTR` for that alone.
+pub fn interrupted_by_stop(registers: &Registers, number: u64) -> bool {
+    crate::trace::call::interrupted_by_stop(registers, number)
+}
+
 /// What two sides speak over, one of which is a thread in the code here.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {

@@ -132,6 +132,12 @@ pub fn name(process: u32) -> String {
     String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
 }
 
+/// Sends a thread of another process the signal that nobody misses (`SIGURG`), so that whoever traces it is told of a stop.
+pub fn nudge_thread(process: u32, thread: u32) {
+    // SAFETY: a system call without memory; a thread that is gone is not found.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
 //! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
 
-mod call;
+pub(crate) mod call;
 mod event;
 mod state;
 

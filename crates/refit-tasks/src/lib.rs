@@ -15,10 +15,12 @@
 #![forbid(unsafe_code)]
 
 mod memory;
+mod migration;
 mod movable;
 mod process;
 mod tree;
 
 pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
+pub use migration::{GroupId, Migration, MoveError};
 pub use process::Process;
 pub use tree::Tree;

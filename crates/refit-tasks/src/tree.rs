@@ -9,6 +9,9 @@
 //! The first thread of the first process also tells that it is about to end, since that is the last moment at which its descriptors can
 //! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
 
+pub(crate) mod moves;
+mod still;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,6 +25,7 @@ use rustix::io::Errno;
 
 use crate::movable;
 use crate::process::{self, Process};
+use moves::Moves;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
 pub(crate) const FOLLOWED: Options = Options::FORK
@@ -37,7 +41,34 @@ const FIRST: Options = FOLLOWED.union(Options::EXIT);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Something to be done with a stopped thread of a process.
-type Work = Box<dyn FnOnce(&mut Held) + Send>;
+type Work = Box<dyn FnOnce(&mut Held, Stands) -> After + Send>;
+
+/// How a thread stands that something is to be done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    /// It was stopped for that, or was kept for it.
+    ForUs,
+    /// Its whole process is stopped, by job control.
+    WithItsProcess,
+}
+
+/// Something to be done while all threads of a process stand.
+type StillWork = Box<dyn FnOnce() + Send>;
+
+/// How a thread goes on that was stopped for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// As if nothing had been.
+    GoOn,
+    /// It is given this signal.
+    Signal(i32),
+    /// Up to the next entry or exit of a system call; it is given this signal first, if it is not 0.
+    ToSystemCall(i32),
+    /// It is given this signal, if it is not 0, and stops again at once, behind what that leads to.
+    Once(i32),
+    /// Not at all, until somebody comes with more work.
+    Stay,
+}
 
 type Watcher = Box<dyn Fn(u32) + Send + Sync>;
 
@@ -49,6 +80,8 @@ pub struct Tree {
     follower: AtomicU32,
     /// By task.
     errands: Mutex<Vec<(u32, Work)>>,
+    /// By process.
+    still_errands: Mutex<Vec<(u32, StillWork)>>,
     watcher: Mutex<Option<Watcher>>,
     /// Who is told before the end of the first process.
     mourner: Mutex<Option<Watcher>>,
@@ -58,6 +91,8 @@ pub struct Tree {
     movable: bool,
     /// Processes of such a tree that do all the same.
     bound: Mutex<BTreeSet<u32>>,
+    /// Processes of which threads run elsewhere.
+    pub(crate) moves: Moves,
 }
 
 /// What the thread that follows keeps to itself.
@@ -66,6 +101,10 @@ struct Following {
     first: u32,
     /// What is to be done with tasks that were interrupted for it.
     expected: BTreeMap<u32, Vec<Work>>,
+    /// Tasks that stand until somebody comes with more work.
+    kept: BTreeSet<u32>,
+    /// Processes that have the memory of their parent, which waits: who they are, and whose it is.
+    borrowers: BTreeMap<u32, u32>,
 }
 
 /// A word of a program that tells of a thread's end.
@@ -104,13 +143,18 @@ impl Tree {
         // Pairs with `ask`: what is needed to be nudged is there.
         self.follower.store(thread::id(), Ordering::Release);
         ready()?;
-        let mut following = Following { first: process, expected: BTreeMap::new() };
+        let mut following = Following {
+            first: process,
+            expected: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            borrowers: BTreeMap::new(),
+        };
         let followed = loop {
             match trace::next(true) {
                 Ok(Some((task, event))) => self.take(task, event, &mut following)?,
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.fetch(&mut following.expected);
+                    self.fetch(&mut following);
                 }
                 // Nobody is left.
                 Err(error) if is(&error, Errno::CHILD) => break Ok(()),
@@ -119,6 +163,7 @@ impl Tree {
         };
         self.follower.store(0, Ordering::Release);
         lock(&self.errands).clear();
+        lock(&self.still_errands).clear();
         followed
     }
 
@@ -147,22 +192,76 @@ impl Tree {
         within: Duration,
         work: impl FnOnce(&mut Held) -> R + Send + 'static,
     ) -> io::Result<R> {
+        self.order(process, within, |held, _| {
+            let done = work(held);
+            // One that was killed meanwhile has nothing to go on with.
+            let _ = held.make_interrupted_call_again();
+            (done, After::GoOn)
+        })
+    }
+
+    /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](After::Stay) is not in an event stop
+    /// always: see what it was kept for.
+    pub(crate) fn order<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+    ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
         // Whoever is first says whether it is done: who has stopped the thread, or who does not want to wait any longer.
         let decided = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&decided);
-        let work: Work = Box::new(move |held| {
+        let work: Work = Box::new(move |held, stands| {
             // Relaxed, as below: what is decided is all that is told.
-            if !begins.swap(true, Ordering::Relaxed) {
-                drop(answer.send(work(held)));
+            if begins.swap(true, Ordering::Relaxed) {
+                return After::GoOn;
             }
+            let (done, after) = work(held, stands);
+            drop(answer.send(done));
+            after
         });
         lock(&self.errands).push((process, work));
-        let deadline = Instant::now() + within;
+        let waits = || lock(&self.errands).iter().any(|(task, _)| *task == process);
+        self.until_answered(&answered, &decided, Instant::now() + within, waits)
+    }
+
+    /// Has the thread that follows do `work` while all threads of a process stand, wherever they are, and all that have its memory for a
+    /// while (`vfork`); what it returns. Threads that wait for the end of a `vfork` do not count: they touch nothing.
+    ///
+    /// # Errors
+    /// `ESRCH`: nobody follows any more. `ETIMEDOUT`: they do not all stand `within` this time; nothing has been done.
+    pub(crate) fn still<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> io::Result<R> {
+        let (answer, answered) = mpsc::channel();
+        let decided = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&decided);
+        let work: StillWork = Box::new(move || {
+            if !begins.swap(true, Ordering::Relaxed) {
+                drop(answer.send(work()));
+            }
+        });
+        lock(&self.still_errands).push((process, work));
+        let waits = || lock(&self.still_errands).iter().any(|(of, _)| *of == process);
+        self.until_answered(&answered, &decided, Instant::now() + within, waits)
+    }
+
+    /// Nudges who follows as long as the errand `waits`, until there is an answer.
+    fn until_answered<R>(
+        &self,
+        answered: &mpsc::Receiver<R>,
+        decided: &AtomicBool,
+        deadline: Instant,
+        waits: impl Fn() -> bool,
+    ) -> io::Result<R> {
         loop {
             // Pairs with `follow`.
             let follower = self.follower.load(Ordering::Acquire);
-            if follower != 0 && lock(&self.errands).iter().any(|(task, _)| *task == process) {
+            if follower != 0 && waits() {
                 thread::nudge(follower);
             }
             match answered.recv_timeout(PAUSE) {
@@ -197,73 +296,32 @@ impl Tree {
     }
 
     /// Interrupts the tasks that something is to be done with.
-    fn fetch(&self, expected: &mut BTreeMap<u32, Vec<Work>>) {
+    fn fetch(&self, following: &mut Following) {
         for (task, work) in std::mem::take(&mut *lock(&self.errands)) {
             if !self.tasks().contains(&task) {
                 continue;
             }
-            let held = Held::of(task);
-            if held.interrupt().is_ok() {
-                expected.entry(task).or_default().push(work);
+            let mut held = Held::of(task);
+            if following.kept.remove(&task) {
+                // Killed meanwhile, if not: its end is the next that is told.
+                let _ = following.run(&mut held, vec![work]);
+            } else if held.interrupt().is_ok() {
+                following.expected.entry(task).or_default().push(work);
             }
             held.leave();
+        }
+        for (process, work) in std::mem::take(&mut *lock(&self.still_errands)) {
+            // Killed meanwhile: what that means is told later.
+            let _ = self.stand_still(process, following, work);
         }
     }
 
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
     fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
-        let Following { first, expected } = following;
         let mut held = Held::of(task);
-        let goes_on = match event {
-            Event::Signal(signal) => held.resume(signal),
-            // By job control: until somebody continues it.
-            Event::Stopped(_) => {
-                Self::run(&mut held, expected.remove(&task));
-                held.leave_stopped()
-            }
-            Event::Clone { child } => {
-                self.note(&held, child);
-                held.resume(0)
-            }
-            Event::Exited(_) | Event::Killed(_) => {
-                lock(&self.words).remove(&task);
-                self.tasks().remove(&task);
-                lock(&self.bound).remove(&task);
-                expected.remove(&task);
-                Self::tell(&self.watcher, task);
-                Ok(())
-            }
-            Event::Exit { .. } => {
-                // Others only if they are killed before they have begun.
-                if task == *first {
-                    Self::tell(&self.mourner, task);
-                }
-                held.resume(0)
-            }
-            Event::Interrupted => {
-                if self.tasks().insert(task) {
-                    // Killed meanwhile, if not.
-                    let _ = held.set_options(FOLLOWED);
-                    self.inherit(task);
-                }
-                Self::run(&mut held, expected.remove(&task));
-                held.resume(0)
-            }
-            Event::Exec { former } => {
-                // All other threads of the process tell of their ends, but the one whose number it takes.
-                lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
-                self.tasks().remove(&former);
-                self.tasks().insert(task);
-                self.unbind(&held);
-                Self::tell(&self.watcher, task);
-                if task == *first {
-                    // Another of its threads may have become it.
-                    let _ = held.set_options(FIRST);
-                }
-                held.resume(0)
-            }
-            // It has made a task, which tells of itself.
-            _ => held.resume(0),
+        let goes_on = match self.moves.take(&held, event) {
+            Some(after) => following.go_on(&held, after),
+            None => self.take_note(&mut held, event, following),
         };
         held.leave();
         match goes_on {
@@ -271,6 +329,69 @@ impl Tree {
             Err(error) if !is(&error, Errno::SRCH) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    fn take_note(
+        &self,
+        held: &mut Held,
+        event: Event,
+        following: &mut Following,
+    ) -> io::Result<()> {
+        let task = held.thread();
+        match event {
+            Event::Signal(signal) => return held.resume(signal),
+            // By job control: until somebody continues it.
+            Event::Stopped(_) => {
+                let works = following.expected.remove(&task);
+                Following::do_all(held, Stands::WithItsProcess, works);
+                return held.leave_stopped();
+            }
+            Event::Clone { child } => self.note(held, child),
+            Event::Vfork { child } => drop(following.borrowers.insert(child, task)),
+            Event::Exited(_) | Event::Killed(_) => {
+                lock(&self.words).remove(&task);
+                self.tasks().remove(&task);
+                lock(&self.bound).remove(&task);
+                following.forget(task);
+                self.moves.ended(task);
+                Self::tell(&self.watcher, task);
+                return Ok(());
+            }
+            // Others only if they are killed before they have begun.
+            Event::Exit { .. } if task == following.first => Self::tell(&self.mourner, task),
+            Event::Interrupted => {
+                if self.tasks().insert(task) {
+                    // Killed meanwhile, if not.
+                    let _ = held.set_options(FOLLOWED);
+                    self.inherit(task);
+                    if self.moves.born(task) {
+                        following.kept.insert(task);
+                        return Ok(());
+                    }
+                }
+                if let Some(works) = following.expected.remove(&task) {
+                    return following.run(held, works);
+                }
+            }
+            Event::Exec { former } => {
+                // All other threads of the process tell of their ends, but the one whose number it takes.
+                lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
+                self.tasks().remove(&former);
+                following.forget(former);
+                following.borrowers.remove(&task);
+                self.tasks().insert(task);
+                self.unbind(held);
+                self.moves.became_another(task, former);
+                Self::tell(&self.watcher, task);
+                if task == following.first {
+                    // Another of its threads may have become it.
+                    let _ = held.set_options(FIRST);
+                }
+            }
+            // It has made a task, which tells of itself.
+            _ => {}
+        }
+        following.go_on(held, self.moves.plainly(task))
     }
 
     /// A new process holds what its parent does.
@@ -295,18 +416,21 @@ impl Tree {
         }
     }
 
-    /// Does what was to be done with a thread that stands in an event stop.
-    fn run(held: &mut Held, works: Option<Vec<Work>>) {
-        let Some(works) = works else { return };
-        works.into_iter().for_each(|work| work(held));
-        // One that was killed meanwhile has nothing to go on with.
-        let _ = held.make_interrupted_call_again();
-    }
-
     fn tell(whom: &Mutex<Option<Watcher>>, task: u32) {
         if let Some(watcher) = &*lock(whom) {
             watcher(task);
         }
+    }
+
+    /// Whether a process can be moved; why not.
+    pub(crate) fn movable(&self, process: u32) -> Result<(), String> {
+        if !self.movable {
+            return Err("it was not started by `refit run --movable`".to_owned());
+        }
+        if lock(&self.bound).contains(&process) {
+            return Err("it has the vDSO of this kernel, which could not be hidden from it".to_owned());
+        }
+        Ok(())
     }
 
     /// Its processes now, by number.
@@ -324,6 +448,41 @@ impl Tree {
 
     fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         lock(&self.tasks)
+    }
+}
+
+impl Following {
+    /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
+    fn do_all(held: &mut Held, stands: Stands, works: Option<Vec<Work>>) -> After {
+        works.into_iter().flatten().fold(After::GoOn, |_, work| work(held, stands))
+    }
+
+    /// Does it, and lets it go on.
+    fn run(&mut self, held: &mut Held, works: Vec<Work>) -> io::Result<()> {
+        let after = Self::do_all(held, Stands::ForUs, Some(works));
+        self.go_on(held, after)
+    }
+
+    fn go_on(&mut self, held: &Held, after: After) -> io::Result<()> {
+        match after {
+            After::GoOn => held.resume(0),
+            After::Signal(signal) => held.resume(signal),
+            After::ToSystemCall(signal) => held.resume_to_system_call(signal),
+            After::Once(signal) => {
+                held.interrupt()?;
+                held.resume(signal)
+            }
+            After::Stay => {
+                self.kept.insert(held.thread());
+                Ok(())
+            }
+        }
+    }
+
+    fn forget(&mut self, task: u32) {
+        self.expected.remove(&task);
+        self.kept.remove(&task);
+        self.borrowers.remove(&task);
     }
 }
 

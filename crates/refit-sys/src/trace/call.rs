@@ -248,8 +248,7 @@ impl Held {
     /// `ESRCH`: it is not stopped, or was killed meanwhile.
     pub fn make_interrupted_call_again(&self) -> io::Result<()> {
         let mut registers = self.registers()?;
-        let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
-        if interrupted && NOT_MADE_AGAIN.contains(&registers.orig_rax.cast_signed()) {
+        if interrupted_by_stop(&registers, registers.orig_rax) {
             registers.rax = registers.orig_rax;
             registers.rip -= SYSCALL.len() as u64;
             self.set_registers(&registers)?;
@@ -322,6 +321,12 @@ impl Held {
         }
         stepped
     }
+}
+
+/// Whether a thread that was stopped in a call with this number shows that the kernel would end it with `EINTR` for that.
+pub(crate) fn interrupted_by_stop(registers: &Registers, number: u64) -> bool {
+    let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
+    interrupted && NOT_MADE_AGAIN.contains(&number.cast_signed())
 }
 
 fn ask(registers: &mut Registers, instruction: u64, number: i64, arguments: [u64; 6]) {

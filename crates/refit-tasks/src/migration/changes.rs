@@ -1,0 +1,92 @@
+//! What a call that changes the memory means to those who have some of it mapped (Katz 2014, §5.7.5).
+
+use std::io;
+use std::ops::Range;
+
+use super::guest::TOP;
+
+/// What has to be done before a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Others forget it.
+    pub(super) forget: Vec<Range<u64>>,
+    /// It becomes private memory again: only so the kernel can move it.
+    pub(super) keep: Vec<Range<u64>>,
+    /// Frames in it become zeros.
+    pub(super) zero: Vec<Range<u64>>,
+}
+
+/// What a call, by its number and arguments, asks for; `heap` tells where the heap is.
+pub(super) fn plan(
+    number: i64,
+    arguments: &[u64; 6],
+    heap: impl FnOnce() -> io::Result<Range<u64>>,
+) -> io::Result<Plan> {
+    let mut plan = Plan::default();
+    let range = range(arguments[0], arguments[1]);
+    match number {
+        libc::SYS_mmap if arguments[3] & libc::MAP_FIXED as u64 != 0 => plan.forget.push(range),
+        libc::SYS_mmap => {}
+        libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect => plan.forget.push(range),
+        libc::SYS_mremap => {
+            plan.forget.push(range.clone());
+            if arguments[3] & libc::MREMAP_FIXED as u64 != 0 {
+                plan.forget.push(self::range(arguments[4], arguments[2]));
+            }
+            plan.keep.push(range);
+        }
+        libc::SYS_brk => {
+            let heap = heap()?;
+            if heap.contains(&arguments[0]) {
+                plan.forget.push(arguments[0]..heap.end);
+            }
+        }
+        libc::SYS_madvise => match i32::try_from(arguments[2]) {
+            Ok(libc::MADV_DONTNEED | libc::MADV_REMOVE) => plan.zero.push(range),
+            _ => {}
+        },
+        _ => plan.forget.push(0..TOP),
+    }
+    Ok(plan)
+}
+
+/// Where nothing is mapped any more once a call was made, or something else.
+pub(super) fn unused(number: i64, arguments: &[u64; 6]) -> Option<Range<u64>> {
+    (number == libc::SYS_munmap).then(|| range(arguments[0], arguments[1]))
+}
+
+/// Whether a call can be made only by the thread: it names a descriptor.
+pub(super) fn by_shadow(number: i64, arguments: &[u64; 6]) -> bool {
+    number == libc::SYS_mmap && arguments[3] & libc::MAP_ANONYMOUS as u64 == 0
+}
+
+/// Whole pages.
+fn range(start: u64, length: u64) -> Range<u64> {
+    let end = start.saturating_add(length).min(TOP);
+    start.min(TOP)..end.div_ceil(4096) * 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_there_is_forgotten() {
+        let heap = || Ok(0x1000..0x9000);
+        let plan = |number, arguments| plan(number, &arguments, heap).expect("a plan");
+        assert_eq!(plan(libc::SYS_brk, [0; 6]), Plan::default());
+        assert_eq!(plan(libc::SYS_brk, [0xa000, 0, 0, 0, 0, 0]), Plan::default());
+        assert_eq!(plan(libc::SYS_brk, [0x4000, 0, 0, 0, 0, 0]).forget, [0x4000..0x9000]);
+        assert_eq!(plan(libc::SYS_munmap, [0x4000, 1, 0, 0, 0, 0]).forget, [0x4000..0x5000]);
+        assert_eq!(plan(libc::SYS_shmdt, [0x4000, 0, 0, 0, 0, 0]).forget, [0..TOP]);
+    }
+
+    #[test]
+    fn no_address_is_too_large() {
+        let heap = || Ok(0..0);
+        let all = [u64::MAX; 6];
+        for number in super::super::calls::CHANGES {
+            plan(number, &all, heap).expect("a plan");
+        }
+    }
+}

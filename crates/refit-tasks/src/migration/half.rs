@@ -1,0 +1,58 @@
+//! The user half of a thread: what its instructions work on beside memory. The other half, which the kernel keeps (descriptors, signals,
+//! number, children), stays where the thread began.
+
+use std::io;
+
+use refit_sys::trace::{Held, Registers};
+use serde::{Deserialize, Serialize};
+
+/// Registers of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UserHalf {
+    /// The general ones, in the kernel's order (`struct user_regs_struct`).
+    general: [u64; 27],
+    /// All others, as `XSAVE` lays them out.
+    extended: Vec<u8>,
+}
+
+macro_rules! in_order {
+    ($($name:ident)*) => {
+        fn to_words(registers: &Registers) -> [u64; 27] {
+            [$(registers.$name),*]
+        }
+
+        fn from_words(words: &[u64; 27], into: &mut Registers) {
+            let [$($name),*] = *words;
+            $(into.$name = $name;)*
+        }
+    };
+}
+
+in_order! {
+    r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs
+}
+
+impl UserHalf {
+    /// That of a thread that stands, with general registers that may differ from those it has.
+    pub(crate) fn of(held: &Held, general: &Registers) -> io::Result<Self> {
+        Ok(Self { general: to_words(general), extended: held.extended_state()? })
+    }
+
+    /// The general registers; `like` is any thread's, for what a later kernel may add.
+    pub(crate) fn general(&self, like: Registers) -> Registers {
+        let mut registers = like;
+        from_words(&self.general, &mut registers);
+        registers
+    }
+
+    /// Has a thread that stands go on with it, with general registers that may differ.
+    pub(crate) fn give(&self, held: &Held, general: &Registers) -> io::Result<()> {
+        held.set_extended_state(&self.extended)?;
+        held.set_registers(general)
+    }
+
+    /// Its bytes, as far as they are moved.
+    pub(crate) fn length(&self) -> usize {
+        size_of_val(&self.general) + self.extended.len()
+    }
+}

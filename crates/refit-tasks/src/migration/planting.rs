@@ -1,0 +1,165 @@
+//! What a program needs in it before its first thread can leave: addresses that are refit's at every instance, code for its threads to
+//! stay in, an agent that changes its memory, and a filter that tells of changes that the program makes itself.
+//!
+//! ```text
+//!   window:  code │ slots (shared with whoever runs the threads) │ the agent's own
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use refit_sys::agent::{AREA, Agent, Call, Ground};
+use refit_sys::foreign::Memory;
+use refit_sys::maps;
+use refit_sys::memfd::{self, Pages};
+use refit_sys::park;
+use refit_sys::pidfd::Pidfd;
+use refit_sys::seccomp::{Action, Condition, Filter, Install};
+use refit_sys::trace::{Held, find_syscall};
+use refit_sys::words::Words;
+
+use super::calls::CHANGES;
+use super::guest::TOP;
+use super::space::{NAME, Space};
+use super::stub;
+use crate::tree::moves::MAPS;
+use crate::tree::{FOLLOWED, Tree};
+
+const PAGE: u64 = 4096;
+/// How many threads of a program can be elsewhere at once.
+pub(super) const SLOTS: usize = 512;
+const SLOTS_LENGTH: u64 = (SLOTS * park::SLOT) as u64;
+const WHOLE: u64 = PAGE + SLOTS_LENGTH + AREA;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was planted.
+pub(super) struct Planted {
+    pub(super) space: Space,
+    pub(super) slots: Words,
+}
+
+/// Plants it.
+///
+/// # Errors
+/// What stands in the way.
+pub(super) fn plant(tree: &Arc<Tree>, process: u32) -> io::Result<Planted> {
+    let frames = File::from(memfd::create(NAME, TOP, Pages::Base)?);
+    let slots = Words::new(c"refit-slots", SLOTS * park::WORDS)?;
+    let asked = Arc::clone(tree);
+    let by = move |held: &mut Held| {
+        let planted = plant_by(held, process, &frames, &slots);
+        planted.map(|(agent, window, number)| {
+            let (frames, agent) = (Arc::new(frames), Arc::new(agent));
+            let space = Space { process, window, frames, agent, number, tree: asked };
+            Planted { space, slots }
+        })
+    };
+    tree.ask(process, PATIENCE, by)?
+}
+
+fn plant_by(
+    held: &mut Held,
+    process: u32,
+    frames: &File,
+    slots: &Words,
+) -> io::Result<(Agent, Range<u64>, u32)> {
+    let memory = Memory::of(process)?;
+    let instruction = find_syscall(&memory, &maps::of(process)?)
+        .ok_or_else(|| io::Error::other("its code has no system call"))?;
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+    let start = held.call(instruction, libc::SYS_mmap, [0, WHOLE, access, kind, u64::MAX, 0])?;
+    let window = start..start + WHOLE;
+    let made = fit_out(held, instruction, process, &memory, &window, frames, slots);
+    if made.is_err() {
+        // The first error tells more.
+        let _ = held.call(instruction, libc::SYS_munmap, [start, WHOLE, 0, 0, 0, 0]);
+    }
+    made.map(|(agent, number)| (agent, window, number))
+}
+
+fn fit_out(
+    held: &mut Held,
+    instruction: u64,
+    process: u32,
+    memory: &Memory,
+    window: &Range<u64>,
+    frames: &File,
+    slots: &Words,
+) -> io::Result<(Agent, u32)> {
+    memory.write(window.start + stub::CODE, park::code())?;
+    let run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    held.call(instruction, libc::SYS_mprotect, [window.start, PAGE, run, 0, 0, 0])?;
+    let at = window.start + PAGE;
+    let area = at + SLOTS_LENGTH;
+    let program = Pidfd::open(process)?;
+    let ground =
+        Ground { program: &program, memory, instruction, area, options: FOLLOWED, keep: &[] };
+    let (agent, task) = Agent::plant(held, &ground)?;
+    // Its end is told to whoever follows the tree, as that of any task.
+    task.leave();
+    // Not before the agent is there: what it does is nobody's business.
+    watch_changes(held, instruction, memory, at)?;
+    let number = agent.give(frames.as_fd())?;
+    let theirs = u64::from(agent.give(slots.as_fd())?);
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let kind = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
+    let calls = [
+        Call {
+            number: libc::SYS_mmap,
+            arguments: [at, SLOTS_LENGTH, access, kind, theirs, 0],
+        },
+        Call { number: libc::SYS_close, arguments: [theirs, 0, 0, 0, 0, 0] },
+    ];
+    let answers = agent.make(&calls, &mut [])?;
+    if let Some(&error @ ..0) = answers.first() {
+        return Err(io::Error::from_raw_os_error(-(error as i32)));
+    }
+    Ok((agent, number))
+}
+
+/// Has all threads stop before calls that change what is mapped where something was mapped before.
+fn watch_changes(
+    held: &mut Held,
+    instruction: u64,
+    memory: &Memory,
+    room: u64,
+) -> io::Result<()> {
+    let mut filter = Filter::new(Action::Allow).foreign(Action::Allow);
+    for number in CHANGES {
+        filter = match number {
+            libc::SYS_mmap => {
+                let fixed = Condition {
+                    argument: 3,
+                    mask: libc::MAP_FIXED as u64,
+                    value: libc::MAP_FIXED as u64,
+                };
+                filter.rule_if(number, &[fixed], Action::Trace(MAPS))
+            }
+            libc::SYS_madvise => [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE]
+                .into_iter()
+                .fold(filter, |filter, advice| {
+                    let is = Condition {
+                        argument: 2,
+                        mask: u64::MAX,
+                        value: u64::from(advice.cast_unsigned()),
+                    };
+                    filter.rule_if(number, &[is], Action::Trace(MAPS))
+                }),
+            _ => filter.rule(number, Action::Trace(MAPS)),
+        };
+    }
+    memory.write(room, &filter.assemble()?.image(room))?;
+    let how = Install::ALL_THREADS | Install::SPECULATION;
+    let (number, arguments) = how.call(room);
+    match held.call(instruction, number, arguments) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(io::Error::other("a filter of its own decides which calls it may make")),
+        Err(error) => Err(error.into()),
+    }
+}

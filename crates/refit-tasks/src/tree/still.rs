@@ -1,0 +1,119 @@
+//! All threads of a process stand at once.
+//!
+//! Each is interrupted, and then waited for; whatever it tells first, it stands. What it has told is taken note of afterwards, as if it
+//! came then. Threads that are made meanwhile are found by looking until there are no more: a new one stands before its first
+//! instruction, since who makes it is traced.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use refit_sys::trace::{self, Event, Held};
+use rustix::io::Errno;
+
+use super::{Following, StillWork, Tree, is, lock};
+use crate::process;
+
+/// How long all of them may take to stand. One that waits for a page does not, and everybody else waits for us.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Between two looks, where one does not stand at once.
+const PAUSE: Duration = Duration::from_micros(50);
+/// How often one looks before it pauses: who runs stands within microseconds.
+const LOOKS: u32 = 50;
+
+impl Tree {
+    /// Does `work` while they stand; not, if they do not. Then they go on.
+    pub(super) fn stand_still(
+        &self,
+        process: u32,
+        following: &mut Following,
+        work: StillWork,
+    ) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut stand = BTreeMap::new();
+        let all = loop {
+            let more: Vec<u32> = Self::with_memory_of(process, following)
+                .into_iter()
+                .filter(|thread| !stand.contains_key(thread))
+                .collect();
+            if more.is_empty() {
+                break true;
+            }
+            for &thread in more.iter().filter(|thread| !following.kept.contains(thread)) {
+                let held = Held::of(thread);
+                // One that has ended tells so.
+                let _ = held.interrupt();
+                held.leave();
+            }
+            let mut late = false;
+            for thread in more {
+                let ended = refit_sys::process::life(thread).is_none_or(|life| life.ended());
+                if ended || following.kept.contains(&thread) || following.waits(thread) {
+                    stand.insert(thread, None);
+                    continue;
+                }
+                match told(thread, deadline)? {
+                    Some(event) => drop(stand.insert(thread, Some(event))),
+                    None => late = true,
+                }
+            }
+            if late {
+                break false;
+            }
+        };
+        // Where they do not all stand, whoever has asked is not told, and asks again, or does not.
+        if all {
+            work();
+        } else {
+            lock(&self.still_errands).push((process, work));
+        }
+        for (thread, event) in stand {
+            let Some(event) = event else { continue };
+            if event == Event::Interrupted {
+                let held = Held::of(thread);
+                // One that was killed meanwhile has nothing to go on with.
+                let _ = held.make_interrupted_call_again();
+                held.leave();
+            }
+            self.take(thread, event, following)?;
+        }
+        Ok(())
+    }
+
+    fn with_memory_of(process: u32, following: &Following) -> Vec<u32> {
+        let mut threads = refit_sys::process::threads(process);
+        let of_process = |parent: u32| process::process_of(parent) == Some(process);
+        let borrowers = following.borrowers.iter().filter(|&(_, &parent)| of_process(parent));
+        threads.extend(borrowers.map(|(&child, _)| child));
+        threads
+    }
+}
+
+impl Following {
+    /// Whether it has lent its memory, and waits to have it back.
+    fn waits(&self, thread: u32) -> bool {
+        self.borrowers.values().any(|&parent| parent == thread)
+    }
+}
+
+/// What a thread tells when it stands; `None`: it does not by then.
+fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
+    for look in 0_u32.. {
+        match trace::next_of(thread, false) {
+            Ok(Some((_, event))) => return Ok(Some(event)),
+            Ok(None) => {}
+            // Its end was told already, or it is another's.
+            Err(error) if is(&error, Errno::CHILD) => return Ok(Some(Event::Exited(0))),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if Instant::now() >= deadline {
+            break;
+        }
+        match look {
+            0..LOOKS => refit_sys::thread::give_way(),
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+    Ok(None)
+}
