@@ -22,6 +22,7 @@ use crate::activity;
 use crate::adapt;
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
+use crate::kernel;
 use crate::memory;
 use crate::metrics;
 use crate::plugins;
@@ -79,6 +80,9 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(processes))
         .routes(routes!(memory::process))
         .routes(routes!(memory::memory, memory::limit))
+        .routes(routes!(kernel::kernel))
+        .routes(routes!(kernel::programs))
+        .routes(routes!(kernel::moves))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
         .routes(routes!(cache))

@@ -64,6 +64,11 @@ impl SocketDirectory {
         Ok(SocketDirectory(path.to_owned()))
     }
 
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The socket of a process.
     pub fn socket(&self, pid: u32) -> PathBuf {
         self.0.join(format!("{pid}.sock"))

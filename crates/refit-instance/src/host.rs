@@ -8,8 +8,9 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_tasks::{LimitError, Memory, Tree};
+use refit_tasks::{Kernel, LimitError, Memory, Process, Tree};
 
+use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
 use crate::memory;
 use crate::plugins;
 use crate::refusal::{Kind, Refusal};
@@ -28,15 +29,35 @@ pub fn host() -> Arc<dyn System> {
 /// The same, with the processes of a tree and their memory; without `memory` nothing of it is known, and it cannot be limited.
 pub fn host_of(tree: Arc<Tree>, memory: Option<Arc<Memory>>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
-    Arc::new(Host { tree, memory })
+    Arc::new(Host { tree, memory, kernel: None })
+}
+
+/// The same, of an instance that is one of several, with the programs that it follows.
+pub fn host_of_kernel(kernel: Arc<Kernel>, processors: Vec<usize>) -> Arc<dyn System> {
+    refit_objects::plugin::accept::<ReplacementPolicyInterface>();
+    Arc::new(Host { tree: Arc::default(), memory: None, kernel: Some((kernel, processors)) })
 }
 
 struct Host {
     tree: Arc<Tree>,
     memory: Option<Arc<Memory>>,
+    /// And the processors that are its own.
+    kernel: Option<(Arc<Kernel>, Vec<usize>)>,
 }
 
 impl Host {
+    /// All processes that are followed here.
+    fn all(&self) -> Vec<Process> {
+        let of_kernel = self.kernel.iter().flat_map(|(kernel, _)| kernel.processes());
+        self.tree.processes().into_iter().chain(of_kernel).collect()
+    }
+
+    /// A process, and where its threads are.
+    fn told(&self, process: Process) -> ProcessInfo {
+        let places = self.kernel.as_ref().map(|(kernel, _)| kernel.places(process.id));
+        ProcessInfo { places: places.unwrap_or_default(), ..process.into() }
+    }
+
     /// The memory of what runs here.
     fn memory_of_tree(&self, asked: &str) -> Result<&Memory, Refusal> {
         if self.tree.process_numbers().is_empty() {
@@ -140,11 +161,12 @@ impl System for Host {
     }
 
     fn processes(&self) -> Vec<ProcessInfo> {
-        self.tree.processes().into_iter().map(ProcessInfo::from).collect()
+        self.all().into_iter().map(|process| self.told(process)).collect()
     }
 
     fn process(&self, pid: u32) -> Option<ProcessMemory> {
-        let process = self.tree.processes().into_iter().find(|process| process.id == pid)?.into();
+        let process = self.all().into_iter().find(|process| process.id == pid)?;
+        let process = self.told(process);
         let memory = self.memory.as_ref().map(|memory| memory.of(pid)).unwrap_or_default();
         let regions = memory.regions.into_iter().map(RegionInfo::from).collect();
         Some(ProcessMemory { process, regions, refused: memory.refused })
@@ -165,6 +187,26 @@ impl System for Host {
             Refusal::new(kind, asked, error.to_string(), remedy)
         })?;
         Ok(LimitAnswer { was_bytes, memory: summed(memory) })
+    }
+
+    fn kernel(&self) -> Option<KernelInfo> {
+        let (kernel, processors) = self.kernel.as_ref()?;
+        let processors = processors.clone();
+        Some(KernelInfo { number: kernel.number(), processors, peers: kernel.peers() })
+    }
+
+    fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
+        match &self.kernel {
+            Some((kernel, _)) => kernel::follow(kernel, request),
+            None => Err(kernel::alone(&format!("follow process {}", request.pid))),
+        }
+    }
+
+    fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
+        match &self.kernel {
+            Some((kernel, _)) => kernel::move_to(kernel, request),
+            None => Err(kernel::alone(&format!("move process {}", request.pid))),
+        }
     }
 
     fn plugins(&self) -> Vec<PluginInfo> {

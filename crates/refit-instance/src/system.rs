@@ -12,6 +12,7 @@ use std::time::Duration;
 use refit_change::{Change, ChangeId, Report};
 use refit_objects::{Clustering, Probation, UpgradeControl};
 
+use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
 use crate::memory;
 use crate::plugins;
 use crate::refusal::Refusal;
@@ -187,6 +188,27 @@ pub trait System: Send + Sync + 'static {
     fn limit(&self, limit: Option<u64>) -> Result<LimitAnswer, Refusal> {
         let _ = limit;
         Err(memory::no_program("limit memory"))
+    }
+
+    /// What it is among several; `None`: it is alone.
+    fn kernel(&self) -> Option<KernelInfo> {
+        None
+    }
+
+    /// Follows a process that is about to become a program.
+    ///
+    /// # Errors
+    /// It is alone; it cannot be followed.
+    fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
+        Err(kernel::alone(&format!("follow process {}", request.pid)))
+    }
+
+    /// Has a process, or one thread of it, run elsewhere.
+    ///
+    /// # Errors
+    /// What stood in the way; what has not moved goes on where it was.
+    fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
+        Err(kernel::alone(&format!("move process {}", request.pid)))
     }
 
     /// Mounts; returns when the mount answers.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
+pub use crate::kernel::{FollowRequest, KernelInfo, MoveRequest};
 pub use crate::memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };
@@ -375,6 +376,9 @@ pub struct ProcessInfo {
     pub command: String,
     /// Whether it holds nothing of the kernel that runs it, and can be moved.
     pub movable: bool,
+    /// Of threads that have been at other instances: by number, the instance they run at.
+    #[serde(default)]
+    pub places: BTreeMap<u32, u16>,
 }
 
 impl From<Process> for ProcessInfo {
@@ -382,7 +386,8 @@ impl From<Process> for ProcessInfo {
         let Process { id, parent, state, threads, cpu, resident, command, movable } = process;
         let cpu_ms = u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX);
         let (pid, resident_bytes) = (id, resident);
-        Self { pid, parent, state, threads, cpu_ms, resident_bytes, command, movable }
+        let places = BTreeMap::new();
+        Self { pid, parent, state, threads, cpu_ms, resident_bytes, command, movable, places }
     }
 }
 

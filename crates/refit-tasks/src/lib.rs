@@ -14,12 +14,14 @@
 
 #![forbid(unsafe_code)]
 
+mod kernel;
 mod memory;
 mod migration;
 mod movable;
 mod process;
 mod tree;
 
+pub use kernel::Kernel;
 pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
 pub use migration::{GroupId, Migration, MoveError};
 pub use process::Process;

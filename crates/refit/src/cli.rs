@@ -9,6 +9,7 @@ use refit_instance::Clustering;
 use refit_instance::wire::SwapPart;
 
 use crate::commands::adapt::AdaptArgs;
+use crate::commands::boot::BootArgs;
 use crate::commands::code::cfg::CfgArgs;
 use crate::commands::code::funcs::FuncsArgs;
 use crate::commands::cover::CoverArgs;
@@ -16,6 +17,7 @@ use crate::commands::drill::DrillArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::limit::LimitArgs;
+use crate::commands::moves::MoveArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
@@ -154,6 +156,41 @@ The file is checked before any code of it runs. The same path can be loaded agai
         /// Have its programs hold nothing of this kernel
         #[arg(long)]
         movable: bool,
+    },
+
+    /// Start several instances that make one system: programs move between them
+    Boot(BootArgs),
+
+    /// Be one of several instances: what `refit boot` starts
+    #[command(hide = true, after_help = "Example:\n  refit boot --instances 2\n  pgrep -a refit")]
+    Kernel {
+        /// Its number
+        number: u16,
+        /// Its processors
+        processors: String,
+    },
+
+    /// List the instances that make one system
+    #[command(after_help = "Example:\n  refit boot --instances 2\n  refit instances --json")]
+    Instances,
+
+    /// End the instances that make one system
+    #[command(after_help = "Example:\n  refit shutdown --kill")]
+    Shutdown {
+        /// Kill the programs that run under them
+        #[arg(long)]
+        kill: bool,
+    },
+
+    /// Have a program, or one thread of it, go on at another instance
+    Move(MoveArgs),
+
+    /// Have the threads of a program run at all instances in turn
+    #[command(after_help = "Example:\n  refit run --on 0 --movable -- ./solver &\n  refit spread $!\n  refit ps")]
+    Spread {
+        /// The process
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        pid: u32,
     },
 
     /// Limit the memory of a program that runs, and of all that it starts

@@ -13,6 +13,7 @@ mod hierarchy;
 mod histogram;
 mod instances;
 mod output;
+mod processors;
 mod table;
 mod tally;
 
@@ -61,6 +62,12 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Tend { process, memory, movable } => {
             commands::tend::run(*process, *memory, *movable)
         }
+        Command::Boot(args) => commands::boot::run(args, out),
+        Command::Kernel { number, processors } => commands::boot::be(*number, processors),
+        Command::Instances => commands::boot::list(only, out),
+        Command::Shutdown { kill } => commands::boot::shutdown(*kill, only),
+        Command::Move(args) => commands::moves::run(args, only),
+        Command::Spread { pid } => commands::moves::spread(*pid, only),
         Command::Limit(args) => commands::limit::run(args, only, out),
         Command::Ps => commands::ps::run(only, out),
         Command::Probe(args) => commands::probe::run(args, out),

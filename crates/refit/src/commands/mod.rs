@@ -1,6 +1,7 @@
 //! A module per command, or per handful of commands about the same thing.
 
 pub(crate) mod adapt;
+pub(crate) mod boot;
 pub(crate) mod changes;
 pub(crate) mod classes;
 pub(crate) mod code;
@@ -11,6 +12,7 @@ pub(crate) mod drill;
 pub(crate) mod export;
 pub(crate) mod instruments;
 pub(crate) mod limit;
+pub(crate) mod moves;
 pub(crate) mod metrics;
 pub(crate) mod mount;
 pub(crate) mod mounts;

@@ -7,13 +7,17 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
 
+use refit_instance::wire::FollowRequest;
+
+use super::boot;
 use super::tend::FOLLOWS;
 use crate::failure::Failure;
-use crate::format;
+use crate::{format, processors};
 
 /// Arguments of `refit run`.
 #[derive(Debug, Args)]
@@ -32,6 +36,12 @@ pub(crate) struct RunArgs {
     /// Have the program, and all that it starts, hold nothing of this kernel, so that it can be moved: no vDSO, no restartable sequences, the same addresses each time
     #[arg(long)]
     movable: bool,
+    /// Have a kernel instance that was booted follow it, on its processors, instead of one of its own
+    #[arg(long, value_name = "NUMBER", conflicts_with = "memory")]
+    on: Option<u16>,
+    /// Have its threads go to the next instance again and again, so often, e.g. 10ms: to see whether that changes anything
+    #[arg(long, value_name = "TIME", value_parser = format::parse_duration, requires = "on", requires = "movable")]
+    roam: Option<Duration>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -44,7 +54,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let asked = format!("run {}", program.display());
     // Not before: the instance is to be as any other program.
     let movable = || if args.movable { refit_sys::launch::be_movable() } else { Ok(()) };
-    let begun = tended(args).and_then(|()| movable());
+    let followed = match args.on {
+        Some(number) => on(args, number)?,
+        None => tended(args),
+    };
+    let begun = followed.and_then(|()| movable());
     begun.map_err(|e| {
         let remedy = "see `refit doctor` for what this host permits";
         Failure::new(asked.as_str(), e.to_string(), remedy)
@@ -57,6 +71,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     eprintln!("{}", Failure::new(asked, error.to_string(), remedy));
     process::exit(code)
+}
+
+/// Has an instance that was booted follow this process.
+fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
+    let kernels = boot::kernels(None)?;
+    let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
+    let Some((live, kernel)) = found else {
+        let remedy = "see `refit instances`, or start some with `refit boot --instances 2`";
+        return Err(Failure::new(format!("run on {number}"), "there is no such instance", remedy));
+    };
+    refit_sys::launch::allow_tracer(live.pid);
+    let roam_ms = args.roam.map(|roam| u64::try_from(roam.as_millis()).unwrap_or(u64::MAX));
+    let bound = processors::bind(&kernel.processors);
+    live.client.follow(&FollowRequest { pid: process::id(), movable: args.movable, roam_ms })?;
+    Ok(bound)
 }
 
 /// Starts an instance that follows this process.

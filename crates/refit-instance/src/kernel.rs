@@ -1,0 +1,168 @@
+//! An instance as one of several that make one system: which there are, whose programs it follows, where their threads run; and its routes.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use refit_tasks::{Kernel, MoveError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::{blocking, malformed};
+use crate::client::{Client, post};
+use crate::refusal::{Kind, Refusal};
+use crate::server::Shared;
+
+/// An instance that is one of several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KernelInfo {
+    /// Its number.
+    pub number: u16,
+    /// The processors that are its own, by number.
+    pub processors: Vec<usize>,
+    /// The others that it has messages with, by number.
+    pub peers: Vec<u16>,
+}
+
+/// Asks to follow a process that is about to become a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FollowRequest {
+    /// The process.
+    pub pid: u32,
+    /// Whether it is to be movable.
+    pub movable: bool,
+    /// How often its threads are to go to the next instance, in milliseconds, of themselves; `null`: never.
+    pub roam_ms: Option<u64>,
+}
+
+/// Asks for a process, or one thread of it, to run elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    /// The process.
+    pub pid: u32,
+    /// The thread; `null`: all, and those that it makes later.
+    pub thread: Option<u32>,
+    /// The number of the instance; `null`: all in turn.
+    pub to: Option<u16>,
+}
+
+/// It is not one of several.
+pub(crate) fn alone(asked: &str) -> Refusal {
+    let remedy = "start several with `refit boot --instances 2`, and the program with `refit run --on 0 --movable -- COMMAND`";
+    Refusal::new(Kind::Unknown, asked, "this instance is not one of several", remedy)
+}
+
+/// Follows, on behalf of a request.
+pub(crate) fn follow(kernel: &Arc<Kernel>, request: &FollowRequest) -> Result<(), Refusal> {
+    let asked = format!("follow process {}", request.pid);
+    let roam = request.roam_ms.map(std::time::Duration::from_millis);
+    kernel.follow(request.pid, request.movable, roam).map_err(|error| {
+        let remedy = "see `refit doctor` for what this host permits";
+        Refusal::new(Kind::Failed, asked, error.to_string(), remedy)
+    })
+}
+
+/// Moves, on behalf of a request.
+pub(crate) fn move_to(kernel: &Kernel, request: &MoveRequest) -> Result<(), Refusal> {
+    let asked = match request.thread {
+        Some(thread) => format!("move thread {thread} of process {}", request.pid),
+        None => format!("move process {}", request.pid),
+    };
+    kernel.move_to(request.pid, request.thread, request.to).map_err(|error| {
+        let (kind, remedy) = match error {
+            MoveError::NoProcess(_) | MoveError::NoThread(_) | MoveError::Ended => {
+                (Kind::Unknown, "see `refit ps` for those there are")
+            }
+            MoveError::NoInstance(_) => (Kind::Unknown, "see `refit instances`"),
+            MoveError::NotMovable(_) => {
+                (Kind::Failed, "start it with `refit run --on 0 --movable -- COMMAND`")
+            }
+            MoveError::Refused(_) => (Kind::Failed, "it goes on where it was; try again"),
+        };
+        Refusal::new(kind, asked, error.to_string(), remedy)
+    })
+}
+
+/// What an instance is that is one of several.
+#[utoipa::path(get, path = "/kernel", responses(
+    (status = 200, body = KernelInfo),
+    (status = 404, body = Refusal),
+))]
+pub(crate) async fn kernel(State(shared): State<Shared>) -> Result<Json<KernelInfo>, Refusal> {
+    blocking("show the instance", move || {
+        shared.core.system.kernel().map(Json).ok_or_else(|| alone("show the instance"))
+    })
+    .await
+}
+
+/// Follows a process that is about to become a program.
+#[utoipa::path(post, path = "/programs", request_body = FollowRequest, responses(
+    (status = 204),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+    (status = 500, body = Refusal),
+))]
+pub(crate) async fn programs(
+    State(shared): State<Shared>,
+    asked: Result<Json<FollowRequest>, JsonRejection>,
+) -> Result<StatusCode, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("follow a program", &e.body_text()))?;
+    blocking("follow a program", move || {
+        shared.core.system.follow(&asked).map(|()| StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Has a process, or one thread of it, run elsewhere; answers when it does.
+#[utoipa::path(post, path = "/moves", request_body = MoveRequest, responses(
+    (status = 204),
+    (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
+    (status = 500, body = Refusal),
+))]
+pub(crate) async fn moves(
+    State(shared): State<Shared>,
+    asked: Result<Json<MoveRequest>, JsonRejection>,
+) -> Result<StatusCode, Refusal> {
+    let Json(asked) = asked.map_err(|e| malformed("move", &e.body_text()))?;
+    blocking("move", move || shared.core.system.move_to(&asked).map(|()| StatusCode::NO_CONTENT))
+        .await
+}
+
+impl Client {
+    /// What it is, if it is one of several.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn kernel(&self) -> Result<Option<KernelInfo>, Refusal> {
+        match self.get("show the instance", "/kernel") {
+            Ok(found) => Ok(Some(found)),
+            Err(refusal) if refusal.kind == Kind::Unknown => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Has it follow a process that is about to become a program.
+    ///
+    /// # Errors
+    /// It does not answer, or cannot.
+    pub fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
+        let asked = "follow the program";
+        let request = post(asked, "/programs", request)?;
+        self.body(self.patience, asked, request).map(drop)
+    }
+
+    /// Has a process, or one thread of it, run elsewhere.
+    ///
+    /// # Errors
+    /// It does not answer, or cannot; what has not moved goes on where it was.
+    pub fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
+        let asked = format!("move {}", request.pid);
+        let request = post(&asked, "/moves", request)?;
+        self.body(self.patience, &asked, request).map(drop)
+    }
+}
