@@ -32,6 +32,8 @@ pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::VFORK)
     .union(Options::CLONE)
     .union(Options::EXEC)
+    .union(Options::SECCOMP)
+    .union(Options::SYSTEM_CALL)
     .union(Options::EXIT_KILL);
 
 /// What is told of the first task.

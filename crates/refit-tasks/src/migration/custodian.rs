@@ -30,7 +30,7 @@ use super::changes;
 use super::planting::{self, Planted};
 use super::space::Space;
 use super::wire::{
-    Arrive, Came, Change, Descriptor, Forget, GroupId, Particulars, Recall, Retrieve, Vanish, Why,
+    Arrive, Came, Change, Descriptor, Fell, Forget, GroupId, Particulars, Recall, Retrieve, Vanish, Why,
 };
 use super::{MoveError, Places, passage};
 use crate::tree::Tree;
@@ -52,6 +52,7 @@ pub(super) enum Ask {
     Came(Box<Came>),
     Retrieve(Retrieve, Reply<Retrieve>),
     Change(Change, Reply<Change>),
+    Fell(Fell),
     Lost(InstanceId),
 }
 
@@ -188,6 +189,9 @@ impl Custodian {
     }
 
     fn next(&mut self) -> Next {
+        if std::env::var_os("REFIT_DEBUG").is_some() {
+            for (id, t) in &self.threads { eprintln!("  [{id} wanted {} at {} stay {} signal {} recalled {} visiting {} later {}]", t.wanted.0, t.at.0, t.stay, t.signal, t.recalled, t.visiting, t.not_before.is_some()); }
+        }
         let ask = match self.deferred.pop_front() {
             Some(ask) => ask,
             None => match self.receive() {
@@ -207,6 +211,10 @@ impl Custodian {
                 Ok(())
             }
             Ask::Change(change, reply) => self.change(change, reply),
+            Ask::Fell(Fell { thread, why, .. }) => {
+                self.kill(&format!("thread {thread} of it is lost: {why}"));
+                Ok(())
+            }
             Ask::Lost(peer) => self.lost(peer),
         }
     }
@@ -225,6 +233,7 @@ impl Custodian {
     }
 
     fn told(&mut self, told: Told) -> Next {
+        if std::env::var_os("REFIT_DEBUG").is_some() { eprintln!("told {told:?}"); }
         match told {
             Told::Signal(id) => {
                 if let Some(thread) = self.threads.get_mut(&id) {
@@ -471,6 +480,7 @@ impl Custodian {
         let back = passage::come(&self.tree, id, way, &came.half, came.in_call, after);
         self.give_back(id);
         self.places.put(self.group.process, id, self.own);
+        if std::env::var_os("REFIT_DEBUG").is_some() { eprintln!("came {id} stay {} why {:?} in_call {} signal {signal} -> {back:?}", came.stay, came.why, came.in_call); }
         if back.is_err() || lingers {
             return Ok(());
         }
@@ -544,12 +554,17 @@ impl Custodian {
             return Ok(());
         }
         if self.threads.values().any(|thread| thread.at == peer) {
-            let name = refit_sys::process::name(self.group.process);
-            let process = self.group.process;
-            eprintln!("refit: {name} ({process}) is killed: instance {} was lost, with threads of it", peer.0);
-            kill(process);
+            self.kill(&format!("instance {} was lost, with threads of it", peer.0));
         }
         Ok(())
+    }
+
+    /// The program cannot go on.
+    fn kill(&self, why: &str) {
+        let process = self.group.process;
+        let name = refit_sys::process::name(process);
+        eprintln!("refit: {name} ({process}) is killed: {why}");
+        kill(process);
     }
 
     /// A thread elsewhere changes the memory.

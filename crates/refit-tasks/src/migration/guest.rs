@@ -43,6 +43,8 @@ pub(crate) struct Guest {
     forgotten: Mutex<u64>,
     jobs: Mutex<Sender<Job>>,
     runners: Mutex<BTreeMap<u32, Arc<Runner>>>,
+    /// Runners whose threads have ended.
+    spare: Mutex<Vec<Arc<Runner>>>,
 }
 
 /// What is asked of a landlord.
@@ -85,6 +87,7 @@ impl Guest {
             forgotten: Mutex::new(0),
             jobs: Mutex::new(jobs),
             runners: Mutex::default(),
+            spare: Mutex::default(),
         });
         hand_over.send(Arc::clone(&guest)).map_err(|_| gone())?;
         Ok(guest)
@@ -103,10 +106,16 @@ impl Guest {
         if let Some(runner) = self.runners().get(&thread) {
             return Ok(Arc::clone(runner));
         }
-        let (tell, told) = mpsc::channel();
-        self.ask(Job::Thread(tell));
-        let task = told.recv().map_err(|_| io::Error::other("its replica has ended"))??;
-        let runner = Runner::begin(self, task)?;
+        let spare = self.spare().pop();
+        let runner = match spare {
+            Some(runner) => runner,
+            None => {
+                let (tell, told) = mpsc::channel();
+                self.ask(Job::Thread(tell));
+                let ended = |_| io::Error::other("its replica has ended");
+                Runner::begin(self, told.recv().map_err(ended)??)?
+            }
+        };
         self.runners().insert(thread, Arc::clone(&runner));
         Ok(runner)
     }
@@ -124,7 +133,8 @@ impl Guest {
     /// A thread has ended: its runner serves another one, some day.
     pub(crate) fn vanish(&self, thread: u32) {
         if let Some(runner) = self.runners().remove(&thread) {
-            runner.end();
+            runner.rest();
+            self.spare().push(runner);
         }
     }
 
@@ -132,6 +142,7 @@ impl Guest {
     pub(crate) fn end(&self) {
         let runners = std::mem::take(&mut *self.runners());
         runners.values().for_each(|runner| runner.end());
+        self.spare().drain(..).for_each(|runner| runner.end());
         self.ask(Job::End);
     }
 
@@ -152,6 +163,10 @@ impl Guest {
 
     fn runners(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Runner>>> {
         self.runners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Arc<Runner>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask(&self, job: Job) {

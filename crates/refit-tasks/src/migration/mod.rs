@@ -42,7 +42,7 @@ use thiserror::Error;
 use crate::tree::Tree;
 use custodian::{Ask, Custodian};
 use guest::Guest;
-use wire::{Arrive, Came, Change, Forget, Recall, Retrieve, Vanish};
+use wire::{Arrive, Came, Change, Fell, Forget, Recall, Retrieve, Vanish};
 
 pub use wire::GroupId;
 
@@ -117,7 +117,7 @@ impl Migration {
     /// Has messages of other instances answered here.
     pub fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
         let this = |migration: &Arc<Self>| Arc::downgrade(migration);
-        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|_| this(self));
+        let [a, b, c, d, e, f, g, h, i] = std::array::from_fn(|_| this(self));
         builder
             .answer::<Arrive>(move |_, arrive, _, reply| {
                 if let Some(this) = a.upgrade() {
@@ -144,6 +144,9 @@ impl Migration {
             })
             .on::<Came>(move |_, came, _| {
                 tell(&e, came.group, |_| Ask::Came(Box::new(came)));
+            })
+            .on::<Fell>(move |_, fell, _| {
+                tell(&i, fell.group, |_| Ask::Fell(fell));
             })
             .answer::<Retrieve>(move |_, question, _, reply| {
                 tell(&f, question.group, |_| Ask::Retrieve(question, reply));

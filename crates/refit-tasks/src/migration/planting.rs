@@ -22,7 +22,7 @@ use refit_sys::seccomp::{Action, Condition, Filter, Install};
 use refit_sys::trace::{Held, find_syscall};
 use refit_sys::words::Words;
 
-use super::calls::CHANGES;
+use super::calls::{CHANGES, OURS, ours};
 use super::guest::TOP;
 use super::space::{NAME, Space};
 use super::stub;
@@ -78,7 +78,7 @@ fn plant_by(
     let made = fit_out(held, instruction, process, &memory, &window, frames, slots);
     if made.is_err() {
         // The first error tells more.
-        let _ = held.call(instruction, libc::SYS_munmap, [start, WHOLE, 0, 0, 0, 0]);
+        let _ = held.call(instruction, libc::SYS_munmap, [start, WHOLE, 0, 0, 0, OURS]);
     }
     made.map(|(agent, number)| (agent, window, number))
 }
@@ -94,7 +94,7 @@ fn fit_out(
 ) -> io::Result<(Agent, u32)> {
     memory.write(window.start + stub::CODE, park::code())?;
     let run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    held.call(instruction, libc::SYS_mprotect, [window.start, PAGE, run, 0, 0, 0])?;
+    held.call(instruction, libc::SYS_mprotect, [window.start, PAGE, run, 0, 0, OURS])?;
     let at = window.start + PAGE;
     let area = at + SLOTS_LENGTH;
     let program = Pidfd::open(process)?;
@@ -112,7 +112,7 @@ fn fit_out(
     let calls = [
         Call {
             number: libc::SYS_mmap,
-            arguments: [at, SLOTS_LENGTH, access, kind, theirs, 0],
+            arguments: ours(libc::SYS_mmap, [at, SLOTS_LENGTH, access, kind, theirs, 0]),
         },
         Call { number: libc::SYS_close, arguments: [theirs, 0, 0, 0, 0, 0] },
     ];
@@ -131,25 +131,21 @@ fn watch_changes(
     room: u64,
 ) -> io::Result<()> {
     let mut filter = Filter::new(Action::Allow).foreign(Action::Allow);
+    let is = |argument, mask, value| Condition { argument, mask, value };
     for number in CHANGES {
+        if number != libc::SYS_mmap {
+            filter = filter.rule_if(number, &[is(5, u64::MAX, OURS)], Action::Allow);
+        }
         filter = match number {
             libc::SYS_mmap => {
-                let fixed = Condition {
-                    argument: 3,
-                    mask: libc::MAP_FIXED as u64,
-                    value: libc::MAP_FIXED as u64,
-                };
-                filter.rule_if(number, &[fixed], Action::Trace(MAPS))
+                let fixed = libc::MAP_FIXED as u64;
+                filter.rule_if(number, &[is(3, OURS | fixed, fixed)], Action::Trace(MAPS))
             }
             libc::SYS_madvise => [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE]
                 .into_iter()
                 .fold(filter, |filter, advice| {
-                    let is = Condition {
-                        argument: 2,
-                        mask: u64::MAX,
-                        value: u64::from(advice.cast_unsigned()),
-                    };
-                    filter.rule_if(number, &[is], Action::Trace(MAPS))
+                    let advised = is(2, u64::MAX, u64::from(advice.cast_unsigned()));
+                    filter.rule_if(number, &[advised], Action::Trace(MAPS))
                 }),
             _ => filter.rule(number, Action::Trace(MAPS)),
         };

@@ -26,7 +26,7 @@ use super::guest::Guest;
 use super::half::UserHalf;
 use super::mappings;
 use super::stub;
-use super::wire::{Arrive, Came, Change, Retrieve, Why};
+use super::wire::{Arrive, Came, Change, Fell, Retrieve, Why};
 
 /// A task has been asked to stop, and should have by then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,6 +51,8 @@ struct State {
 enum Order {
     Arrive(Box<Arrive>, Reply<Arrive>),
     Recall(u64),
+    /// Its thread is no more; another may come.
+    Rest,
     End,
 }
 
@@ -82,6 +84,11 @@ impl Runner {
     /// The thread is wanted back, if it is still in this stay.
     pub(crate) fn recall(&self, stay: u64) {
         self.order(Order::Recall(stay));
+    }
+
+    /// Its thread has ended: it may serve another one.
+    pub(super) fn rest(&self) {
+        self.order(Order::Rest);
     }
 
     /// It is not needed any more.
@@ -134,8 +141,10 @@ fn seize(task: u32) -> io::Result<Held> {
 enum Gone {
     /// It has gone back.
     Back,
-    /// The task is not needed, or is no more.
+    /// The task is not needed any more.
     Ended,
+    /// The task is no more, and nobody here has ended it.
+    Killed,
 }
 
 /// One thread's stay.
@@ -164,19 +173,26 @@ impl<'a> Running<'a> {
         loop {
             match self.runner.wait() {
                 Order::Arrive(arrive, reply) => {
+                    let thread = arrive.thread;
                     let gone = self.stay(*arrive, reply);
                     self.runner.waits_at(None);
-                    match gone {
-                        Ok(Gone::Back) => {}
-                        Ok(Gone::Ended) | Err(_) => break,
-                    }
+                    let why = match gone {
+                        Ok(Gone::Back) => continue,
+                        Ok(Gone::Ended) => break,
+                        Ok(Gone::Killed) => "its replica was killed".to_owned(),
+                        Err(error) => error.to_string(),
+                    };
+                    let fell = Fell { group: self.guest.group, thread, why };
+                    // Where the origin is no more, nothing has to be told.
+                    let _ = self.guest.layer.send(self.guest.group.home(), &fell, &[]);
+                    break;
                 }
-                // It has gone back of its own meanwhile.
-                Order::Recall(_) => {}
+                // It has gone back of its own meanwhile, or for ever.
+                Order::Recall(_) | Order::Rest => {}
                 Order::End => break,
             }
         }
-        // The task rests, traced, until the replica ends.
+        // It ends with its tracer, and its replica with it.
         self.held.leave();
     }
 
@@ -210,7 +226,7 @@ impl<'a> Running<'a> {
             let gone = match self.next()? {
                 Event::SystemCall => self.call(stay)?,
                 Event::Signal(signal) => self.signal(stay, signal)?,
-                Event::Exited(_) | Event::Killed(_) => Some(Gone::Ended),
+                Event::Exited(_) | Event::Killed(_) => Some(Gone::Killed),
                 _ => None,
             };
             if let Some(gone) = gone {
@@ -238,6 +254,7 @@ impl<'a> Running<'a> {
                     let general = self.held.registers()?;
                     return self.back(stay, Why::Recalled, in_call, &general).map(Some);
                 }
+                Order::Rest => return Ok(Some(Gone::Back)),
                 Order::Recall(_) => {}
                 Order::Arrive(_, reply) => reply.say(&Err("it is here".to_owned()), &[]),
                 Order::End => return Ok(Some(Gone::Ended)),
@@ -321,7 +338,8 @@ impl<'a> Running<'a> {
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     return Ok(Some(Gone::Ended));
                 }
-                Err(error) => return Err(error),
+                // It may be had there all the same.
+                Err(error) => eprintln!("refit: map {address:#x}: {error}"),
             }
         }
         let mut registers = self.held.registers()?;

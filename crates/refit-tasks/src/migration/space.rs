@@ -22,6 +22,7 @@ use refit_sys::pagemap::{Categories, Pagemap, Region, Scan};
 use refit_sys::trace::{Held, find_syscall};
 use rustix::fs::SeekFrom;
 
+use super::calls::ours;
 use super::wire::Mapping;
 use crate::tree::Tree;
 
@@ -112,6 +113,7 @@ impl Space {
             let kind = u64::from(kind.cast_unsigned());
             let arguments =
                 [start, end - start, access(&mapping).into(), kind, number.into(), start];
+            let arguments = ours(libc::SYS_mmap, arguments);
             one(&agent, Call { number: libc::SYS_mmap, arguments })
         })?
     }
@@ -164,6 +166,7 @@ impl Space {
 
     /// Has the agent make a call.
     pub(super) fn call(&self, number: i64, arguments: [u64; 6]) -> io::Result<i64> {
+        let arguments = ours(number, arguments);
         let answers = self.agent.make(&[Call { number, arguments }], &mut [])?;
         Ok(answers.first().copied().unwrap_or(-i64::from(libc::EIO)))
     }
@@ -182,7 +185,7 @@ fn private(mapping: &Mapped) -> Call {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let kind = u64::from(kind.cast_unsigned());
     let arguments = [start, end - start, access(mapping).into(), kind, u64::MAX, 0];
-    Call { number: libc::SYS_mmap, arguments }
+    Call { number: libc::SYS_mmap, arguments: ours(libc::SYS_mmap, arguments) }
 }
 
 /// The mapping of an address, and whether it is a stack that would grow to it.

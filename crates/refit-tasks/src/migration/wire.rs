@@ -7,9 +7,9 @@
 //! | origin | [`Forget`] | these addresses are not what they were |
 //! | origin | [`Vanish`] | a thread, or the whole program, is no more |
 //! | host | [`Came`] | the thread is back, and why |
+//! | host | [`Fell`] | the thread is lost |
 //! | host | [`Retrieve`] | what is at this address? |
 //! | host | [`Change`] | a thread makes a call that changes the memory |
-//! | host | [`Call`] | a thread makes a call; where both share no memory for it |
 
 use std::ops::Range;
 
@@ -110,6 +110,14 @@ pub(crate) struct Came {
     pub(crate) half: UserHalf,
 }
 
+/// A thread cannot go on where it was: its registers are lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fell {
+    pub(crate) group: GroupId,
+    pub(crate) thread: u32,
+    pub(crate) why: String,
+}
+
 /// A thread has touched an address that its host knows nothing of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retrieve {
@@ -172,6 +180,7 @@ messages! {
     Came = 5;
     Retrieve = 6 => Mapping;
     Change = 7 => i64;
+    Fell = 8;
 }
 
 impl GroupId {
