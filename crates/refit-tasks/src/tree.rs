@@ -301,13 +301,14 @@ impl Tree {
     fn fetch(&self, following: &mut Following) {
         for (task, work) in std::mem::take(&mut *lock(&self.errands)) {
             if !self.tasks().contains(&task) {
+                eprintln!("errand for unknown {task}");
                 continue;
             }
             let mut held = Held::of(task);
             if following.kept.remove(&task) {
                 // Killed meanwhile, if not: its end is the next that is told.
                 let _ = following.run(&mut held, vec![work]);
-            } else if held.interrupt().is_ok() {
+            } else if held.interrupt().map_err(|e| eprintln!("interrupt {task}: {e}")).is_ok() {
                 following.expected.entry(task).or_default().push(work);
             }
             held.leave();

@@ -41,8 +41,8 @@ use crate::tree::After;
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a thread that came because of an exception stays.
 const LINGER: Duration = Duration::from_millis(1);
-/// How long a thread whose process is stopped is left alone.
-const STOPPED: Duration = Duration::from_millis(20);
+/// How long a thread that cannot leave now is left alone.
+const NOT_NOW: Duration = Duration::from_millis(5);
 
 /// What comes to a custodian.
 pub(super) enum Ask {
@@ -324,7 +324,7 @@ impl Custodian {
             thread.waiting.drain(..).for_each(|one| drop(one.send(Ok(()))));
             if thread.at == self.own {
                 // It may stand, kept.
-                self.release(id);
+                passage::go_on(&self.tree, id);
             }
             return Ok(());
         }
@@ -333,12 +333,6 @@ impl Custodian {
             return Ok(());
         }
         self.depart(id)
-    }
-
-    /// Lets a thread go on here, if it is kept.
-    fn release(&self, id: u32) {
-        // One that is killed meanwhile tells so.
-        let _ = self.tree.order(id, PATIENCE, |_, _| ((), After::GoOn));
     }
 
     fn recall(&mut self, id: u32) {
@@ -365,10 +359,10 @@ impl Custodian {
         self.tree.moves.share(self.group.process);
         let (in_call, half) = match passage::leave(&self.tree, id, way) {
             Ok(left) => left,
-            Err(passage::Stays::Stopped) => {
+            Err(passage::Stays::NotNow) => {
                 self.give_back(id);
                 if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.not_before = Some(Instant::now() + STOPPED);
+                    thread.not_before = Some(Instant::now() + NOT_NOW);
                 }
                 return Ok(());
             }
@@ -419,7 +413,7 @@ impl Custodian {
             thread.wanted = own;
             thread.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
         }
-        self.release(id);
+        passage::go_on(&self.tree, id);
         Ok(())
     }
 
@@ -526,7 +520,7 @@ impl Custodian {
             eprintln!("refit: a child of {}: {error}", self.group.process);
             kill(child);
         }
-        self.release(child);
+        passage::go_on(&self.tree, child);
         if copy {
             let visiting = self.threads.get(&parent).is_some_and(|thread| thread.visiting);
             let after = if visiting { After::ToSystemCall(0) } else { After::GoOn };

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use refit_sys::park::{self, Place, Slot};
-use refit_sys::trace::{Held, Registers};
+use refit_sys::trace::{Held, Registers, SystemCall};
 
 use super::custodian::PATIENCE;
 use super::half::UserHalf;
@@ -36,8 +36,8 @@ pub(super) struct Way {
 
 /// Why a thread has not left.
 pub(super) enum Stays {
-    /// Its process is stopped, by job control.
-    Stopped,
+    /// Its process is stopped, by job control; or it stands within a call that somebody has to decide about first.
+    NotNow,
     /// It cannot be stopped, or is gone.
     Refused(io::Error),
 }
@@ -48,7 +48,10 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
     let moves = Arc::clone(tree);
     let left = tree.order(id, PATIENCE, move |held, stands| {
         if stands == Stands::WithItsProcess {
-            return (Err(Stays::Stopped), After::GoOn);
+            return (Err(Stays::NotNow), After::GoOn);
+        }
+        if !between(held) {
+            return (Err(Stays::NotNow), After::Stay);
         }
         let left = leave_by(held, way).map_err(Stays::Refused);
         if left.is_ok() {
@@ -57,6 +60,22 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
         (left, After::GoOn)
     });
     left.unwrap_or_else(|error| Err(Stays::Refused(error)))
+}
+
+/// Whether a thread stands where its registers are its own: it was interrupted, or is back from a call.
+fn between(held: &Held) -> bool {
+    /// `PTRACE_EVENT_STOP`.
+    const INTERRUPTED: i32 = 128;
+    let interrupted =
+        held.information().is_ok_and(|information| information.code() >> 8 == INTERRUPTED);
+    interrupted || matches!(held.system_call(), Ok(SystemCall::Exit { .. }))
+}
+
+/// Lets a thread that stands go on here, if nobody has to decide about it first.
+pub(super) fn go_on(tree: &Tree, id: u32) {
+    let on = |held: &mut Held, _| ((), if between(held) { After::GoOn } else { After::Stay });
+    // One that is killed meanwhile tells so.
+    let _ = tree.order(id, PATIENCE, on);
 }
 
 fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
@@ -93,8 +112,9 @@ pub(super) fn come(
     after: After,
 ) -> io::Result<()> {
     let (moves, half) = (Arc::clone(tree), half.clone());
-    tree.order(id, PATIENCE, move |held, _| {
+    tree.order(id, PATIENCE, move |held, stands| {
         let done = come_by(held, way, &half, in_call);
+        if done.is_err() { eprintln!("come {id}: {done:?} stat {:?} regs {:?} stands {:?}", std::fs::read_to_string(format!("/proc/{id}/status")).map(|s| s.lines().find(|l| l.starts_with("State")).map(str::to_owned)), held.registers().map(|r| r.rip), stands); }
         let after = match after {
             After::Once(PENDING) => {
                 let signal = held.information().map_or(0, |information| information.signal());

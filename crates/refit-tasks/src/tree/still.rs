@@ -103,7 +103,7 @@ fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
             Ok(Some((_, event))) => return Ok(Some(event)),
             Ok(None) => {}
             // Its end was told already, or it is another's.
-            Err(error) if is(&error, Errno::CHILD) => return Ok(Some(Event::Exited(0))),
+            Err(error) if is(&error, Errno::CHILD) => { eprintln!("not ours {thread}"); return Ok(Some(Event::Exited(0))) }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
