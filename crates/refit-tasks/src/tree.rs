@@ -194,12 +194,7 @@ impl Tree {
         within: Duration,
         work: impl FnOnce(&mut Held) -> R + Send + 'static,
     ) -> io::Result<R> {
-        self.order(process, within, |held, _| {
-            let done = work(held);
-            // One that was killed meanwhile has nothing to go on with.
-            let _ = held.make_interrupted_call_again();
-            (done, After::GoOn)
-        })
+        self.order(process, within, |held, _| (work(held), After::GoOn))
     }
 
     /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](After::Stay) is not in an event stop
@@ -301,14 +296,13 @@ impl Tree {
     fn fetch(&self, following: &mut Following) {
         for (task, work) in std::mem::take(&mut *lock(&self.errands)) {
             if !self.tasks().contains(&task) {
-                eprintln!("errand for unknown {task}");
                 continue;
             }
             let mut held = Held::of(task);
             if following.kept.remove(&task) {
                 // Killed meanwhile, if not: its end is the next that is told.
                 let _ = following.run(&mut held, vec![work]);
-            } else if held.interrupt().map_err(|e| eprintln!("interrupt {task}: {e}")).is_ok() {
+            } else if held.interrupt().is_ok() {
                 following.expected.entry(task).or_default().push(work);
             }
             held.leave();
@@ -345,6 +339,7 @@ impl Tree {
             Event::Signal(signal) => return held.resume(signal),
             // By job control: until somebody continues it.
             Event::Stopped(_) => {
+                let _ = held.make_interrupted_call_again();
                 let works = following.expected.remove(&task);
                 Following::do_all(held, Stands::WithItsProcess, works);
                 return held.leave_stopped();
@@ -363,6 +358,8 @@ impl Tree {
             // Others only if they are killed before they have begun.
             Event::Exit { .. } if task == following.first => Self::tell(&self.mourner, task),
             Event::Interrupted => {
+                // Nobody but us interrupts it. One that was killed meanwhile has nothing to go on with.
+                let _ = held.make_interrupted_call_again();
                 if self.tasks().insert(task) {
                     // Killed meanwhile, if not.
                     let _ = held.set_options(FOLLOWED);

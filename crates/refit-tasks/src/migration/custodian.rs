@@ -366,6 +366,13 @@ impl Custodian {
                 }
                 return Ok(());
             }
+            Err(passage::Stays::Signals) => {
+                self.give_back(id);
+                if let Some(thread) = self.threads.get_mut(&id) {
+                    thread.visiting = true;
+                }
+                return Ok(());
+            }
             Err(passage::Stays::Refused(error)) => {
                 self.give_back(id);
                 return self.stays(id, MoveError::Refused(error.to_string()));
@@ -619,8 +626,8 @@ impl Custodian {
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         let number = number.cast_signed();
         // What cannot be told to others is not done: they would see what is not there.
-        if self.before(number, &arguments).is_err() {
-            kill(self.group.process);
+        if let Err(error) = self.before(number, &arguments) {
+            self.kill(&format!("a change of its memory cannot be told to others: {error}"));
             return Ok(());
         }
         let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
@@ -650,8 +657,8 @@ impl Custodian {
 
     /// Before a change: others forget what is not to be any more.
     fn before(&mut self, number: i64, arguments: &[u64; 6]) -> io::Result<()> {
-        let heap = || refit_sys::layout::Layout::of(self.group.process).map(|layout| layout.heap);
-        let plan = changes::plan(number, arguments, heap)?;
+        let end = || self.space.call(libc::SYS_brk, [0; 6]).map(i64::cast_unsigned);
+        let plan = changes::plan(number, arguments, end)?;
         self.forget(&plan.forget)?;
         for range in &plan.keep {
             self.space.keep(range)?;

@@ -38,6 +38,8 @@ pub(super) struct Way {
 pub(super) enum Stays {
     /// Its process is stopped, by job control; or it stands within a call that somebody has to decide about first.
     NotNow,
+    /// There are signals for it, which it is to have first: it goes on up to its next call.
+    Signals,
     /// It cannot be stopped, or is gone.
     Refused(io::Error),
 }
@@ -52,6 +54,10 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
         }
         if !between(held) {
             return (Err(Stays::NotNow), After::Stay);
+        }
+        if signals(id) {
+            moves.moves.place(way.process, id, Standing::Visiting);
+            return (Err(Stays::Signals), After::ToSystemCall(0));
         }
         let left = leave_by(held, way).map_err(Stays::Refused);
         if left.is_ok() {
@@ -71,6 +77,16 @@ fn between(held: &Held) -> bool {
     interrupted || matches!(held.system_call(), Ok(SystemCall::Exit { .. }))
 }
 
+/// Whether a thread is about to be given signals when it goes on.
+fn signals(id: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{id}/status")) else { return false };
+    let set = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or_default()
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
+
 /// Lets a thread that stands go on here, if nobody has to decide about it first.
 pub(super) fn go_on(tree: &Tree, id: u32) {
     let on = |held: &mut Held, _| ((), if between(held) { After::GoOn } else { After::Stay });
@@ -79,7 +95,6 @@ pub(super) fn go_on(tree: &Tree, id: u32) {
 }
 
 fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
-    held.make_interrupted_call_again()?;
     let stood = held.registers()?;
     let (mut user, mut shadow) = (stood, stood);
     let number = stood.orig_rax;
@@ -135,8 +150,11 @@ fn come_by(held: &Held, way: Way, half: &UserHalf, in_call: bool) -> io::Result<
     let number = user.orig_rax;
     user.orig_rax = u64::MAX;
     if in_call {
+        // Once it has put the result there it waits for the next call: where it stands tells nothing then.
+        let answer = way.slot.answer();
         match park::place(&shadow, way.code) {
-            Place::At => carry_on(&mut user, &shadow, number),
+            _ if let Some(value) = answer => user.rax = value,
+            Place::At => carry_on(&mut user, &shadow),
             Place::Behind => user.rax = way.slot.result(),
             Place::Before | Place::Outside => park::step_back(&mut user, number),
         }
@@ -146,13 +164,11 @@ fn come_by(held: &Held, way: Way, half: &UserHalf, in_call: bool) -> io::Result<
 }
 
 /// The shadow is back from the call, or was interrupted in it.
-fn carry_on(user: &mut Registers, shadow: &Registers, number: u64) {
+fn carry_on(user: &mut Registers, shadow: &Registers) {
     user.rax = shadow.rax;
     if interrupted(shadow.rax) {
         // The kernel decides by both when the thread goes on.
         user.orig_rax = shadow.orig_rax;
-    } else if park::interrupted_by_stop(shadow, number) {
-        park::step_back(user, number);
     }
 }
 
@@ -161,6 +177,7 @@ pub(super) fn answer_of(tree: &Tree, id: u32, code: u64, slot: Slot) -> io::Resu
     let registers = tree.order(id, PATIENCE, |held, _| (held.registers(), After::Stay))??;
     let again = || io::Error::from_raw_os_error(libc::EINTR);
     match park::place(&registers, code) {
+        _ if let Some(value) = slot.answer() => Ok(value.cast_signed()),
         Place::At if !interrupted(registers.rax) => {
             slot.clear();
             Ok(registers.rax.cast_signed())

@@ -69,12 +69,6 @@ impl Tree {
         }
         for (thread, event) in stand {
             let Some(event) = event else { continue };
-            if event == Event::Interrupted {
-                let held = Held::of(thread);
-                // One that was killed meanwhile has nothing to go on with.
-                let _ = held.make_interrupted_call_again();
-                held.leave();
-            }
             self.take(thread, event, following)?;
         }
         Ok(())
@@ -103,7 +97,7 @@ fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
             Ok(Some((_, event))) => return Ok(Some(event)),
             Ok(None) => {}
             // Its end was told already, or it is another's.
-            Err(error) if is(&error, Errno::CHILD) => { eprintln!("not ours {thread}"); return Ok(Some(Event::Exited(0))) }
+            Err(error) if is(&error, Errno::CHILD) => return Ok(Some(Event::Exited(0))),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
