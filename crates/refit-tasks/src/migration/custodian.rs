@@ -581,6 +581,7 @@ impl Custodian {
         } else {
             self.space.call(number.cast_signed(), arguments)
         };
+        if std::env::var_os("REFIT_DEBUG").is_some() { eprintln!("change {number} {arguments:x?} = {answer:?}"); }
         if answer.is_ok() {
             self.behind(number.cast_signed(), &arguments);
         }
@@ -625,6 +626,7 @@ impl Custodian {
         });
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         let number = number.cast_signed();
+        if std::env::var_os("REFIT_DEBUG").is_some() { eprintln!("here {number} {arguments:x?}"); }
         // What cannot be told to others is not done: they would see what is not there.
         if let Err(error) = self.before(number, &arguments) {
             self.kill(&format!("a change of its memory cannot be told to others: {error}"));

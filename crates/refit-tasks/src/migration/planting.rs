@@ -69,11 +69,14 @@ fn plant_by(
     slots: &Words,
 ) -> io::Result<(Agent, Range<u64>, u32)> {
     let memory = Memory::of(process)?;
-    let instruction = find_syscall(&memory, &maps::of(process)?)
+    let mappings = maps::of(process)?;
+    let instruction = find_syscall(&memory, &mappings)
         .ok_or_else(|| io::Error::other("its code has no system call"))?;
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
-    let start = held.call(instruction, libc::SYS_mmap, [0, WHOLE, access, kind, u64::MAX, 0])?;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let kind = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
+    let arguments = [remote(&mappings), WHOLE, access, kind, u64::MAX, 0];
+    let start = held.call(instruction, libc::SYS_mmap, arguments)?;
     let window = start..start + WHOLE;
     let made = fit_out(held, instruction, process, &memory, &window, frames, slots);
     if made.is_err() {
@@ -83,6 +86,18 @@ fn plant_by(
     made.map(|(agent, number)| (agent, window, number))
 }
 
+/// An address that neither the program nor the kernel takes for it unless asked for: a program may count on what it has given back to be free.
+fn remote(mappings: &[maps::Mapping]) -> u64 {
+    /// Between the program and its libraries, wherever they are.
+    const FIRST: u64 = 0x6000_0000_0000;
+    const STEP: usize = 1 << 24;
+    let taken = |at: u64| {
+        mappings.iter().any(|one| one.range.start < at + WHOLE && at < one.range.end)
+    };
+    (FIRST..TOP).step_by(STEP).find(|&at| !taken(at)).unwrap_or(FIRST)
+}
+
+#[expect(clippy::too_many_arguments, reason = "what is planted, and by whom")]
 fn fit_out(
     held: &mut Held,
     instruction: u64,
