@@ -73,6 +73,8 @@ impl Kernel {
         let follow = move || {
             let ready = || tell.send(Ok(())).map_err(io::Error::other);
             if let Err(error) = followed.follow(process, ready) {
+                // What it followed dies with this thread.
+                eprintln!("refit: process {process} cannot be followed: {error}");
                 let _ = tell.send(Err(error));
             }
             this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));

@@ -93,6 +93,8 @@ pub struct Tree {
     movable: bool,
     /// Processes of such a tree that do all the same.
     bound: Mutex<BTreeSet<u32>>,
+    /// Processes that have the memory of their parent, which waits (`vfork`): who they are, and the thread that waits.
+    borrowers: Mutex<BTreeMap<u32, u32>>,
     /// Processes of which threads run elsewhere.
     pub(crate) moves: Moves,
 }
@@ -105,8 +107,6 @@ struct Following {
     expected: BTreeMap<u32, Vec<Work>>,
     /// Tasks that stand until somebody comes with more work.
     kept: BTreeSet<u32>,
-    /// Processes that have the memory of their parent, which waits: who they are, and whose it is.
-    borrowers: BTreeMap<u32, u32>,
 }
 
 /// A word of a program that tells of a thread's end.
@@ -149,7 +149,6 @@ impl Tree {
             first: process,
             expected: BTreeMap::new(),
             kept: BTreeSet::new(),
-            borrowers: BTreeMap::new(),
         };
         let followed = loop {
             match trace::next(true) {
@@ -345,12 +344,13 @@ impl Tree {
                 return held.leave_stopped();
             }
             Event::Clone { child } => self.note(held, child),
-            Event::Vfork { child } => drop(following.borrowers.insert(child, task)),
+            Event::Vfork { child } => drop(lock(&self.borrowers).insert(child, task)),
             Event::Exited(_) | Event::Killed(_) => {
                 lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
                 lock(&self.bound).remove(&task);
                 following.forget(task);
+                lock(&self.borrowers).remove(&task);
                 self.moves.ended(task);
                 Self::tell(&self.watcher, task);
                 return Ok(());
@@ -378,7 +378,7 @@ impl Tree {
                 lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
                 following.forget(former);
-                following.borrowers.remove(&task);
+                lock(&self.borrowers).remove(&task);
                 self.tasks().insert(task);
                 self.unbind(held);
                 self.moves.became_another(task, former);
@@ -426,6 +426,9 @@ impl Tree {
     pub(crate) fn movable(&self, process: u32) -> Result<(), String> {
         if !self.movable {
             return Err("it was not started by `refit run --movable`".to_owned());
+        }
+        if lock(&self.borrowers).contains_key(&process) {
+            return Err("it has the memory of its parent until it runs another program".to_owned());
         }
         if lock(&self.bound).contains(&process) {
             return Err("it has the vDSO of this kernel, which could not be hidden from it".to_owned());
@@ -482,7 +485,6 @@ impl Following {
     fn forget(&mut self, task: u32) {
         self.expected.remove(&task);
         self.kept.remove(&task);
-        self.borrowers.remove(&task);
     }
 }
 

@@ -126,10 +126,12 @@ impl Custodian {
         group: GroupId,
         tree: &Arc<Tree>,
         layer: &Arc<Layer>,
-        asked: Receiver<Ask>,
+        (asked, tell): (Receiver<Ask>, impl Fn(Told) -> bool + Send + 'static),
         places: Arc<Places>,
     ) -> io::Result<Self> {
         let Planted { space, slots } = planting::plant(tree, group.process)?;
+        // Not before: whoever the program waits for must not wait for us. Threads that were made meanwhile are found below.
+        tree.moves.begin(group.process, tell);
         let own = group.home();
         let mut custodian = Self {
             group,

@@ -234,12 +234,9 @@ impl Migration {
         let group = GroupId { origin: self.own.0, process };
         let (ask, asked) = mpsc::channel();
         let told = ask.clone();
-        tree.moves.begin(process, move |event| told.send(Ask::Told(event)).is_ok());
-        let begun = Custodian::begin(group, tree, layer, asked, Arc::clone(&self.places));
-        let custodian = begun.map_err(|error| {
-            tree.moves.end(process);
-            MoveError::NotMovable(error.to_string())
-        })?;
+        let tell = move |event| told.send(Ask::Told(event)).is_ok();
+        let begun = Custodian::begin(group, tree, layer, (asked, tell), Arc::clone(&self.places));
+        let custodian = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
         let started = thread::Builder::new().name("refit-custodian".to_owned());
         started
             .spawn(move || custodian.run())

@@ -46,6 +46,9 @@ pub(super) enum Stays {
 
 /// Takes the user half out of a thread, whose shadow stays; and whether that is in a call.
 pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHalf), Stays> {
+    if tree.lends(id) {
+        return Err(Stays::NotNow);
+    }
     way.slot.clear();
     let moves = Arc::clone(tree);
     let left = tree.order(id, PATIENCE, move |held, stands| {

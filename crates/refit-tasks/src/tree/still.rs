@@ -32,7 +32,7 @@ impl Tree {
         let deadline = Instant::now() + PATIENCE;
         let mut stand = BTreeMap::new();
         let all = loop {
-            let more: Vec<u32> = Self::with_memory_of(process, following)
+            let more: Vec<u32> = self.with_memory_of(process)
                 .into_iter()
                 .filter(|thread| !stand.contains_key(thread))
                 .collect();
@@ -48,7 +48,7 @@ impl Tree {
             let mut late = false;
             for thread in more {
                 let ended = refit_sys::process::life(thread).is_none_or(|life| life.ended());
-                if ended || following.kept.contains(&thread) || following.waits(thread) {
+                if ended || following.kept.contains(&thread) || self.lends(thread) {
                     stand.insert(thread, None);
                     continue;
                 }
@@ -74,19 +74,18 @@ impl Tree {
         Ok(())
     }
 
-    fn with_memory_of(process: u32, following: &Following) -> Vec<u32> {
+    fn with_memory_of(&self, process: u32) -> Vec<u32> {
         let mut threads = refit_sys::process::threads(process);
         let of_process = |parent: u32| process::process_of(parent) == Some(process);
-        let borrowers = following.borrowers.iter().filter(|&(_, &parent)| of_process(parent));
-        threads.extend(borrowers.map(|(&child, _)| child));
+        let borrowers = lock(&self.borrowers);
+        let of_this = borrowers.iter().filter(|&(_, &parent)| of_process(parent));
+        threads.extend(of_this.map(|(&child, _)| child));
         threads
     }
-}
 
-impl Following {
-    /// Whether it has lent its memory, and waits to have it back.
-    fn waits(&self, thread: u32) -> bool {
-        self.borrowers.values().any(|&parent| parent == thread)
+    /// Whether a thread has lent its memory, and waits to have it back.
+    pub(crate) fn lends(&self, thread: u32) -> bool {
+        lock(&self.borrowers).values().any(|&parent| parent == thread)
     }
 }
 
