@@ -39,8 +39,8 @@ int main(void) {
     EQUAL(pthread_attr_setstacksize(&attributes, 32 * PAGE), 0);
     REPEAT(5) {
         pthread_t thread;
-        EQUAL(pthread_create(&thread, &attributes, run, &attributes), 0);
-        CHECK(join(thread) == &attributes);
+        EQUAL(pthread_create(&thread, &attributes, run, (void *)7), 0);
+        CHECK(join(thread) == (void *)7);
     }
     printf("stopped at the guard\n");
     return 0;
