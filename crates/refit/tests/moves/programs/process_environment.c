@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
         CHECK(strcmp(getenv("A"), "1") == 0 && strlen(getenv("LONG")) == 40);
         CHECK(strcmp(name, "/proc/self/exe") == 0 && getauxval(AT_PAGESZ) == PAGE);
         CHECK(memcmp(first, (void *)getauxval(AT_RANDOM), 16) == 0);
-        char told[64] = {0};
+        char told[4096] = {0};
         int fd = open("/proc/self/cmdline", O_RDONLY);
         ssize_t length = read(fd, told, sizeof(told));
         CHECK(length > 22 && memcmp(told + length - 22, "one\0\0three words here", 22) == 0);
