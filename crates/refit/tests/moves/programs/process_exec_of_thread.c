@@ -23,8 +23,9 @@ int main(int argc, char **argv) {
     REPEAT(3) {
         pid_t child = fork();
         if (child == 0) {
+            // The last to be made: while one becomes another, the kernel makes no more (EAGAIN).
             for (int i = 0; i < 4; i++)
-                start(i == 2 ? become : wait_, NULL);
+                start(i == 3 ? become : wait_, NULL);
             wait_(NULL);
         }
         ends(child, 41);
