@@ -33,7 +33,7 @@ pub(crate) struct Matrix {
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column = |cells: Vec<&str>| cells.into_iter().map(str::len).max().unwrap_or(0);
-        let program = column(self.failures.iter().map(|one| &*one.program).collect());
+        let program = column(self.failures.iter().map(|one| &*one.program).collect()).max(7);
         let mode = column(self.failures.iter().map(|one| &*one.mode).collect()).max(4);
         writeln!(f, "{:program$}  {:mode$}  HOSTS     WHAT", "PROGRAM", "MODE")?;
         for one in &self.failures {
