@@ -1,0 +1,113 @@
+//! Running programs and comparing what they say.
+
+use std::fmt;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use crate::modes::{Hosts, Mode};
+use crate::programs::Program;
+use crate::running::run;
+use crate::world::World;
+
+/// So many programs run at a time.
+const AT_A_TIME: usize = 2;
+
+/// One program that did something else than it does alone.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    program: String,
+    mode: String,
+    hosts: Hosts,
+    what: String,
+}
+
+/// What has been run so far.
+#[derive(Debug, Default)]
+pub(crate) struct Matrix {
+    pub(crate) failures: Vec<Failure>,
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let column = |cells: Vec<&str>| cells.into_iter().map(str::len).max().unwrap_or(0);
+        let program = column(self.failures.iter().map(|one| &*one.program).collect()).max(7);
+        let mode = column(self.failures.iter().map(|one| &*one.mode).collect()).max(4);
+        writeln!(f, "{:program$}  {:mode$}  HOSTS     WHAT", "PROGRAM", "MODE")?;
+        for one in &self.failures {
+            let hosts = one.hosts.name();
+            writeln!(f, "{:program$}  {:mode$}  {hosts:8}  {}", one.program, one.mode, one.what)?;
+        }
+        Ok(())
+    }
+}
+
+impl Matrix {
+    /// Runs programs in one mode at one place, as often as `REFIT_MOVES_ROUNDS` says.
+    pub(crate) fn fill(&mut self, mode: &Mode, hosts: Hosts, programs: &[Program]) {
+        let rounds = std::env::var("REFIT_MOVES_ROUNDS").ok().and_then(|text| text.parse().ok());
+        let fails = |program: &str, what: String| Failure {
+            program: program.to_owned(),
+            mode: mode.name.clone(),
+            hosts,
+            what,
+        };
+        let world = match World::new(mode, hosts) {
+            Ok(world) => world,
+            Err(why) => return self.failures.push(fails("all", why)),
+        };
+        let begun = Instant::now();
+        let (next, pushes) = (AtomicU32::new(0), AtomicU64::new(0));
+        let count = u32::try_from(programs.len()).expect("some") * rounds.unwrap_or(1);
+        let failures = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..AT_A_TIME {
+                scope.spawn(|| {
+                    for turn in std::iter::repeat_with(|| next.fetch_add(1, Relaxed))
+                        .take_while(|&t| t < count)
+                    {
+                        let program = &programs[turn as usize % programs.len()];
+                        if let Err(what) = compare(&world, program, &pushes) {
+                            // At once, too: who waits for the rest wants to know.
+                            println!("{}, {}, {}: {what}", program.name, mode.name, hosts.name());
+                            failures.lock().expect("no panic").push(fails(&program.name, what));
+                        }
+                    }
+                });
+            }
+        });
+        let failed = failures.into_inner().expect("no panic");
+        let (seconds, moved) = (begun.elapsed().as_secs(), pushes.into_inner());
+        let pushed = if world.pushes() { format!(", {moved} moves") } else { String::new() };
+        println!(
+            "{}, {}: {count} runs, {} differ, {seconds} s{pushed}",
+            mode.name,
+            hosts.name(),
+            failed.len()
+        );
+        self.failures.extend(failed);
+        if world.pushes() && moved == 0 {
+            self.failures.push(fails("all", "nothing was moved".to_owned()));
+        }
+        let logs = world.logs();
+        if !logs.is_empty() {
+            self.failures.push(fails("all", format!("an instance says: {logs}")));
+        }
+    }
+}
+
+/// Runs a program alone and in a world; how the second differs.
+fn compare(world: &World, program: &Program, pushes: &AtomicU64) -> Result<(), String> {
+    let file = program.build()?;
+    // What it says does not depend on how long it does it.
+    let alone = run(Command::new(&file).env("MOVES_MS", "0"), None);
+    let (alone, _) = alone.map_err(|why| format!("alone: {why}"))?;
+    if alone.code != 0 {
+        return Err(format!("alone: {alone}"));
+    }
+    let (ran, pushed) = run(&mut world.command(&file), Some(world))?;
+    pushes.fetch_add(pushed, Relaxed);
+    if ran == alone { Ok(()) } else { Err(format!("{ran}; alone {alone}")) }
+}

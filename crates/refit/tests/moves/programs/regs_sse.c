@@ -1,0 +1,33 @@
+// The sixteen registers of SSE.
+#include "check.h"
+
+static void keep(const uint8_t *in, uint8_t *out, uint64_t turns) {
+    asm volatile(".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n movdqu 16*\\n(%1), %%xmm\\n\n.endr\n"
+                 "1: dec %0\n jnz 1b\n"
+                 ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n movdqu %%xmm\\n, 16*\\n(%2)\n.endr"
+                 : "+r"(turns)
+                 : "r"(in), "r"(out)
+                 : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                   "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+}
+
+static void *run(void *argument) {
+    uint64_t seed = (uintptr_t)argument;
+    uint8_t in[256], out[256];
+    REPEAT(20) {
+        for (unsigned i = 0; i < sizeof(in); i++)
+            in[i] = (uint8_t)next_random(&seed);
+        memset(out, 0, sizeof(out));
+        keep(in, out, 300000);
+        EQUAL(memcmp(in, out, sizeof(in)), 0);
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t other = start(run, (void *)5);
+    run((void *)6);
+    join(other);
+    printf("16 registers of 2 threads kept\n");
+    return 0;
+}

@@ -1,0 +1,177 @@
+//! Where programs are run: without refit, under an instance of their own, or at the first of two instances that were booted.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::modes::{Hosts, How, Mode};
+use crate::stage::Stage;
+
+/// A place for one cell of the matrix. What was made for it goes with it.
+pub(crate) struct World {
+    how: How,
+    hosts: Hosts,
+    booted: bool,
+    stage: Stage,
+    network: Option<Network>,
+}
+
+impl World {
+    /// Makes it; what stood in the way if that cannot be.
+    pub(crate) fn new(mode: &Mode, hosts: Hosts) -> Result<Self, String> {
+        let network = if hosts == Hosts::Tcp { Some(Network::new()?) } else { None };
+        let how = mode.how.clone();
+        let mut world = Self { how, hosts, booted: false, stage: Stage::new(), network };
+        if !matches!(world.how, How::Alone | How::Stays) {
+            world.boot()?;
+        }
+        Ok(world)
+    }
+
+    fn boot(&mut self) -> Result<(), String> {
+        self.booted = true;
+        if self.hosts == Hosts::One {
+            return finish(self.refit(0, &["boot", "--instances", "2"]));
+        }
+        let first = ["boot", "--instances", "1", "--number", "0", "--listen", ADDRESS];
+        finish(self.refit(0, &first))?;
+        finish(self.refit(1, &["boot", "--instances", "1", "--number", "1", "--join", ADDRESS]))
+    }
+
+    /// A command at one of the hosts.
+    fn at(&self, host: usize, program: &Path) -> Command {
+        match &self.network {
+            Some(network) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &network.names[host]]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        }
+    }
+
+    /// `refit` at one of the hosts, which knows nothing of the other's files.
+    pub(crate) fn refit(&self, host: usize, arguments: &[&str]) -> Command {
+        let mut command = self.at(host, Path::new(env!("CARGO_BIN_EXE_refit")));
+        let sockets =
+            if self.hosts == Hosts::Tcp { format!("sockets{host}") } else { "sockets".into() };
+        command.args(arguments).env("REFIT_RUNTIME_DIR", self.stage.path(&sockets));
+        if let How::Fails(step) = &self.how {
+            command.env("REFIT_MOVE_FAULT", step);
+        }
+        command
+    }
+
+    /// A program as it is run in this mode. Its process is that of the command.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = match &self.how {
+            How::Alone => return self.at(0, program),
+            How::Stays => self.refit(0, &["run", "--movable"]),
+            How::Pushed => self.refit(0, &["run", "--on", "0", "--movable"]),
+            How::Roams(often) => self.refit(0, &["run", "--on", "0", "--movable", "--roam", often]),
+            How::Fails(_) => self.refit(0, &["run", "--on", "0", "--movable", "--roam", "10ms"]),
+        };
+        command.arg("--").arg(program);
+        command
+    }
+
+    /// Has a program run at this instance from now on; whether it does.
+    pub(crate) fn push(&self, process: u32, to: &str) -> bool {
+        let mut command = self.refit(0, &["move", &process.to_string(), to]);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    pub(crate) fn pushes(&self) -> bool {
+        self.how == How::Pushed
+    }
+
+    /// Whether each program has an instance to itself.
+    pub(crate) fn has_own(&self) -> bool {
+        self.how == How::Stays
+    }
+
+    /// Instances that follow a process, which end with all that they follow.
+    pub(crate) fn instances_of(&self, process: u32) -> Vec<u32> {
+        let Ok(output) = self.refit(0, &["--json", "ps"]).output() else { return Vec::new() };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let parse = |line: &str| {
+            let one: serde_json::Value = serde_json::from_str(line).ok()?;
+            let number = |name: &str| u32::try_from(one[name].as_u64()?).ok();
+            (number("pid")? == process).then(|| number("instance")).flatten()
+        };
+        text.lines().filter_map(parse).collect()
+    }
+
+    /// What instances have said of faults of their own.
+    pub(crate) fn logs(&self) -> String {
+        let logs = self.stage.sockets().into_iter().filter(|name| name.ends_with(".log"));
+        let texts = logs.map(|log| self.stage.path("sockets").join(log));
+        texts.filter_map(|log| std::fs::read_to_string(log).ok()).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for host in 0..if self.booted { self.network.as_ref().map_or(1, |_| 2) } else { 0 } {
+            let _ = self
+                .refit(host, &["shutdown"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+/// Where the first instance listens.
+const ADDRESS: &str = "10.213.97.1:7383";
+
+/// Two network namespaces that see each other, and nothing else.
+struct Network {
+    names: [String; 2],
+}
+
+impl Network {
+    fn new() -> Result<Self, String> {
+        let process = std::process::id();
+        let names = [0, 1].map(|host| format!("refit-moves-{process}-{host}"));
+        // From here on what is there is taken away, however far it comes.
+        let network = Self { names };
+        let [first, second] = &network.names;
+        for name in &network.names {
+            ip(&["netns", "add", name])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+        }
+        ip(&[
+            "-n", first, "link", "add", "peer", "type", "veth", "peer", "name", "peer", "netns",
+            second,
+        ])?;
+        for (name, address) in [(first, "10.213.97.1/30"), (second, "10.213.97.2/30")] {
+            ip(&["-n", name, "address", "add", address, "dev", "peer"])?;
+            ip(&["-n", name, "link", "set", "peer", "up"])?;
+        }
+        Ok(network)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ =
+                Command::new("ip").args(["netns", "delete", name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let mut command = Command::new("ip");
+    command.args(arguments);
+    finish(command)
+}
+
+/// What it said if it failed.
+fn finish(mut command: Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
+}
