@@ -2,7 +2,8 @@
 # Programs of Debian, of Go and Rust, and of OpenMP that can be moved, against the same alone: what they write and their exit codes are compared.
 #   ci/movable.sh                  each program REFIT_MOVABLE_ROUNDS times (20) in each of the ways in REFIT_MOVABLE_WAYS (never)
 #   ci/movable.sh sort perl …      only these
-# A way is how often a program is moved: `never`, though it could be, or a time, such as `50ms`.
+# A way is how often a program is moved: `never`, though it could be, or a time, such as `50ms`, after which each of its threads goes to the
+# other of two instances.
 # At the end it counts as `cargo test` does, so that ./test can add it up.
 set -eu
 top=$(dirname "$0")/..
@@ -10,6 +11,13 @@ top=$(dirname "$0")/..
 need_packages go:golang-go
 . ci/debian/stage.sh
 rounds=${REFIT_MOVABLE_ROUNDS:-20} ways=${REFIT_MOVABLE_WAYS:-never}
+case $ways in
+never) ;;
+*)
+	trap '"$refit" shutdown --kill >/dev/null || true; finish' EXIT
+	"$refit" boot --instances 2 >/dev/null
+	;;
+esac
 
 # moved WAY COMMAND…: runs it so.
 moved() {
@@ -17,7 +25,7 @@ moved() {
 	shift
 	case $way in
 	never) set -- run --movable -- "$@" ;;
-	*) set -- run --on 0 --roam "$way" -- "$@" ;;
+	*) set -- run --on 0 --movable --roam "$way" -- "$@" ;;
 	esac
 	exec timeout 300 "$refit" "$@"
 }
