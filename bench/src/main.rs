@@ -33,10 +33,11 @@ mod top;
 mod umap;
 mod water;
 mod workload;
+mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 21] = [
+const PARTS: [&str; 22] = [
     "calls",
     "instructions",
     "interposer",
@@ -58,7 +59,11 @@ const PARTS: [&str; 21] = [
     "runs",
     "domains",
     "streams",
+    "workloads",
 ];
+
+/// With this behind it, `workloads` takes the smallest sizes, once each.
+const QUICK: &str = "--quick";
 
 /// What is measured may be this program itself, started once more.
 fn workload(argument: &str) -> Option<fn(&[String])> {
@@ -83,11 +88,13 @@ fn complain(ended: Result<(), String>) {
 }
 
 fn main() -> ExitCode {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let mut asked: Vec<String> = std::env::args().skip(1).collect();
     if let Some(workload) = asked.first().and_then(|first| workload(first)) {
         workload(&asked[1..]);
         return ExitCode::SUCCESS;
     }
+    let quick = asked.iter().map(String::as_str).eq(["workloads", QUICK]);
+    asked.truncate(if quick { 1 } else { asked.len() });
     if let Some(unknown) = asked.iter().find(|a| !PARTS.contains(&a.as_str())) {
         eprintln!("bench: there is no part {unknown:?}; there are: {}", PARTS.join(", "));
         return ExitCode::from(2);
@@ -118,6 +125,7 @@ fn main() -> ExitCode {
             "runs" => report.runs(runs::measure()),
             "domains" => report.domains(domains::measure()),
             "streams" => report.streams(streams::measure()),
+            "workloads" => report.workloads(workloads::measure(quick)),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -1,0 +1,185 @@
+//! The five workloads of Katz 2014, chapter 6, as OpenMP programs of our own (`bench/workloads`), in each of several ways to run a program.
+//!
+//! They say themselves how long their timed part takes, and whether what they have computed is right; time from outside has all: the data,
+//! the threads, the verification. Ways take turns, each first as often as the others.
+//!
+//! With libgomp's usual waiting, threads spin at barriers before they sleep, which is lost wherever there is a processor less than threads for a
+//! while. `passive` (`OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0`) has them sleep at once, and is what the other ways are to be compared with.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::stats::Sample;
+
+const ROUNDS: usize = 7;
+/// What the programs are built with; the first is the compiler.
+pub(crate) const COMPILER: [&str; 3] = ["gcc", "-O3", "-fopenmp"];
+
+/// One of `bench/workloads`.
+struct Workload {
+    name: &'static str,
+    /// A class, or a number of nodes, or of rows.
+    sizes: [&'static str; 2],
+    quick: &'static str,
+}
+
+const WORKLOADS: [Workload; 5] = [
+    Workload { name: "is", sizes: ["W", "A"], quick: "S" },
+    Workload { name: "ft", sizes: ["W", "A"], quick: "S" },
+    Workload { name: "cg", sizes: ["W", "A"], quick: "S" },
+    Workload { name: "bfs", sizes: ["1000000", "4000000"], quick: "65536" },
+    Workload { name: "lu", sizes: ["1024", "2048"], quick: "256" },
+];
+
+/// A way to run a program.
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    /// What comes before the program and its arguments.
+    under: &'static [&'static str],
+    threads: u32,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+const PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive"), ("GOMP_SPINCOUNT", "0")];
+
+pub(crate) const WAYS: [Way; 3] = [
+    Way { name: "1 thread", under: &[], threads: 1, variables: PASSIVE },
+    Way { name: "2 threads", under: &[], threads: 2, variables: PASSIVE },
+    Way { name: "2 threads, waiting as usual", under: &[], threads: 2, variables: &[] },
+];
+/// The one of [`WAYS`] that the others are compared with.
+pub(crate) const SMP: usize = 1;
+
+/// One workload at one size.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) size: &'static str,
+    /// For each of [`WAYS`].
+    pub(crate) ways: [Taken; WAYS.len()],
+}
+
+/// In seconds.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// The timed part, by the program's own clock.
+    pub(crate) inside: Sample,
+    /// From its start to its end.
+    pub(crate) outside: Sample,
+    /// Why there is no more of it.
+    pub(crate) trouble: Option<String>,
+}
+
+/// All workloads at their sizes; quickly, each at its smallest, and once.
+pub(crate) fn measure(quick: bool) -> Result<Vec<Case>, String> {
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let mut cases = Vec::new();
+    for workload in &WORKLOADS {
+        build(workload.name, folder.path())?;
+        let program = folder.path().join(workload.name);
+        let program = program.to_str().ok_or("a path that is no text")?;
+        let sizes = if quick { &[workload.quick][..] } else { &workload.sizes };
+        for size in sizes {
+            eprintln!("workloads: {} {size}", workload.name);
+            let mut case = Case { name: workload.name, size, ways: Default::default() };
+            for round in 0..if quick { 1 } else { ROUNDS } {
+                for turn in 0..WAYS.len() {
+                    let way = (round + turn) % WAYS.len();
+                    case.ways[way].once(&WAYS[way], program, size);
+                }
+            }
+            cases.push(case);
+        }
+    }
+    Ok(cases)
+}
+
+fn build(name: &str, folder: &Path) -> Result<(), String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("workloads/{name}.c"));
+    let [compiler, flags @ ..] = COMPILER;
+    let mut command = Command::new(compiler);
+    command.args(flags).args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]);
+    command.arg(folder.join(name)).arg(source).arg("-lm");
+    let output = command.output().map_err(|e| format!("{compiler}: {e}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{name}.c: {said}")) }
+}
+
+impl Taken {
+    /// Runs it once more, unless it could not be run before.
+    fn once(&mut self, way: &Way, program: &str, size: &str) {
+        if self.trouble.is_some() {
+            return;
+        }
+        match seconds(way, program, size) {
+            Ok([inside, outside]) => {
+                self.inside.push(inside);
+                self.outside.push(outside);
+            }
+            Err(why) => self.trouble = Some(why),
+        }
+    }
+}
+
+/// Seconds by the program's own clock, and from outside.
+fn seconds(way: &Way, program: &str, size: &str) -> Result<[f64; 2], String> {
+    let threads = way.threads.to_string();
+    let words = [way.under, &[program, size, "--threads", &threads]].concat();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("OMP_") || name.starts_with("GOMP_") {
+            command.env_remove(&*name);
+        }
+    }
+    command.envs(way.variables.iter().copied());
+    let began = Instant::now();
+    let output = command.output().map_err(|e| format!("{}: {e}", words[0]))?;
+    let outside = began.elapsed().as_secs_f64();
+    let inside = told(&String::from_utf8_lossy(&output.stdout));
+    // What is wrong with the result says more than the exit code that comes of it.
+    match inside {
+        Ok(inside) if output.status.success() => Ok([inside, outside]),
+        Err(why) if output.stderr.is_empty() => Err(why),
+        _ => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// The time that a workload says, if it says that its result is right.
+fn told(said: &str) -> Result<f64, String> {
+    let fact = |name: &str| {
+        let mut words = said.lines().filter_map(|line| line.split_once(' '));
+        words.find(|(word, _)| *word == name).map(|(_, value)| value)
+    };
+    match (fact("verified"), fact("time").and_then(|time| time.parse().ok())) {
+        (Some("yes"), Some(time)) => Ok(time),
+        (Some("no"), _) => Err("its result is wrong".to_owned()),
+        _ => Err(format!("it said {said:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_verify_what_they_compute() {
+        for case in measure(true).expect("a C compiler with OpenMP") {
+            for (way, taken) in WAYS.iter().zip(&case.ways) {
+                let Case { name, size, .. } = case;
+                assert_eq!(taken.trouble, None, "{name} {size}, {}", way.name);
+                assert_eq!((taken.inside.len(), taken.outside.len()), (1, 1));
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_right_result_has_a_time() {
+        assert_eq!(told("name is\ntime 0.25\nverified yes\n"), Ok(0.25));
+        assert_eq!(told("time 0.25\nverified no\n"), Err("its result is wrong".to_owned()));
+        for said in ["", "verified yes\n", "time 0.25\n", "time x\nverified yes\n"] {
+            assert!(told(said).is_err(), "{said:?}");
+        }
+    }
+}
