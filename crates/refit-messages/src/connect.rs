@@ -4,7 +4,6 @@
 
 use std::hash::BuildHasher;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ use crate::wire::Wire;
 use crate::{Layer, MessageError, Refusal, Transport, Way};
 
 /// How long one waits for what the other is to say before it is a peer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections that may be getting to know this instance at a time.
 const GREETED: usize = 64;
 
@@ -36,7 +35,9 @@ impl Layer {
         let socket = Socket::new(own);
         self.keep(Listener { socket, path: Some(path.to_owned()) })?;
         let place = path.display().to_string();
-        self.accept(place, Transport::Unix, move || Ok(listener.accept()?.0.into()))
+        self.accept(Transport::Unix, move || {
+            Ok((Wire::plain(Socket::new(listener.accept()?.0)), place.clone()))
+        })
     }
 
     /// Joins an instance of this host that listens there.
@@ -56,9 +57,8 @@ impl Layer {
     /// Accepts connections until the layer is closed.
     pub(crate) fn accept(
         self: &Arc<Self>,
-        place: String,
         transport: Transport,
-        mut accept: impl FnMut() -> io::Result<OwnedFd> + Send + 'static,
+        mut accept: impl FnMut() -> io::Result<(Wire, String)> + Send + 'static,
     ) -> Result<(), MessageError> {
         let layer = Arc::clone(self);
         let greeted = Arc::new(AtomicUsize::new(0));
@@ -68,7 +68,7 @@ impl Layer {
                 if layer.closed() {
                     return;
                 }
-                let Ok(fd) = accepted else {
+                let Ok((wire, place)) = accepted else {
                     // Short of descriptors, most likely: later there may be some.
                     thread::sleep(Duration::from_millis(50));
                     continue;
@@ -77,10 +77,9 @@ impl Layer {
                     greeted.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
-                let (layer, place, counted) =
-                    (Arc::clone(&layer), place.clone(), Arc::clone(&greeted));
+                let (layer, counted) = (Arc::clone(&layer), Arc::clone(&greeted));
                 let welcome = move || {
-                    let welcomed = layer.welcome(Socket::new(fd), &place, transport);
+                    let welcomed = layer.welcome(wire, &place, transport);
                     counted.fetch_sub(1, Ordering::Relaxed);
                     if let Err(MessageError::Refused { why, .. }) = welcomed {
                         layer.made.refuse(&place, &why);
@@ -97,18 +96,17 @@ impl Layer {
     /// Makes somebody who has connected a peer.
     fn welcome(
         self: &Arc<Self>,
-        socket: Arc<Socket>,
+        mut wire: Wire,
         place: &str,
         transport: Transport,
     ) -> Result<(), MessageError> {
         let refused = |why| MessageError::Refused { place: place.to_owned(), why };
         let system = || MessageError::system(format!("be joined at {place}"));
-        socket.patience(Some(PATIENCE)).map_err(system())?;
+        wire.socket.patience(Some(PATIENCE)).map_err(system())?;
         let user = match transport {
-            Transport::Unix => socket.user().map_err(system()).map(known_user)?,
+            Transport::Unix => wire.socket.user().map_err(system()).map(known_user)?,
             Transport::Tcp => Ok(()),
         };
-        let mut wire = Wire::plain(socket);
         let own = self.own();
         let hello = hello::greet(&mut wire, &Hello::new(own, Way::Urgent, 0)).map_err(refused)?;
         if hello.way == Way::Bulk {

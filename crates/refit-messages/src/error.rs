@@ -1,6 +1,7 @@
 //! What can stand in the way of a message.
 
 use std::io;
+use std::net::IpAddr;
 
 use crate::{InstanceId, Way};
 
@@ -41,6 +42,9 @@ pub enum MessageError {
         /// Why not.
         why: Refusal,
     },
+    /// Nothing would protect what is said there, and nobody has said that this is meant.
+    #[error("{0} can be reached from other hosts: use certificates, or say that none are wanted")]
+    Insecure(IpAddr),
     /// [`Layer::close`](crate::Layer::close) has been called.
     #[error("this instance has closed its messages")]
     Closed,

@@ -16,7 +16,7 @@
 //! | `tickets` | who waits for which answer |
 //! | `link` | all of that for one peer, and its end |
 //! | `handlers`, `receive` | what has come in, and who is called for it |
-//! | `layer`, `connect` | the whole, and how peers are made |
+//! | `layer`, `connect`, `tcp` | the whole, and how peers are made |
 //!
 //! # What holds
 //!
@@ -44,6 +44,7 @@ mod link;
 mod outbox;
 mod receive;
 mod socket;
+mod tcp;
 mod tickets;
 mod wire;
 
@@ -57,6 +58,7 @@ pub use frame::LIMIT;
 pub use handlers::{Builder, Reply};
 pub use layer::Layer;
 pub use link::{Peer, Transport, WayCounts};
+pub use tcp::Security;
 
 /// The number of a kernel instance, unique among all that have messages with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

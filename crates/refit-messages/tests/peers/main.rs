@@ -2,3 +2,5 @@
 
 mod here;
 mod pair;
+mod process;
+mod tcp;

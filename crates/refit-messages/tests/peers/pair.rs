@@ -1,15 +1,19 @@
 //! Two instances in one process, and the messages of these tests.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use refit_messages::{Builder, InstanceId, Layer, Message, Request, Way};
+use refit_messages::{Builder, InstanceId, Layer, Message, Request, Security, Way};
 use serde::{Deserialize, Serialize};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Any port of this host.
+pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Counts.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -124,6 +128,18 @@ impl Pair {
         one.listen_here(&path).unwrap();
         two.join_here(&path).unwrap();
         Self { one, two, by_one, by_two, path, _directory: Some(directory) }.settled()
+    }
+
+    /// The same by TCP.
+    pub(crate) fn by_tcp(security: [&Security; 2]) -> Self {
+        let (one, by_one) = builder(1);
+        let (two, by_two) = builder(2);
+        // Silence is not what these are about.
+        let one = one.silence(LONG).start().unwrap();
+        let two = two.silence(LONG).start().unwrap();
+        let address = one.listen(LOOPBACK, security[0]).unwrap();
+        two.join(&format!("localhost:{}", address.port()), security[1]).unwrap();
+        Self { one, two, by_one, by_two, path: PathBuf::new(), _directory: None }.settled()
     }
 
     /// Both know each other: the one that listens learns it last.
