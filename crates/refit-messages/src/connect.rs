@@ -1,0 +1,196 @@
+//! How peers are made: one listens, the other joins.
+//!
+//! Each makes two connections, the urgent one first; a token that the joining side has chosen tells which belong together.
+
+use std::hash::BuildHasher;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use crate::hello::{self, Hello};
+use crate::layer::{Listener, spawn};
+use crate::socket::Socket;
+use crate::wire::Wire;
+use crate::{Layer, MessageError, Refusal, Transport, Way};
+
+/// How long one waits for what the other is to say before it is a peer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that may be getting to know this instance at a time.
+const GREETED: usize = 64;
+
+impl Layer {
+    /// Lets instances of this host join: at a Unix socket, which is made there, and for processes of the same user or of root. A socket that nobody
+    /// listens at any more is replaced.
+    ///
+    /// # Errors
+    /// [`System`](MessageError::System): the socket cannot be made there, somebody listens there; [`Closed`](MessageError::Closed).
+    pub fn listen_here(self: &Arc<Self>, path: &Path) -> Result<(), MessageError> {
+        let what = || format!("listen at {}", path.display());
+        let listener = bind(path).map_err(MessageError::system(what()))?;
+        let own = listener.try_clone().map_err(MessageError::system(what()))?;
+        let socket = Socket::new(own);
+        self.keep(Listener { socket, path: Some(path.to_owned()) })?;
+        let place = path.display().to_string();
+        self.accept(Transport::Unix, move || {
+            Ok((Wire::plain(Socket::new(listener.accept()?.0)), place.clone()))
+        })
+    }
+
+    /// Joins an instance of this host that listens there.
+    ///
+    /// # Errors
+    /// [`System`](MessageError::System): nobody listens there; [`Refused`](MessageError::Refused).
+    pub fn join_here(self: &Arc<Self>, path: &Path) -> Result<(), MessageError> {
+        let place = path.display().to_string();
+        let dial = || {
+            let stream = UnixStream::connect(path)
+                .map_err(MessageError::system(format!("join {}", path.display())))?;
+            Ok(Wire::plain(Socket::new(stream)))
+        };
+        self.join_by(place, Transport::Unix, dial)
+    }
+
+    /// Accepts connections until the layer is closed.
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        transport: Transport,
+        mut accept: impl FnMut() -> io::Result<(Wire, String)> + Send + 'static,
+    ) -> Result<(), MessageError> {
+        let layer = Arc::clone(self);
+        let greeted = Arc::new(AtomicUsize::new(0));
+        let body = move || {
+            loop {
+                let accepted = accept();
+                if layer.closed() {
+                    return;
+                }
+                let Ok((wire, place)) = accepted else {
+                    // Short of descriptors, most likely: later there may be some.
+                    thread::sleep(Duration::from_millis(50));
+                    continue;
+                };
+                if greeted.fetch_add(1, Ordering::Relaxed) >= GREETED {
+                    greeted.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let (layer, counted) = (Arc::clone(&layer), Arc::clone(&greeted));
+                let welcome = move || {
+                    let welcomed = layer.welcome(wire, &place, transport);
+                    counted.fetch_sub(1, Ordering::Relaxed);
+                    if let Err(MessageError::Refused { why, .. }) = welcomed {
+                        layer.made.refuse(&place, &why);
+                    }
+                };
+                if spawn("refit-welcome", welcome).is_err() {
+                    greeted.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        };
+        spawn("refit-listen", body).map_err(MessageError::system("make a thread"))
+    }
+
+    /// Makes somebody who has connected a peer.
+    fn welcome(
+        self: &Arc<Self>,
+        mut wire: Wire,
+        place: &str,
+        transport: Transport,
+    ) -> Result<(), MessageError> {
+        let refused = |why| MessageError::Refused { place: place.to_owned(), why };
+        let system = || MessageError::system(format!("be joined at {place}"));
+        wire.socket.patience(Some(PATIENCE)).map_err(system())?;
+        let user = match transport {
+            Transport::Unix => wire.socket.user().map_err(system()).map(known_user)?,
+            Transport::Tcp => Ok(()),
+        };
+        let own = self.own();
+        let hello = hello::greet(&mut wire, &Hello::new(own, Way::Urgent, 0)).map_err(refused)?;
+        if hello.way == Way::Bulk {
+            let expected = self.expected(hello.id, hello.token).ok_or(Refusal::Half);
+            let first = hello::judge(&mut wire, expected, hello.id, own).map_err(refused)?;
+            // Who waited for it may have lost patience just now: then this connection ends, too.
+            let _ = first.send(wire);
+            return Ok(());
+        }
+        let (first, second) = mpsc::sync_channel(1);
+        let reserved = user.and_then(|()| self.reserve(hello.id));
+        if reserved.is_ok() {
+            self.expect(hello.id, hello.token, first);
+        }
+        let joined = hello::judge(&mut wire, reserved, hello.id, own).and_then(|reserved| {
+            Ok((reserved, second.recv_timeout(PATIENCE).map_err(|_| Refusal::Silent)?))
+        });
+        // If nobody came.
+        self.expected(hello.id, hello.token);
+        let (reserved, bulk) = joined.map_err(refused)?;
+        self.prepare(&wire.socket, &bulk.socket, transport).map_err(system())?;
+        reserved.fill(place.to_owned(), transport, [wire, bulk])
+    }
+
+    /// Joins who is at the other end of what `dial` makes.
+    pub(crate) fn join_by(
+        self: &Arc<Self>,
+        place: String,
+        transport: Transport,
+        dial: impl Fn() -> Result<Wire, MessageError>,
+    ) -> Result<(), MessageError> {
+        let refused = |why| MessageError::Refused { place: place.clone(), why };
+        let system = || MessageError::system(format!("join {place}"));
+        let own = self.own();
+        // Nobody else can know it: its hasher is seeded by the system.
+        let token = std::hash::RandomState::new().hash_one(own.0);
+        let mut urgent = dial()?;
+        urgent.socket.patience(Some(PATIENCE)).map_err(system())?;
+        let hello =
+            hello::greet(&mut urgent, &Hello::new(own, Way::Urgent, token)).map_err(refused)?;
+        let reserved = self.reserve(hello.id);
+        let reserved = hello::judge(&mut urgent, reserved, hello.id, own).map_err(refused)?;
+        let mut bulk = dial()?;
+        bulk.socket.patience(Some(PATIENCE)).map_err(system())?;
+        let again = hello::greet(&mut bulk, &Hello::new(own, Way::Bulk, token)).map_err(refused)?;
+        let same = if again.id == hello.id { Ok(()) } else { Err(Refusal::Half) };
+        hello::judge(&mut bulk, same, again.id, own).map_err(refused)?;
+        self.prepare(&urgent.socket, &bulk.socket, transport).map_err(system())?;
+        reserved.fill(place.clone(), transport, [urgent, bulk])
+    }
+
+    /// From here on, messages come, or heartbeats.
+    fn prepare(&self, urgent: &Socket, bulk: &Socket, transport: Transport) -> io::Result<()> {
+        bulk.patience(None)?;
+        match transport {
+            Transport::Unix => urgent.patience(None),
+            Transport::Tcp => {
+                urgent.hurry(self.made.silence)?;
+                bulk.hurry(self.made.silence)?;
+                urgent.patience(Some(self.made.silence))
+            }
+        }
+    }
+}
+
+/// Listens at a path, where a dead socket may be.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match UnixStream::connect(path) {
+            Err(dead) if dead.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            _ => Err(error),
+        },
+        bound => bound,
+    }
+}
+
+/// Whether processes of this user may join this one on the same host.
+fn known_user(user: u32) -> Result<(), Refusal> {
+    match user {
+        0 => Ok(()),
+        user if user == rustix::process::geteuid().as_raw() => Ok(()),
+        user => Err(Refusal::User(user)),
+    }
+}

@@ -1,0 +1,159 @@
+//! What two instances say to each other before any message: a [`Hello`] each, then a verdict each.
+//!
+//! Both are of fixed length in every version, so that any two versions understand at least that they differ. Both sides say both, whatever
+//! they hear, so that each learns why the other refuses.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0–7 | `refitmsg` |
+//! | 8–9 | version of this layer |
+//! | 10–11 | the speaker's number |
+//! | 12 | which connection: 0 urgent, 1 bulk |
+//! | 13 | length of the release |
+//! | 16–23 | token: the same on all connections of one joining |
+//! | 24–63 | the release, in UTF-8, then zeros |
+
+use std::io::{self, Read, Write};
+
+use crate::{InstanceId, Refusal, Way};
+
+const MAGIC: [u8; 8] = *b"refitmsg";
+/// Changes with the layout of headers or what follows the hello.
+pub(crate) const VERSION: u16 = 1;
+/// What encodes the messages: another release may have other types.
+pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
+/// Length of a hello.
+pub(crate) const HELLO: usize = 64;
+const RELEASE_AT: usize = 24;
+
+/// Who speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) id: InstanceId,
+    pub(crate) way: Way,
+    pub(crate) token: u64,
+    pub(crate) version: u16,
+    pub(crate) release: String,
+}
+
+impl Hello {
+    /// Of this instance.
+    pub(crate) fn new(id: InstanceId, way: Way, token: u64) -> Self {
+        Self { id, way, token, version: VERSION, release: RELEASE.to_owned() }
+    }
+
+    /// Reads what the other one said.
+    pub(crate) fn decode(bytes: &[u8; HELLO]) -> Result<Self, Refusal> {
+        if bytes[..8] != MAGIC {
+            return Err(Refusal::Stranger);
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if version != VERSION {
+            return Err(Refusal::Version { theirs: version, ours: VERSION });
+        }
+        let way = match bytes[12] {
+            0 => Way::Urgent,
+            1 => Way::Bulk,
+            _ => return Err(Refusal::Stranger),
+        };
+        let (token, release) = bytes[16..].split_at(RELEASE_AT - 16);
+        let release = release.get(..usize::from(bytes[13])).ok_or(Refusal::Stranger)?;
+        let release = std::str::from_utf8(release).map_err(|_| Refusal::Stranger)?.to_owned();
+        Ok(Self {
+            id: InstanceId(u16::from_le_bytes([bytes[10], bytes[11]])),
+            way,
+            token: token.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte)),
+            version,
+            release,
+        })
+    }
+
+    /// As [`decode`](Self::decode) reads it.
+    pub(crate) fn encode(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.id.0.to_le_bytes());
+        bytes[12] = u8::from(self.way == Way::Bulk);
+        let release = &self.release.as_bytes()[..self.release.len().min(HELLO - RELEASE_AT)];
+        bytes[13] = release.len() as u8;
+        bytes[16..RELEASE_AT].copy_from_slice(&self.token.to_le_bytes());
+        bytes[RELEASE_AT..RELEASE_AT + release.len()].copy_from_slice(release);
+        bytes
+    }
+
+    /// Whether an instance can be a peer of that other one.
+    fn suits(&self, other: &Self) -> Result<(), Refusal> {
+        if other.release != self.release {
+            return Err(Refusal::Release {
+                theirs: other.release.clone(),
+                ours: self.release.clone(),
+            });
+        }
+        if other.id == self.id {
+            return Err(Refusal::SameId(self.id));
+        }
+        Ok(())
+    }
+}
+
+/// Says hello and hears it. It is not accepted before [`judge`] has been called.
+pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hello, Refusal> {
+    stream.write_all(&own.encode()).map_err(|error| refusal(&error))?;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).map_err(|error| refusal(&error))?;
+    let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
+    if let Err(why) = &checked {
+        // The other one waits for it; if it does not any more, the first reason counts.
+        let _ = stream.write_all(&[code(why)]);
+    }
+    checked
+}
+
+/// Says whether it accepts, and hears whether the other one does.
+pub(crate) fn judge<T>(
+    stream: &mut (impl Read + Write),
+    verdict: Result<T, Refusal>,
+    peer: InstanceId,
+    own: InstanceId,
+) -> Result<T, Refusal> {
+    let said = verdict.as_ref().map_or_else(code, |_| 0);
+    stream.write_all(&[said]).map_err(|error| refusal(&error))?;
+    let accepted = verdict?;
+    let mut heard = [0];
+    stream.read_exact(&mut heard).map_err(|error| refusal(&error))?;
+    let told = |why| Err(Refusal::ByPeer(Box::new(why)));
+    match heard[0] {
+        0 => Ok(accepted),
+        TAKEN => told(Refusal::Taken(own)),
+        SAME_ID => told(Refusal::SameId(peer)),
+        HALF => told(Refusal::Half),
+        other => Err(Refusal::ByPeerFor(other)),
+    }
+}
+
+const TAKEN: u8 = 4;
+const SAME_ID: u8 = 5;
+const HALF: u8 = 6;
+
+/// How a refusal is told to the other one.
+fn code(why: &Refusal) -> u8 {
+    match why {
+        Refusal::Stranger => 1,
+        Refusal::Version { .. } => 2,
+        Refusal::Release { .. } => 3,
+        Refusal::Taken(_) => TAKEN,
+        Refusal::SameId(_) => SAME_ID,
+        Refusal::Half => HALF,
+        Refusal::User(_) => 7,
+        Refusal::ByPeer(_) | Refusal::ByPeerFor(_) | Refusal::Silent | Refusal::HungUp => 255,
+    }
+}
+
+/// What an error of the connection means before there are messages.
+fn refusal(error: &io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Refusal::Silent,
+        _ => Refusal::HungUp,
+    }
+}

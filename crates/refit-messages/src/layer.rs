@@ -1,0 +1,306 @@
+//! The whole: who are peers, and who becomes one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::frame::{self, Header, Sort};
+use crate::handlers::{Builder, Handler, decode};
+use crate::link::Link;
+use crate::socket::Socket;
+use crate::wire::Wire;
+use crate::{InstanceId, Message, MessageError, Peer, Refusal, Request, Transport, Way, receive};
+
+/// The messages of an instance. It lives until [`close`](Layer::close): its threads hold it.
+pub struct Layer {
+    pub(crate) made: Builder,
+    peers: Mutex<Peers>,
+    /// Somebody is no peer any more.
+    change: Condvar,
+}
+
+#[derive(Default)]
+struct Peers {
+    slots: BTreeMap<InstanceId, Slot>,
+    listeners: Vec<Listener>,
+    /// Urgent connections that wait for the other one of their joining, by its token.
+    halves: HashMap<(InstanceId, u64), SyncSender<Wire>>,
+    closed: bool,
+}
+
+enum Slot {
+    /// It is about to be one.
+    Joining,
+    Here(Arc<Link>),
+}
+
+/// Where this instance can be joined.
+pub(crate) struct Listener {
+    pub(crate) socket: Arc<Socket>,
+    /// Removed at the end.
+    pub(crate) path: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layer").field("own", &self.own()).finish_non_exhaustive()
+    }
+}
+
+impl Layer {
+    /// Begins to make one for the instance of this number.
+    pub fn builder(own: InstanceId) -> Builder {
+        Builder::new(own)
+    }
+
+    pub(crate) fn new(made: Builder) -> Arc<Self> {
+        Arc::new(Self { made, peers: Mutex::default(), change: Condvar::new() })
+    }
+
+    /// The number of this instance.
+    pub fn own(&self) -> InstanceId {
+        self.made.own
+    }
+
+    /// Sends a message and a body to a peer. Waits while much is on its way to it, unless it is called by a handler. That it has been sent does
+    /// not mean that it has arrived.
+    ///
+    /// # Errors
+    /// [`NotConnected`](MessageError::NotConnected), [`Lost`](MessageError::Lost), [`TooLong`](MessageError::TooLong),
+    /// [`Encoding`](MessageError::Encoding).
+    pub fn send<M: Message>(
+        &self,
+        to: InstanceId,
+        message: &M,
+        body: &[u8],
+    ) -> Result<(), MessageError> {
+        let header = Header { kind: M::KIND, ..Header::bare(Sort::Message, 0) };
+        let message = postcard::to_stdvec(message).map_err(MessageError::Encoding)?;
+        self.link(to)?.send(M::WAY, header, &message, body)
+    }
+
+    /// Asks a peer, and waits for the answer and its body: as long as the peer is there. Looks out for it for a moment before it sleeps.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Unanswered`](MessageError::Unanswered), [`InHandler`](MessageError::InHandler).
+    pub fn ask<Q: Request>(
+        &self,
+        to: InstanceId,
+        question: &Q,
+        body: &[u8],
+    ) -> Result<(Q::Answer, Vec<u8>), MessageError> {
+        if receive::is_receiving() {
+            return Err(MessageError::InHandler);
+        }
+        let question = postcard::to_stdvec(question).map_err(MessageError::Encoding)?;
+        let link = self.link(to)?;
+        let (answer, body) = link.ask(Q::WAY, Q::KIND, &question, body)?;
+        match decode(Q::KIND, &answer) {
+            Ok(answer) => Ok((answer, body)),
+            Err(malformed) => {
+                link.lose(&malformed.to_string());
+                Err(link.error())
+            }
+        }
+    }
+
+    /// All peers, in the order of their numbers.
+    pub fn peers(&self) -> Vec<Peer> {
+        let peers = self.peers.lock();
+        let here = peers.slots.values().filter_map(|slot| match slot {
+            Slot::Here(link) if link.lost().is_none() => Some(link.peer()),
+            _ => None,
+        });
+        here.collect()
+    }
+
+    /// Parts from all peers, and is joined no more. What is still on its way out is lost; ask a question last to know that all before has arrived.
+    /// When this returns no handler runs any more, unless a handler calls it.
+    pub fn close(&self) {
+        let mut peers = self.peers.lock();
+        peers.closed = true;
+        for listener in peers.listeners.drain(..) {
+            listener.socket.end();
+            if let Some(path) = listener.path {
+                // Somebody may have removed it.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        peers.halves.clear();
+        let here = |peers: &Peers| -> Vec<Arc<Link>> {
+            let links = peers.slots.values().filter_map(|slot| match slot {
+                Slot::Here(link) => Some(Arc::clone(link)),
+                Slot::Joining => None,
+            });
+            links.collect()
+        };
+        let links = here(&peers);
+        drop(peers);
+        for link in links {
+            link.lose("this instance has closed its messages");
+        }
+        if !receive::is_receiving() {
+            self.change.wait_while(&mut self.peers.lock(), |peers| !here(peers).is_empty());
+        }
+    }
+
+    pub(crate) fn handler(&self, kind: u16) -> Option<&Handler> {
+        self.made.handlers.get(&kind)
+    }
+
+    pub(crate) fn closed(&self) -> bool {
+        self.peers.lock().closed
+    }
+
+    /// Ends with the layer.
+    pub(crate) fn keep(&self, listener: Listener) -> Result<(), MessageError> {
+        let mut peers = self.peers.lock();
+        if peers.closed {
+            return Err(MessageError::Closed);
+        }
+        peers.listeners.push(listener);
+        Ok(())
+    }
+
+    fn link(&self, id: InstanceId) -> Result<Arc<Link>, MessageError> {
+        let peers = self.peers.lock();
+        match peers.slots.get(&id) {
+            Some(Slot::Here(link)) => Ok(Arc::clone(link)),
+            _ if peers.closed => Err(MessageError::Closed),
+            _ => Err(MessageError::NotConnected(id)),
+        }
+    }
+
+    /// Nobody else becomes the peer of this number, as long as what this gives is there.
+    pub(crate) fn reserve(self: &Arc<Self>, id: InstanceId) -> Result<Reserved, Refusal> {
+        let mut peers = self.peers.lock();
+        if peers.closed {
+            return Err(Refusal::HungUp);
+        }
+        if peers.slots.contains_key(&id) {
+            return Err(Refusal::Taken(id));
+        }
+        peers.slots.insert(id, Slot::Joining);
+        Ok(Reserved { layer: Arc::clone(self), id })
+    }
+
+    /// The other connection of a joining is to be sent there.
+    pub(crate) fn expect(&self, id: InstanceId, token: u64, at: SyncSender<Wire>) {
+        self.peers.lock().halves.insert((id, token), at);
+    }
+
+    /// Who waits for that connection.
+    pub(crate) fn expected(&self, id: InstanceId, token: u64) -> Option<SyncSender<Wire>> {
+        self.peers.lock().halves.remove(&(id, token))
+    }
+
+    /// The last of its messages has been handled.
+    fn part(&self, link: &Link) {
+        let why = link.lost().unwrap_or_default();
+        if !self.closed() {
+            for lost in &self.made.lost {
+                // It has told of its panic; the others are to know too.
+                let _ = catch_unwind(AssertUnwindSafe(|| lost(link.id, &why)));
+            }
+        }
+        self.peers.lock().slots.remove(&link.id);
+        self.change.notify_all();
+    }
+}
+
+/// A number for which there is no peer yet.
+pub(crate) struct Reserved {
+    layer: Arc<Layer>,
+    id: InstanceId,
+}
+
+impl Reserved {
+    /// Makes the peer, and has its messages received.
+    pub(crate) fn fill(
+        self,
+        place: String,
+        transport: Transport,
+        wires: [Wire; 2],
+    ) -> Result<(), MessageError> {
+        let [(urgent, of_urgent), (bulk, of_bulk)] = wires.map(Wire::split);
+        let link = Link::new(self.id, place, transport, [of_urgent, of_bulk]);
+        {
+            let mut peers = self.layer.peers.lock();
+            if peers.closed {
+                return Err(MessageError::Closed);
+            }
+            peers.slots.insert(self.id, Slot::Here(Arc::clone(&link)));
+        }
+        let receivers = Arc::new(AtomicUsize::new(Way::ALL.len()));
+        for (way, from) in Way::ALL.into_iter().zip([urgent, bulk]) {
+            let (layer, of, left) =
+                (Arc::clone(&self.layer), Arc::clone(&link), Arc::clone(&receivers));
+            let body = move || {
+                of.lose(&receive::receive(&layer, &of, way, from));
+                layer.leave(&of, &left);
+            };
+            if let Err(error) = spawn("refit-receive", body) {
+                link.lose("there is no thread for its messages");
+                self.layer.leave(&link, &receivers);
+                // The other one ends by itself, if it was made.
+                if way == Way::Urgent {
+                    self.layer.leave(&link, &receivers);
+                }
+                return Err(MessageError::system("make a thread")(error));
+            }
+        }
+        if transport == Transport::Tcp {
+            self.beat(&link)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the peer that this instance is there.
+    fn beat(&self, link: &Arc<Link>) -> Result<(), MessageError> {
+        let (of, time) = (Arc::clone(link), self.layer.made.silence / 5);
+        let body = move || {
+            while !of.lost_within(time) {
+                let outbox = &of.way(Way::Urgent).outbox;
+                // What is on its way tells the same.
+                if outbox.idle() {
+                    let beat = frame::Header::bare(Sort::Heartbeat, 0).encode();
+                    let _ = outbox.put(beat.to_vec(), true);
+                }
+            }
+        };
+        spawn("refit-beat", body).map_err(|error| {
+            link.lose("there is no thread for its heartbeats");
+            MessageError::system("make a thread")(error)
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut peers = self.layer.peers.lock();
+        if let Some(Slot::Joining) = peers.slots.get(&self.id) {
+            peers.slots.remove(&self.id);
+        }
+    }
+}
+
+impl Layer {
+    /// One of so many receives no more from this peer; the last one parts from it.
+    fn leave(&self, link: &Link, receivers: &AtomicUsize) {
+        // Both orders: what the others' handlers did is done before anybody is told of the end.
+        if receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.part(link);
+        }
+    }
+}
+
+/// Makes a thread that ends by itself.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+}

@@ -1,0 +1,184 @@
+//! What is on its way out to one peer, by one way.
+//!
+//! # Shape
+//!
+//! Frames stand in a queue. The sink, which takes their bytes, is where nobody writes ([`State::sink`]), or with the one thread that
+//! writes: whoever adds a frame and finds the sink takes it, and writes what is queued, first of all mostly its own frame; so a single
+//! sender writes by itself, and several do not wait for each other's system calls. Who has written enough for others leaves the rest to a thread
+//! that is made for it and ends with the queue.
+//!
+//! A thread that receives must not wait for room, since it makes the room that its peer may wait for: when the sink takes no more,
+//! it leaves the queue to such a thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::socket::Socket;
+
+/// Bytes that may be queued before senders wait.
+const ROOM: usize = 1 << 20;
+/// Bytes of answers that a peer may leave unread.
+const FLOOD: usize = 512 << 20;
+/// Frames that a sender writes at most, its own and others'.
+const BURST: usize = 32;
+
+/// Where bytes go.
+pub(crate) trait Sink: Send {
+    /// Writes some of these bytes, and how many; waits for room, or says `WouldBlock`.
+    fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize>;
+}
+
+/// Frames on their way.
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    /// What the sink belongs to.
+    socket: Arc<Socket>,
+    /// There is, or it is closed.
+    room: Condvar,
+}
+
+struct State {
+    /// Unless somebody writes.
+    sink: Option<Box<dyn Sink>>,
+    queue: VecDeque<Frame>,
+    /// Of all frames that are not written, one that is just being written among them.
+    bytes: usize,
+    closed: bool,
+}
+
+struct Frame {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// Nothing can be sent any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl Outbox {
+    pub(crate) fn new(sink: Box<dyn Sink>, socket: Arc<Socket>) -> Arc<Self> {
+        let state = State { sink: Some(sink), queue: VecDeque::new(), bytes: 0, closed: false };
+        Arc::new(Self { state: Mutex::new(state), socket, room: Condvar::new() })
+    }
+
+    /// Sends a frame after those that were put here before; `wait`: not before there is room.
+    pub(crate) fn put(self: &Arc<Self>, bytes: Vec<u8>, wait: bool) -> Result<(), Closed> {
+        let mut state = self.state.lock();
+        if wait {
+            self.room.wait_while(&mut state, |state| !state.closed && state.bytes >= ROOM);
+        }
+        if state.closed {
+            return Err(Closed);
+        }
+        state.bytes += bytes.len();
+        if !wait && state.bytes > FLOOD {
+            drop(state);
+            self.fail();
+            return Err(Closed);
+        }
+        state.queue.push_back(Frame { bytes, written: 0 });
+        match state.sink.take() {
+            Some(sink) => {
+                drop(state);
+                self.write(sink, wait)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether nothing is on its way.
+    pub(crate) fn idle(&self) -> bool {
+        self.state.lock().bytes == 0
+    }
+
+    /// Drops what has not been sent, and lets nobody wait any more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.queue.clear();
+        state.sink = None;
+        self.room.notify_all();
+    }
+
+    /// Writes what is queued.
+    fn write(self: &Arc<Self>, mut sink: Box<dyn Sink>, wait: bool) -> Result<(), Closed> {
+        for _ in 0..BURST {
+            let Some((taken, frame)) = self.next(sink) else { return Ok(()) };
+            sink = taken;
+            match self.write_one(&mut *sink, frame, wait) {
+                Ok(None) => {}
+                Ok(Some(rest)) => return self.relay(sink, rest),
+                Err(_) => {
+                    self.fail();
+                    return Err(Closed);
+                }
+            }
+        }
+        self.next(sink).map_or(Ok(()), |(sink, frame)| self.relay(sink, frame))
+    }
+
+    /// The next frame for the sink; puts that back if there is none.
+    fn next(&self, sink: Box<dyn Sink>) -> Option<(Box<dyn Sink>, Frame)> {
+        let mut state = self.state.lock();
+        let next = state.queue.pop_front();
+        if next.is_none() && !state.closed {
+            state.sink = Some(sink);
+            return None;
+        }
+        next.map(|frame| (sink, frame))
+    }
+
+    /// Writes a frame; the rest of it, if the sink takes no more.
+    fn write_one(
+        &self,
+        sink: &mut dyn Sink,
+        mut frame: Frame,
+        wait: bool,
+    ) -> io::Result<Option<Frame>> {
+        while frame.written < frame.bytes.len() {
+            match sink.write(&frame.bytes[frame.written..], wait) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => frame.written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if !wait && error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Some(frame));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut state = self.state.lock();
+        let before = state.bytes;
+        state.bytes = before.saturating_sub(frame.bytes.len());
+        if before >= ROOM && state.bytes < ROOM {
+            self.room.notify_all();
+        }
+        Ok(None)
+    }
+
+    /// Has a frame and the rest of the queue written by a thread of its own.
+    fn relay(self: &Arc<Self>, sink: Box<dyn Sink>, frame: Frame) -> Result<(), Closed> {
+        let this = Arc::clone(self);
+        let made = std::thread::Builder::new().name("refit-relay".to_owned()).spawn(move || {
+            let mut next = Some((sink, frame));
+            while let Some((mut sink, frame)) = next {
+                if this.write_one(&mut *sink, frame, true).is_err() {
+                    return this.fail();
+                }
+                next = this.next(sink);
+            }
+        });
+        made.map(drop).map_err(|_| {
+            self.fail();
+            Closed
+        })
+    }
+
+    /// The connection is of no more use: who receives from it will notice.
+    fn fail(&self) {
+        self.socket.end();
+        self.close();
+    }
+}

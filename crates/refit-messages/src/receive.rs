@@ -1,0 +1,111 @@
+//! What has come in from a peer, and who is called for it.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::frame::{HEADER, Header, Sort};
+use crate::link::Link;
+use crate::tickets::Outcome;
+use crate::{Layer, Malformed, Way};
+
+/// What a buffer keeps from one message to the next, at most.
+const KEPT: usize = 1 << 20;
+
+thread_local! {
+    static RECEIVING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread receives: then it must not wait for a peer.
+pub(crate) fn is_receiving() -> bool {
+    RECEIVING.get()
+}
+
+/// Handles all messages that come one way, until there are no more; why that is.
+pub(crate) fn receive(layer: &Layer, link: &Arc<Link>, way: Way, mut from: impl Read) -> String {
+    RECEIVING.set(true);
+    let (mut message, mut body) = (Vec::new(), Vec::new());
+    loop {
+        let header = match read(&mut from, &mut message, &mut body) {
+            Ok(header) => header,
+            Err(why) => return why,
+        };
+        if header.sort != Sort::Heartbeat {
+            link.way(way).counts.receive(&header);
+        }
+        let handled = catch_unwind(AssertUnwindSafe(|| {
+            handle(layer, link, way, &header, &mut message, &mut body)
+        }));
+        match handled {
+            Ok(Ok(())) => {}
+            Ok(Err(malformed)) => return malformed.to_string(),
+            Err(_) => {
+                return format!("the handler of its message of kind {} panicked", header.kind);
+            }
+        }
+        for buffer in [&mut message, &mut body] {
+            if buffer.capacity() > KEPT {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+/// Reads a message and its body; why there are no more.
+fn read(from: &mut impl Read, message: &mut Vec<u8>, body: &mut Vec<u8>) -> Result<Header, String> {
+    let mut bytes = [0; HEADER];
+    from.read_exact(&mut bytes).map_err(|error| ended(&error))?;
+    let header = Header::decode(&bytes).map_err(|malformed| malformed.to_string())?;
+    for (buffer, length) in [(message, header.message), (body, header.body)] {
+        buffer.clear();
+        // Memory is taken as bytes come, whatever the header announces.
+        let mut part = from.take(u64::from(length));
+        match part.read_to_end(buffer) {
+            Ok(count) if count == length as usize => {}
+            Ok(_) => return Err(ended(&io::ErrorKind::UnexpectedEof.into())),
+            Err(error) => return Err(ended(&error)),
+        }
+    }
+    Ok(header)
+}
+
+/// What an error of a connection says about the peer.
+fn ended(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            "its connection has ended".to_owned()
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it has fallen silent".to_owned(),
+        _ => format!("its connection broke: {error}"),
+    }
+}
+
+fn handle(
+    layer: &Layer,
+    link: &Arc<Link>,
+    way: Way,
+    header: &Header,
+    message: &mut Vec<u8>,
+    body: &mut Vec<u8>,
+) -> Result<(), Malformed> {
+    let outcome = match header.sort {
+        Sort::Heartbeat => return Ok(()),
+        Sort::Message | Sort::Question => {
+            let handler = layer.handler(header.kind).ok_or(Malformed::Kind(header.kind))?;
+            if handler.sort != header.sort {
+                return Err(Malformed::NotThatSort(header.kind));
+            }
+            if handler.way != way {
+                return Err(Malformed::WrongWay(header.kind, way));
+            }
+            return (handler.handle)(link, header, message, body);
+        }
+        Sort::Answer => Outcome::Answer(std::mem::take(message), std::mem::take(body)),
+        Sort::Unanswered => Outcome::Unanswered,
+    };
+    match link.tickets.settle(header.ticket, outcome) {
+        true => Ok(()),
+        false => Err(Malformed::Ticket(header.ticket)),
+    }
+}

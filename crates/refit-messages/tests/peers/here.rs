@@ -1,0 +1,207 @@
+//! Instances of one host.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+
+use refit_messages::{InstanceId, LIMIT, Layer, MessageError, Refusal};
+
+use crate::pair::{Double, Echo, Note, Nothing, Pair, Unknown, builder, next, until};
+
+const ONE: InstanceId = InstanceId(1);
+const TWO: InstanceId = InstanceId(2);
+
+#[test]
+fn messages_arrive_in_order_and_questions_are_answered_from_both_sides() {
+    let pair = Pair::here();
+    for count in 0..1000 {
+        pair.one.send(TWO, &Note(count), &count.to_le_bytes()).unwrap();
+        pair.two.send(ONE, &Note(count), &[]).unwrap();
+    }
+    for count in 0..1000_u64 {
+        assert_eq!(next(&pair.by_two.notes), (ONE, count, count.to_le_bytes().to_vec()));
+        assert_eq!(next(&pair.by_one.notes), (TWO, count, vec![]));
+    }
+    assert_eq!(pair.one.ask(TWO, &Double(21), &[1, 2, 3]).unwrap(), (42, vec![3, 2, 1]));
+    assert_eq!(pair.two.ask(ONE, &Double(4), &[]).unwrap(), (8, vec![]));
+    let [peer] = &pair.one.peers()[..] else { panic!("one peer") };
+    assert_eq!((peer.id, peer.asks, peer.waiting), (TWO, 1, 0));
+    assert_eq!(peer.urgent.sent, 1002);
+    assert_eq!(peer.urgent.received, 1002);
+    assert!(peer.urgent.timed > 0 && peer.urgent.received_bytes > 28 * 1002);
+    assert_eq!(peer.bulk.sent, 0);
+}
+
+#[test]
+fn long_bodies_both_ways_at_once_do_not_stand_in_each_others_way() {
+    let pair = Pair::here();
+    let ask = |from: &Layer, to| {
+        for length in [0, 1, 70_000, 9 << 20] {
+            let body: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            assert!(from.ask(to, &Echo, &body).unwrap().1 == body);
+        }
+    };
+    thread::scope(|scope| {
+        let (one, two) = (&pair.one, &pair.two);
+        for _ in 0..3 {
+            scope.spawn(|| ask(one, TWO));
+            scope.spawn(|| ask(two, ONE));
+        }
+    });
+}
+
+#[test]
+fn many_threads_ask_at_once_and_each_gets_its_own_answer() {
+    let pair = Pair::here();
+    thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let one = &pair.one;
+            scope.spawn(move || {
+                for count in 0..300 {
+                    let number = thread << 32 | count;
+                    assert_eq!(one.ask(TWO, &Double(number), &[]).unwrap().0, 2 * number);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_and_harms_nobody() {
+    let pair = Pair::here();
+    let long = vec![0; LIMIT];
+    assert!(matches!(
+        pair.one.ask(TWO, &Echo, &[&long[..], &[0]].concat()),
+        Err(MessageError::TooLong(_))
+    ));
+    assert!(matches!(
+        pair.one.send(InstanceId(7), &Note(1), &[]),
+        Err(MessageError::NotConnected(InstanceId(7)))
+    ));
+    assert!(matches!(pair.one.send(ONE, &Note(1), &[]), Err(MessageError::NotConnected(ONE))));
+    assert!(matches!(pair.one.ask(TWO, &Nothing(1), &[]), Err(MessageError::Unanswered(TWO))));
+    assert_eq!(pair.one.ask(TWO, &Double(1), &[]).unwrap().0, 2);
+    assert!(pair.one.ask(TWO, &Echo, &long[1..]).unwrap().1.len() == LIMIT - 1);
+}
+
+#[test]
+fn who_closes_is_lost_to_the_other_and_its_questions_fail() {
+    let pair = Pair::here();
+    thread::scope(|scope| {
+        let two = &pair.two;
+        let asks = scope.spawn(|| two.ask(ONE, &Nothing(0), &[]));
+        until(|| pair.one.peers()[0].urgent.received == 1);
+        pair.one.close();
+        let lost = asks.join().unwrap().unwrap_err();
+        assert!(matches!(lost, MessageError::Lost { peer: ONE, .. }), "{lost}");
+    });
+    assert_eq!(next(&pair.by_two.lost), (ONE, "its connection has ended".to_owned()));
+    until(|| pair.two.peers().is_empty());
+    assert!(matches!(pair.one.ask(TWO, &Double(1), &[]), Err(MessageError::Closed)));
+    assert!(!pair.path.exists());
+    assert!(pair.by_one.lost.try_recv().is_err(), "it parted by itself");
+}
+
+#[test]
+fn what_cannot_be_understood_and_a_panic_end_the_connection_with_a_reason() {
+    let pair = Pair::here();
+    pair.one.send(TWO, &Unknown, &[]).unwrap();
+    let (peer, why) = next(&pair.by_two.lost);
+    assert_eq!((peer, why.as_str()), (ONE, "a message is of kind 99, which nobody handles here"));
+    next(&pair.by_one.lost);
+    // It may come back.
+    until(|| pair.two.join_here(&pair.path).is_ok());
+    let pair = pair.settled();
+    let asked = pair.one.ask(TWO, &Nothing(2), &[]);
+    assert!(matches!(asked, Err(MessageError::Unanswered(_) | MessageError::Lost { .. })));
+    assert_eq!(next(&pair.by_two.lost).1, "the handler of its message of kind 4 panicked");
+}
+
+#[test]
+fn a_handler_cannot_wait_for_an_answer_but_sends_and_answers() {
+    use std::sync::{OnceLock, mpsc};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("one");
+    let own: &'static OnceLock<std::sync::Arc<Layer>> = Box::leak(Box::default());
+    let (told, hears) = mpsc::channel();
+    let one = Layer::builder(ONE)
+        .on(move |from, Note(count), _| {
+            let layer = own.get().unwrap();
+            told.send(layer.ask(from, &Double(count), &[]).unwrap_err().to_string()).unwrap();
+            layer.send(from, &Note(count + 1), &[]).unwrap();
+        })
+        .start()
+        .unwrap();
+    own.set(one.clone()).unwrap();
+    one.listen_here(&path).unwrap();
+    let (two, by_two) = builder(2);
+    let two = two.start().unwrap();
+    two.join_here(&path).unwrap();
+    two.send(ONE, &Note(1), &[]).unwrap();
+    assert!(next(&hears).contains("from another thread"));
+    assert_eq!(next(&by_two.notes).1, 2);
+    one.close();
+    two.close();
+}
+
+#[test]
+fn who_does_not_suit_is_refused_on_both_sides() {
+    let pair = Pair::here();
+    let (same, _) = builder(1);
+    let same = same.start().unwrap();
+    let refused = same.join_here(&pair.path).unwrap_err();
+    let MessageError::Refused { why: Refusal::SameId(ONE), .. } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(
+        next(&pair.by_one.refused),
+        "it calls itself instance 1, as this one; give one of them another number"
+    );
+    let (again, _) = builder(2);
+    let refused = again.start().unwrap().join_here(&pair.path).unwrap_err();
+    assert!(
+        refused.to_string().contains("there is another connection with instance 2"),
+        "{refused}"
+    );
+    next(&pair.by_one.refused);
+
+    // What begins well, but is of another version.
+    let mut old = UnixStream::connect(&pair.path).unwrap();
+    let mut hello = [0; 64];
+    old.read_exact(&mut hello).unwrap();
+    hello[8] = 77;
+    old.write_all(&hello).unwrap();
+    let mut verdict = [0];
+    old.read_exact(&mut verdict).unwrap();
+    assert_eq!(verdict, [2]);
+    assert!(next(&pair.by_one.refused).contains("version 77"));
+
+    // Nothing that an instance would say; and the second connection without the first.
+    let mut stranger = UnixStream::connect(&pair.path).unwrap();
+    stranger.write_all(&[b'G'; 64]).unwrap();
+    assert!(next(&pair.by_one.refused).contains("no instance of refit"));
+    let mut half = UnixStream::connect(&pair.path).unwrap();
+    half.read_exact(&mut hello).unwrap();
+    (hello[10], hello[12]) = (9, 1);
+    half.write_all(&hello).unwrap();
+    assert!(next(&pair.by_one.refused).contains("without its first"));
+    drop(UnixStream::connect(&pair.path).unwrap());
+    assert!(next(&pair.by_one.refused).contains("hung up"));
+    assert_eq!(pair.one.ask(TWO, &Double(3), &[]).unwrap().0, 6);
+}
+
+#[test]
+fn a_dead_socket_is_replaced_and_a_living_one_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("one");
+    drop(UnixListener::bind(&path).unwrap());
+    let (one, _) = builder(1);
+    let one = one.start().unwrap();
+    assert!(matches!(one.join_here(&path), Err(MessageError::System { .. })));
+    one.listen_here(&path).unwrap();
+    let (two, _) = builder(2);
+    assert!(matches!(two.start().unwrap().listen_here(&path), Err(MessageError::System { .. })));
+    one.close();
+    let (kind, _) = builder(3);
+    assert!(matches!(kind.on(|_, _: Note, _| ()).start(), Err(MessageError::KindTwice(1))));
+}

@@ -1,0 +1,111 @@
+//! An instance in a process of its own, which is killed or stopped.
+//!
+//! It is this test again, told by the environment what it is to do.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use refit_messages::{InstanceId, MessageError, Security};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::pair::{Double, LOOPBACK, Nothing, builder, next, until};
+
+const TWO: InstanceId = InstanceId(2);
+const NONE: Security = Security::None { anywhere: false };
+/// A busy machine may take a second's breath.
+const SILENCE: Duration = Duration::from_secs(4);
+/// Where to join.
+const AT: &str = "REFIT_TEST_JOIN";
+
+/// Killed at the end, whatever happens.
+struct Other(Child);
+
+impl Other {
+    fn join(at: &str) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut other = Command::new(own);
+        other.args(["--exact", "process::the_other_instance", "--nocapture"]).env(AT, at);
+        Self(other.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does nothing unless it is called by one of the others here: answers until its standard input ends.
+#[test]
+fn the_other_instance() {
+    let Ok(at) = std::env::var(AT) else { return };
+    let (two, _heard) = builder(2);
+    let two = two.silence(SILENCE).start().unwrap();
+    match at.starts_with('/') {
+        true => two.join_here(Path::new(&at)).unwrap(),
+        false => two.join(&at, &NONE).unwrap(),
+    }
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+}
+
+#[test]
+fn who_is_killed_is_lost_and_all_questions_to_it_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("one");
+    let (one, heard) = builder(1);
+    let one = one.silence(SILENCE).start().unwrap();
+    one.listen_here(&path).unwrap();
+    let address = one.listen(LOOPBACK, &NONE).unwrap().to_string();
+    for at in [path.to_str().unwrap(), &address] {
+        let other = Other::join(at);
+        until(|| !one.peers().is_empty());
+        thread::scope(|scope| {
+            let one = &one;
+            let asks = || loop {
+                if let Err(error) = one.ask(TWO, &Double(1), &[7; 4000]) {
+                    return error;
+                }
+            };
+            let waits = scope.spawn(move || one.ask(TWO, &Nothing(0), &[]).unwrap_err());
+            let busy = [scope.spawn(asks), scope.spawn(asks)];
+            until(|| one.peers()[0].urgent.received > 100);
+            other.signal(Signal::KILL);
+            let waited = waits.join().unwrap();
+            assert!(matches!(waited, MessageError::Lost { peer: TWO, .. }), "{waited}");
+            for thread in busy {
+                // Whoever asked just then may have come too late for that.
+                let error = thread.join().unwrap();
+                let lost = matches!(
+                    error,
+                    MessageError::Lost { peer: TWO, .. } | MessageError::NotConnected(TWO)
+                );
+                assert!(lost, "{error}");
+            }
+        });
+        assert_eq!(next(&heard.lost).0, TWO);
+        until(|| matches!(one.ask(TWO, &Double(1), &[]), Err(MessageError::NotConnected(TWO))));
+    }
+    one.close();
+}
+
+#[test]
+fn who_is_stopped_is_lost_by_tcp() {
+    let (one, heard) = builder(1);
+    let one = one.silence(SILENCE).start().unwrap();
+    let address = one.listen(LOOPBACK, &NONE).unwrap().to_string();
+    let other = Other::join(&address);
+    until(|| !one.peers().is_empty());
+    other.signal(Signal::STOP);
+    let error = one.ask(TWO, &Nothing(0), &[]).unwrap_err();
+    assert!(matches!(error, MessageError::Lost { peer: TWO, .. }), "{error}");
+    assert_eq!(next(&heard.lost), (TWO, "it has fallen silent".to_owned()));
+    one.close();
+}

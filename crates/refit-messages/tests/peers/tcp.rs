@@ -1,0 +1,73 @@
+//! Instances that reach each other by TCP.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use refit_messages::{InstanceId, MessageError, Security, Transport};
+
+use crate::pair::{Double, Echo, LOOPBACK, Note, Pair, builder, next, until};
+
+const ONE: InstanceId = InstanceId(1);
+const TWO: InstanceId = InstanceId(2);
+const NONE: Security = Security::None { anywhere: false };
+
+#[test]
+fn what_holds_on_one_host_holds_by_tcp() {
+    all_there_is(&Pair::by_tcp([&NONE, &NONE]));
+}
+
+/// Order, answers, long bodies both ways at once, and the end.
+pub(crate) fn all_there_is(pair: &Pair) {
+    for count in 0..1000 {
+        pair.one.send(TWO, &Note(count), &[]).unwrap();
+    }
+    for count in 0..1000 {
+        assert_eq!(next(&pair.by_two.notes), (ONE, count, vec![]));
+    }
+    assert_eq!(pair.two.ask(ONE, &Double(21), &[1, 2]).unwrap(), (42, vec![2, 1]));
+    let (one, two) = (&pair.one, &pair.two);
+    thread::scope(|scope| {
+        for (from, to) in [(one, TWO), (two, ONE), (one, TWO), (two, ONE)] {
+            scope.spawn(move || {
+                let body: Vec<u8> = (0..5 << 20).map(|byte: u32| byte as u8).collect();
+                for _ in 0..3 {
+                    assert!(from.ask(to, &Echo, &body).unwrap().1 == body);
+                }
+            });
+        }
+    });
+    assert_eq!(pair.one.peers()[0].transport, Transport::Tcp);
+    pair.two.close();
+    assert_eq!(next(&pair.by_one.lost).0, TWO);
+    until(|| pair.one.peers().is_empty());
+}
+
+#[test]
+fn what_others_can_reach_is_refused_unless_it_is_meant() {
+    let (one, _) = builder(1);
+    let one = one.start().unwrap();
+    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    assert!(matches!(one.listen(anywhere, &NONE), Err(MessageError::Insecure(_))));
+    assert!(matches!(one.join("192.0.2.1:7", &NONE), Err(MessageError::Insecure(_))));
+    let free = one.listen(LOOPBACK, &NONE).unwrap();
+    one.close();
+    let (two, _) = builder(2);
+    let refused = two.start().unwrap().join(&free.to_string(), &NONE).unwrap_err();
+    assert!(matches!(refused, MessageError::System { .. }), "{refused}");
+}
+
+#[test]
+fn heartbeats_keep_those_together_that_have_nothing_to_say() {
+    let (one, by_one) = builder(1);
+    let (two, _) = builder(2);
+    // Long enough for a busy machine, short enough to be seen.
+    let silence = Duration::from_secs(3);
+    let (one, two) = (one.silence(silence).start().unwrap(), two.silence(silence).start().unwrap());
+    let address = one.listen(LOOPBACK, &NONE).unwrap();
+    two.join(&address.to_string(), &NONE).unwrap();
+    assert!(by_one.lost.recv_timeout(2 * silence).is_err());
+    assert_eq!(two.ask(ONE, &Double(1), &[]).unwrap().0, 2);
+    two.close();
+    one.close();
+}
