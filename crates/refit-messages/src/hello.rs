@@ -128,6 +128,7 @@ pub(crate) fn judge<T>(
         TAKEN => told(Refusal::Taken(own)),
         SAME_ID => told(Refusal::SameId(peer)),
         HALF => told(Refusal::Half),
+        RINGS => told(Refusal::Rings),
         other => Err(Refusal::ByPeerFor(other)),
     }
 }
@@ -135,6 +136,7 @@ pub(crate) fn judge<T>(
 const TAKEN: u8 = 4;
 const SAME_ID: u8 = 5;
 const HALF: u8 = 6;
+const RINGS: u8 = 8;
 
 /// How a refusal is told to the other one.
 fn code(why: &Refusal) -> u8 {
@@ -145,6 +147,7 @@ fn code(why: &Refusal) -> u8 {
         Refusal::Taken(_) => TAKEN,
         Refusal::SameId(_) => SAME_ID,
         Refusal::Half => HALF,
+        Refusal::Rings => RINGS,
         Refusal::User(_) => 7,
         Refusal::ByPeer(_) | Refusal::ByPeerFor(_) | Refusal::Silent | Refusal::HungUp => 255,
     }
