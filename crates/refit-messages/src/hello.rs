@@ -105,7 +105,7 @@ pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hel
     let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
     if let Err(why) = &checked {
         // The other one waits for it; if it does not any more, the first reason counts.
-        let _ = stream.write_all(&[code(why)]);
+        let _ = exchange(stream, code(why));
     }
     checked
 }
@@ -117,13 +117,10 @@ pub(crate) fn judge<T>(
     peer: InstanceId,
     own: InstanceId,
 ) -> Result<T, Refusal> {
-    let said = verdict.as_ref().map_or_else(code, |_| 0);
-    stream.write_all(&[said]).map_err(|error| refusal(&error))?;
+    let heard = exchange(stream, verdict.as_ref().map_or_else(code, |_| 0));
     let accepted = verdict?;
-    let mut heard = [0];
-    stream.read_exact(&mut heard).map_err(|error| refusal(&error))?;
     let told = |why| Err(Refusal::ByPeer(Box::new(why)));
-    match heard[0] {
+    match heard.map_err(|error| refusal(&error))? {
         0 => Ok(accepted),
         TAKEN => told(Refusal::Taken(own)),
         SAME_ID => told(Refusal::SameId(peer)),
@@ -131,6 +128,18 @@ pub(crate) fn judge<T>(
         RINGS => told(Refusal::Rings),
         other => Err(Refusal::ByPeerFor(other)),
     }
+}
+
+/// Says a verdict, and hears the other one's. That is heard even where it does not matter: a connection that is closed before all has been read
+/// may lose what was said last. It may also be there from one who has hung up.
+fn exchange(stream: &mut (impl Read + Write), said: u8) -> io::Result<u8> {
+    let written = stream.write_all(&[said]);
+    let mut heard = [0];
+    stream.read_exact(&mut heard)?;
+    if heard[0] == 0 {
+        written?;
+    }
+    Ok(heard[0])
 }
 
 const TAKEN: u8 = 4;

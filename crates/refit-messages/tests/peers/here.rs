@@ -175,16 +175,20 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     let mut verdict = [0];
     old.read_exact(&mut verdict).unwrap();
     assert_eq!(verdict, [2]);
+    drop(old);
     assert!(next(&pair.by_one.refused).contains("version 77"));
 
     // Nothing that an instance would say; and the second connection without the first.
     let mut stranger = UnixStream::connect(&pair.path).unwrap();
+    stranger.read_exact(&mut hello).unwrap();
     stranger.write_all(&[b'G'; 64]).unwrap();
+    drop(stranger);
     assert!(next(&pair.by_one.refused).contains("no instance of refit"));
     let mut half = UnixStream::connect(&pair.path).unwrap();
     half.read_exact(&mut hello).unwrap();
     (hello[10], hello[12]) = (9, 1);
     half.write_all(&hello).unwrap();
+    drop(half);
     assert!(next(&pair.by_one.refused).contains("without its first"));
     drop(UnixStream::connect(&pair.path).unwrap());
     assert!(next(&pair.by_one.refused).contains("hung up"));
