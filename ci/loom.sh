@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" RUSTFLAGS="--cfg loom"
 cargo test --quiet --release -p refit-objects -p refit-instruments --lib "$@"
 # The rest of it is no algorithm.
-cargo test --quiet --release -p refit-sys --lib waiting
+cargo test --quiet --release -p refit-sys --lib -- waiting bell

@@ -1,9 +1,12 @@
 //! How peers are made: one listens, the other joins.
 //!
-//! Each makes two connections, the urgent one first; a token that the joining side has chosen tells which belong together.
+//! On one host the joining side makes rings in shared memory, and gives them to the other by the socket over which they have got to know each other.
+//! That stays, to tell of the end. Between hosts there are two connections, the urgent one first; a token that the joining side
+//! has chosen tells which belong together.
 
 use std::hash::BuildHasher;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +14,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use refit_sys::ring::Rings;
+
 use crate::hello::{self, Hello};
-use crate::layer::{Listener, spawn};
+use crate::layer::{Listener, Reserved, spawn};
 use crate::socket::Socket;
-use crate::wire::Wire;
-use crate::{Layer, MessageError, Refusal, Transport, Way};
+use crate::wire::{RINGS, Wire};
+use crate::{InstanceId, Layer, MessageError, Refusal, Transport, Way};
 
 /// How long one waits for what the other is to say before it is a peer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +40,7 @@ impl Layer {
         let socket = Socket::new(own);
         self.keep(Listener { socket, path: Some(path.to_owned()) })?;
         let place = path.display().to_string();
-        self.accept(Transport::Unix, move || {
+        self.accept(Transport::Shared, move || {
             Ok((Wire::plain(Socket::new(listener.accept()?.0)), place.clone()))
         })
     }
@@ -46,12 +51,17 @@ impl Layer {
     /// [`System`](MessageError::System): nobody listens there; [`Refused`](MessageError::Refused).
     pub fn join_here(self: &Arc<Self>, path: &Path) -> Result<(), MessageError> {
         let place = path.display().to_string();
-        let dial = || {
-            let stream = UnixStream::connect(path)
-                .map_err(MessageError::system(format!("join {}", path.display())))?;
-            Ok(Wire::plain(Socket::new(stream)))
-        };
-        self.join_by(place, Transport::Unix, dial)
+        let refused = |why| MessageError::Refused { place: place.clone(), why };
+        let system = || MessageError::system(format!("join {}", path.display()));
+        let stream = UnixStream::connect(path).map_err(system())?;
+        let mut wire = Wire::plain(Socket::new(stream));
+        let (reserved, id, _) = self.introduce(&mut wire, &place)?;
+        let rings = Rings::new(RINGS).map_err(system())?;
+        wire.socket.give(rings.as_fd()).map_err(system())?;
+        hello::judge(&mut wire, Ok(()), id, self.own()).map_err(refused)?;
+        let wires = Wire::shared(&wire.socket, &rings, true);
+        self.prepare(&wires, Transport::Shared).map_err(system())?;
+        reserved.fill(place, Transport::Shared, wires)
     }
 
     /// Accepts connections until the layer is closed.
@@ -104,11 +114,22 @@ impl Layer {
         let system = || MessageError::system(format!("be joined at {place}"));
         wire.socket.patience(Some(PATIENCE)).map_err(system())?;
         let user = match transport {
-            Transport::Unix => wire.socket.user().map_err(system()).map(known_user)?,
+            Transport::Shared => wire.socket.user().map_err(system()).map(known_user)?,
             Transport::Tcp => Ok(()),
         };
         let own = self.own();
         let hello = hello::greet(&mut wire, &Hello::new(own, Way::Urgent, 0)).map_err(refused)?;
+        if transport == Transport::Shared {
+            let first = if hello.way == Way::Urgent { user } else { Err(Refusal::Half) };
+            let reserved = first.and_then(|()| self.reserve(hello.id));
+            let reserved = hello::judge(&mut wire, reserved, hello.id, own).map_err(refused)?;
+            let rings = wire.socket.take().and_then(|fd| Rings::open(fd, RINGS));
+            let rings = rings.map_err(|_| Refusal::Rings);
+            let rings = hello::judge(&mut wire, rings, hello.id, own).map_err(refused)?;
+            let wires = Wire::shared(&wire.socket, &rings, false);
+            self.prepare(&wires, transport).map_err(system())?;
+            return reserved.fill(place.to_owned(), transport, wires);
+        }
         if hello.way == Way::Bulk {
             let expected = self.expected(hello.id, hello.token).ok_or(Refusal::Half);
             let first = hello::judge(&mut wire, expected, hello.id, own).map_err(refused)?;
@@ -127,8 +148,9 @@ impl Layer {
         // If nobody came.
         self.expected(hello.id, hello.token);
         let (reserved, bulk) = joined.map_err(refused)?;
-        self.prepare(&wire.socket, &bulk.socket, transport).map_err(system())?;
-        reserved.fill(place.to_owned(), transport, [wire, bulk])
+        let wires = [wire, bulk];
+        self.prepare(&wires, transport).map_err(system())?;
+        reserved.fill(place.to_owned(), transport, wires)
     }
 
     /// Joins who is at the other end of what `dial` makes.
@@ -141,32 +163,45 @@ impl Layer {
         let refused = |why| MessageError::Refused { place: place.clone(), why };
         let system = || MessageError::system(format!("join {place}"));
         let own = self.own();
-        // Nobody else can know it: its hasher is seeded by the system.
-        let token = std::hash::RandomState::new().hash_one(own.0);
         let mut urgent = dial()?;
-        urgent.socket.patience(Some(PATIENCE)).map_err(system())?;
-        let hello =
-            hello::greet(&mut urgent, &Hello::new(own, Way::Urgent, token)).map_err(refused)?;
-        let reserved = self.reserve(hello.id);
-        let reserved = hello::judge(&mut urgent, reserved, hello.id, own).map_err(refused)?;
+        let (reserved, id, token) = self.introduce(&mut urgent, &place)?;
         let mut bulk = dial()?;
         bulk.socket.patience(Some(PATIENCE)).map_err(system())?;
         let again = hello::greet(&mut bulk, &Hello::new(own, Way::Bulk, token)).map_err(refused)?;
-        let same = if again.id == hello.id { Ok(()) } else { Err(Refusal::Half) };
+        let same = if again.id == id { Ok(()) } else { Err(Refusal::Half) };
         hello::judge(&mut bulk, same, again.id, own).map_err(refused)?;
-        self.prepare(&urgent.socket, &bulk.socket, transport).map_err(system())?;
-        reserved.fill(place.clone(), transport, [urgent, bulk])
+        let wires = [urgent, bulk];
+        self.prepare(&wires, transport).map_err(system())?;
+        reserved.fill(place.clone(), transport, wires)
+    }
+
+    /// Says who this instance is, to one that it joins; what the other one's place, number, and token of the joining are.
+    fn introduce(
+        self: &Arc<Self>,
+        wire: &mut Wire,
+        place: &str,
+    ) -> Result<(Reserved, InstanceId, u64), MessageError> {
+        let refused = |why| MessageError::Refused { place: place.to_owned(), why };
+        let own = self.own();
+        let patience = wire.socket.patience(Some(PATIENCE));
+        patience.map_err(MessageError::system(format!("join {place}")))?;
+        // Nobody else can know it: its hasher is seeded by the system.
+        let token = std::hash::RandomState::new().hash_one(own.0);
+        let hello = hello::greet(wire, &Hello::new(own, Way::Urgent, token)).map_err(refused)?;
+        let reserved = self.reserve(hello.id);
+        let reserved = hello::judge(wire, reserved, hello.id, own).map_err(refused)?;
+        Ok((reserved, hello.id, token))
     }
 
     /// From here on, messages come, or heartbeats.
-    fn prepare(&self, urgent: &Socket, bulk: &Socket, transport: Transport) -> io::Result<()> {
-        bulk.patience(None)?;
+    fn prepare(&self, [urgent, bulk]: &[Wire; 2], transport: Transport) -> io::Result<()> {
+        bulk.socket.patience(None)?;
         match transport {
-            Transport::Unix => urgent.patience(None),
+            Transport::Shared => Ok(()),
             Transport::Tcp => {
-                urgent.hurry(self.made.silence)?;
-                bulk.hurry(self.made.silence)?;
-                urgent.patience(Some(self.made.silence))
+                urgent.socket.hurry(self.made.silence)?;
+                bulk.socket.hurry(self.made.silence)?;
+                urgent.socket.patience(Some(self.made.silence))
             }
         }
     }

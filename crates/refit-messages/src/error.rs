@@ -111,6 +111,9 @@ pub enum Refusal {
     /// The connection ended while they were getting to know each other.
     #[error("it hung up")]
     HungUp,
+    /// The memory that both are to share cannot be, or could be cut by either.
+    #[error("there is no memory that both can share")]
+    Rings,
     /// The second of the two connections is not by the one who made the first.
     #[error("a connection of its second kind came without its first")]
     Half,

@@ -105,7 +105,7 @@ pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hel
     let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
     if let Err(why) = &checked {
         // The other one waits for it; if it does not any more, the first reason counts.
-        let _ = stream.write_all(&[code(why)]);
+        let _ = exchange(stream, code(why));
     }
     checked
 }
@@ -117,24 +117,35 @@ pub(crate) fn judge<T>(
     peer: InstanceId,
     own: InstanceId,
 ) -> Result<T, Refusal> {
-    let said = verdict.as_ref().map_or_else(code, |_| 0);
-    stream.write_all(&[said]).map_err(|error| refusal(&error))?;
+    let heard = exchange(stream, verdict.as_ref().map_or_else(code, |_| 0));
     let accepted = verdict?;
-    let mut heard = [0];
-    stream.read_exact(&mut heard).map_err(|error| refusal(&error))?;
     let told = |why| Err(Refusal::ByPeer(Box::new(why)));
-    match heard[0] {
+    match heard.map_err(|error| refusal(&error))? {
         0 => Ok(accepted),
         TAKEN => told(Refusal::Taken(own)),
         SAME_ID => told(Refusal::SameId(peer)),
         HALF => told(Refusal::Half),
+        RINGS => told(Refusal::Rings),
         other => Err(Refusal::ByPeerFor(other)),
     }
+}
+
+/// Says a verdict, and hears the other one's. That is heard even where it does not matter: a connection that is closed before all has been read
+/// may lose what was said last. It may also be there from one who has hung up.
+fn exchange(stream: &mut (impl Read + Write), said: u8) -> io::Result<u8> {
+    let written = stream.write_all(&[said]);
+    let mut heard = [0];
+    stream.read_exact(&mut heard)?;
+    if heard[0] == 0 {
+        written?;
+    }
+    Ok(heard[0])
 }
 
 const TAKEN: u8 = 4;
 const SAME_ID: u8 = 5;
 const HALF: u8 = 6;
+const RINGS: u8 = 8;
 
 /// How a refusal is told to the other one.
 fn code(why: &Refusal) -> u8 {
@@ -145,6 +156,7 @@ fn code(why: &Refusal) -> u8 {
         Refusal::Taken(_) => TAKEN,
         Refusal::SameId(_) => SAME_ID,
         Refusal::Half => HALF,
+        Refusal::Rings => RINGS,
         Refusal::User(_) => 7,
         Refusal::ByPeer(_) | Refusal::ByPeerFor(_) | Refusal::Silent | Refusal::HungUp => 255,
     }

@@ -10,6 +10,8 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
+use refit_sys::ring::Rings;
+
 use crate::frame::{self, Header, Sort};
 use crate::handlers::{Builder, Handler, decode};
 use crate::link::Link;
@@ -228,6 +230,7 @@ impl Reserved {
         transport: Transport,
         wires: [Wire; 2],
     ) -> Result<(), MessageError> {
+        let rings = wires[0].rings.clone();
         let [(urgent, of_urgent), (bulk, of_bulk)] = wires.map(Wire::split);
         let link = Link::new(self.id, place, transport, [of_urgent, of_bulk]);
         {
@@ -255,10 +258,24 @@ impl Reserved {
                 return Err(MessageError::system("make a thread")(error));
             }
         }
-        if transport == Transport::Tcp {
-            self.beat(&link)?;
+        match rings {
+            Some(rings) => self.watch(&link, rings),
+            None => self.beat(&link),
         }
-        Ok(())
+    }
+
+    /// Ends the rings when the peer's process ends, or this side is done with it.
+    fn watch(&self, link: &Arc<Link>, rings: Arc<Rings>) -> Result<(), MessageError> {
+        let (socket, at_once) = (Arc::clone(&link.way(Way::Urgent).socket), Arc::clone(&rings));
+        let body = move || {
+            socket.watch();
+            rings.end();
+        };
+        spawn("refit-watch", body).map_err(|error| {
+            link.lose("there is no thread to watch it");
+            at_once.end();
+            MessageError::system("make a thread")(error)
+        })
     }
 
     /// Shows the peer that this instance is there.

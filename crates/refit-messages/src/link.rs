@@ -15,8 +15,8 @@ use crate::{InstanceId, MessageError, Way, receive};
 /// How messages come to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Unix sockets, on this host.
-    Unix,
+    /// Memory that both share, on this host.
+    Shared,
     /// TCP, to whatever host.
     Tcp,
 }

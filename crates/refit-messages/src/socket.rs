@@ -1,12 +1,16 @@
 //! A connected socket of either family, read by one thread and written by another.
 
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown,
+};
 
 use crate::outbox::Sink;
 
@@ -37,6 +41,38 @@ impl Socket {
         let limit = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.0, limit)?;
         Ok(())
+    }
+
+    /// Gives the other side of a Unix socket a descriptor.
+    pub(crate) fn give(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd];
+        beside.push(SendAncillaryMessage::ScmRights(&fds));
+        let byte = [IoSlice::new(&[0])];
+        rustix::net::sendmsg(&self.0, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Takes a descriptor that the other side [gives](Self::give).
+    pub(crate) fn take(&self) -> io::Result<OwnedFd> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let mut bytes = [IoSliceMut::new(&mut byte)];
+        rustix::net::recvmsg(&self.0, &mut bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        let found = beside.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Waits until the other side hangs up, or says something where there is nothing to be said.
+    pub(crate) fn watch(&self) {
+        while let Err(rustix::io::Errno::INTR) =
+            rustix::net::recv(&self.0, &mut [0], RecvFlags::empty())
+        {}
     }
 
     /// The user that the process on the other side of a Unix socket belonged to when it connected or listened.

@@ -3,6 +3,8 @@
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 
+use refit_sys::ring::{Rings, Writer};
+
 use crate::link::Outgoing;
 use crate::outbox::{Outbox, Sink};
 use crate::socket::{Socket, Stream};
@@ -10,10 +12,15 @@ use crate::socket::{Socket, Stream};
 /// Bytes that are read ahead: a long body passes them by.
 const AHEAD: usize = 32 << 10;
 
+/// Rings that two instances of a host share: one for each way and direction.
+pub(crate) const RINGS: usize = 4;
+
 /// Both directions of it.
 pub(crate) struct Wire {
     /// Ends it.
     pub(crate) socket: Arc<Socket>,
+    /// What ends with the socket.
+    pub(crate) rings: Option<Arc<Rings>>,
     from: Box<dyn Read + Send>,
     to: Box<dyn Sink>,
 }
@@ -22,7 +29,20 @@ impl Wire {
     /// A socket as it is.
     pub(crate) fn plain(socket: Arc<Socket>) -> Self {
         let (from, to) = (Stream(Arc::clone(&socket)), Stream(Arc::clone(&socket)));
-        Self { socket, from: Box::new(from), to: Box::new(to) }
+        Self { socket, rings: None, from: Box::new(from), to: Box::new(to) }
+    }
+
+    /// Both connections to a peer of this host: rings, and a socket that ends with either process. Who joins has made the rings.
+    pub(crate) fn shared(socket: &Arc<Socket>, rings: &Arc<Rings>, joins: bool) -> [Self; 2] {
+        [0, 1].map(|way| {
+            let (from, to) = (2 * way + usize::from(joins), 2 * way + usize::from(!joins));
+            Self {
+                socket: Arc::clone(socket),
+                rings: Some(Arc::clone(rings)),
+                from: Box::new(rings.reader(from)),
+                to: Box::new(rings.writer(to)),
+            }
+        })
     }
 
     /// What is received, and what is sent.
@@ -33,6 +53,12 @@ impl Wire {
             counts: Default::default(),
         };
         (BufReader::with_capacity(AHEAD, self.from), outgoing)
+    }
+}
+
+impl Sink for Writer {
+    fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
+        Writer::write(self, bytes, wait)
     }
 }
 

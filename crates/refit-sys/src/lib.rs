@@ -5,7 +5,7 @@
 //! | of | what |
 //! |---|---|
 //! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`linger`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), what waits for a ring ([`waiting`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
-//! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change), libraries that are bytes ([`library`]) |
+//! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change) or as rings of bytes ([`mod@ring`]), libraries that are bytes ([`library`]) |
 //! | other processes | whether they are there ([`process`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
 //! | their threads | held still, their state, calls made in them ([`trace`]), followed with all that they start ([`trace::next`]), their system calls told and answered ([`seccomp`]) |
 //! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]), calls that act on it made beside it ([`agent`]) |
@@ -19,6 +19,7 @@
 pub mod agent;
 pub mod auxv;
 pub mod barrier;
+mod bell;
 pub mod clock;
 pub mod credentials;
 pub mod foreign;
@@ -40,6 +41,8 @@ pub mod pidfd;
 pub mod placement;
 pub mod process;
 pub mod processor;
+#[cfg(not(loom))]
+pub mod ring;
 pub mod seccomp;
 pub mod smaps;
 pub mod step;

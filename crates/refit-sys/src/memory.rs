@@ -4,6 +4,7 @@
 //!
 //! 1. No reference into the mapping ever exists. Bytes enter and leave by raw copies only, so that the compiler never
 //!    assumes anything about memory that another mapping of the same memfd, in this process or in another, can change.
+//!    The words of [`crate::ring`] are the one exception: they are atomic, and nothing is copied from or to their place.
 //! 2. Every copy is checked against the length of the mapping; a copy that does not fit panics, because its offset is
 //!    computed from an index that the caller owns, never from outside input.
 //! 3. Two copies that overlap in the mapping and in time, one of them in, leave a mixture of the bytes of both. They
@@ -41,7 +42,11 @@ impl SharedMapping {
     /// # Errors
     /// What `memfd_create`, `ftruncate` or `mmap` say; `EINVAL` for a length of zero.
     pub fn new(name: &CStr, len: usize) -> io::Result<Self> {
-        let fd = memfd::create(name, len as u64, Pages::Base)?;
+        Self::of(memfd::create(name, len as u64, Pages::Base)?, len)
+    }
+
+    /// Maps the first `len` bytes of a memfd, which is that long and stays so.
+    pub(crate) fn of(fd: OwnedFd, len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let base = unsafe {
             rustix::mm::mmap(

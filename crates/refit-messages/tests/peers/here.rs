@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
-use refit_messages::{InstanceId, LIMIT, Layer, MessageError, Refusal};
+use refit_messages::{InstanceId, LIMIT, Layer, MessageError, Refusal, Transport};
 
 use crate::pair::{Double, Echo, Note, Nothing, Pair, Unknown, builder, next, until};
 
@@ -25,6 +25,7 @@ fn messages_arrive_in_order_and_questions_are_answered_from_both_sides() {
     assert_eq!(pair.one.ask(TWO, &Double(21), &[1, 2, 3]).unwrap(), (42, vec![3, 2, 1]));
     assert_eq!(pair.two.ask(ONE, &Double(4), &[]).unwrap(), (8, vec![]));
     let [peer] = &pair.one.peers()[..] else { panic!("one peer") };
+    assert_eq!(peer.transport, Transport::Shared);
     assert_eq!((peer.id, peer.asks, peer.waiting), (TWO, 1, 0));
     assert_eq!(peer.urgent.sent, 1002);
     assert_eq!(peer.urgent.received, 1002);
@@ -174,16 +175,20 @@ fn who_does_not_suit_is_refused_on_both_sides() {
     let mut verdict = [0];
     old.read_exact(&mut verdict).unwrap();
     assert_eq!(verdict, [2]);
+    drop(old);
     assert!(next(&pair.by_one.refused).contains("version 77"));
 
     // Nothing that an instance would say; and the second connection without the first.
     let mut stranger = UnixStream::connect(&pair.path).unwrap();
+    stranger.read_exact(&mut hello).unwrap();
     stranger.write_all(&[b'G'; 64]).unwrap();
+    drop(stranger);
     assert!(next(&pair.by_one.refused).contains("no instance of refit"));
     let mut half = UnixStream::connect(&pair.path).unwrap();
     half.read_exact(&mut hello).unwrap();
     (hello[10], hello[12]) = (9, 1);
     half.write_all(&hello).unwrap();
+    drop(half);
     assert!(next(&pair.by_one.refused).contains("without its first"));
     drop(UnixStream::connect(&pair.path).unwrap());
     assert!(next(&pair.by_one.refused).contains("hung up"));
