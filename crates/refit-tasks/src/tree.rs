@@ -62,8 +62,6 @@ type StillWork = Box<dyn FnOnce() + Send>;
 pub(crate) enum After {
     /// As if nothing had been.
     GoOn,
-    /// It is given this signal.
-    Signal(i32),
     /// Up to the next entry or exit of a system call; it is given this signal first, if it is not 0.
     ToSystemCall(i32),
     /// It is given this signal, if it is not 0, and stops again at once, behind what that leads to.
@@ -145,11 +143,8 @@ impl Tree {
         // Pairs with `ask`: what is needed to be nudged is there.
         self.follower.store(thread::id(), Ordering::Release);
         ready()?;
-        let mut following = Following {
-            first: process,
-            expected: BTreeMap::new(),
-            kept: BTreeSet::new(),
-        };
+        let mut following =
+            Following { first: process, expected: BTreeMap::new(), kept: BTreeSet::new() };
         let followed = loop {
             match trace::next(true) {
                 Ok(Some((task, event))) => self.take(task, event, &mut following)?,
@@ -431,7 +426,9 @@ impl Tree {
             return Err("it has the memory of its parent until it runs another program".to_owned());
         }
         if lock(&self.bound).contains(&process) {
-            return Err("it has the vDSO of this kernel, which could not be hidden from it".to_owned());
+            return Err(
+                "it has the vDSO of this kernel, which could not be hidden from it".to_owned()
+            );
         }
         Ok(())
     }
@@ -469,7 +466,6 @@ impl Following {
     fn go_on(&mut self, held: &Held, after: After) -> io::Result<()> {
         match after {
             After::GoOn => held.resume(0),
-            After::Signal(signal) => held.resume(signal),
             After::ToSystemCall(signal) => held.resume_to_system_call(signal),
             After::Once(signal) => {
                 held.interrupt()?;

@@ -186,7 +186,9 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Move(MoveArgs),
 
     /// Have the threads of a program run at all instances in turn
-    #[command(after_help = "Example:\n  refit run --on 0 --movable -- ./solver &\n  refit spread $!\n  refit ps")]
+    #[command(
+        after_help = "Example:\n  refit run --on 0 --movable -- ./solver &\n  refit spread $!\n  refit ps"
+    )]
     Spread {
         /// The process
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]

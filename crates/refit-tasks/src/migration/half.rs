@@ -50,9 +50,4 @@ impl UserHalf {
         held.set_extended_state(&self.extended)?;
         held.set_registers(general)
     }
-
-    /// Its bytes, as far as they are moved.
-    pub(crate) fn length(&self) -> usize {
-        size_of_val(&self.general) + self.extended.len()
-    }
 }

@@ -130,9 +130,8 @@ pub(super) fn come(
     after: After,
 ) -> io::Result<()> {
     let (moves, half) = (Arc::clone(tree), half.clone());
-    tree.order(id, PATIENCE, move |held, stands| {
+    tree.order(id, PATIENCE, move |held, _| {
         let done = come_by(held, way, &half, in_call);
-        if done.is_err() { eprintln!("come {id}: {done:?} stat {:?} regs {:?} stands {:?}", std::fs::read_to_string(format!("/proc/{id}/status")).map(|s| s.lines().find(|l| l.starts_with("State")).map(str::to_owned)), held.registers().map(|r| r.rip), stands); }
         let after = match after {
             After::Once(PENDING) => {
                 let signal = held.information().map_or(0, |information| information.signal());
@@ -140,8 +139,11 @@ pub(super) fn come(
             }
             after => after,
         };
-        let standing =
-            if matches!(after, After::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };
+        let standing = if matches!(after, After::ToSystemCall(_)) {
+            Standing::Visiting
+        } else {
+            Standing::Home
+        };
         moves.moves.place(way.process, id, standing);
         (done, after)
     })?

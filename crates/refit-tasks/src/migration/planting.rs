@@ -91,13 +91,11 @@ fn remote(mappings: &[maps::Mapping]) -> u64 {
     /// Between the program and its libraries, wherever they are.
     const FIRST: u64 = 0x6000_0000_0000;
     const STEP: usize = 1 << 24;
-    let taken = |at: u64| {
-        mappings.iter().any(|one| one.range.start < at + WHOLE && at < one.range.end)
-    };
+    let taken =
+        |at: u64| mappings.iter().any(|one| one.range.start < at + WHOLE && at < one.range.end);
     (FIRST..TOP).step_by(STEP).find(|&at| !taken(at)).unwrap_or(FIRST)
 }
 
-#[expect(clippy::too_many_arguments, reason = "what is planted, and by whom")]
 fn fit_out(
     held: &mut Held,
     instruction: u64,
@@ -139,12 +137,7 @@ fn fit_out(
 }
 
 /// Has all threads stop before calls that change what is mapped where something was mapped before.
-fn watch_changes(
-    held: &mut Held,
-    instruction: u64,
-    memory: &Memory,
-    room: u64,
-) -> io::Result<()> {
+fn watch_changes(held: &mut Held, instruction: u64, memory: &Memory, room: u64) -> io::Result<()> {
     let mut filter = Filter::new(Action::Allow).foreign(Action::Allow);
     let is = |argument, mask, value| Condition { argument, mask, value };
     for number in CHANGES {

@@ -338,12 +338,16 @@ impl<'a> Running<'a> {
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     return Ok(Some(Gone::Ended));
                 }
-                // It may be had there all the same.
-                Err(error) => eprintln!("refit: map {address:#x}: {error}"),
+                // What cannot be mapped here can be touched there.
+                Err(_) => {}
             }
         }
         let mut registers = self.held.registers()?;
         registers.orig_rax = u64::MAX;
+        if signal == libc::SIGTRAP && information.code() == SI_KERNEL {
+            // A breakpoint, which is behind the thread already: it is to hit it there.
+            registers.rip -= 1;
+        }
         self.back(stay, Why::Exception, false, &registers).map(Some)
     }
 
@@ -356,9 +360,9 @@ impl<'a> Running<'a> {
             let answer = self.guest.layer.ask(group.home(), &question, &[]);
             let (mapping, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
             let (held, instruction) = (&mut self.held, self.instruction);
-            let made = self.guest.map(forgotten, || {
-                mappings::make(held, instruction, &self.guest.window, &mapping)
-            });
+            let made = self
+                .guest
+                .map(forgotten, || mappings::make(held, instruction, &self.guest.window, &mapping));
             if let Some(made) = made {
                 return made;
             }
@@ -366,13 +370,7 @@ impl<'a> Running<'a> {
     }
 
     /// Sends the thread back.
-    fn back(
-        &self,
-        stay: &Stay,
-        why: Why,
-        in_call: bool,
-        general: &Registers,
-    ) -> io::Result<Gone> {
+    fn back(&self, stay: &Stay, why: Why, in_call: bool, general: &Registers) -> io::Result<Gone> {
         let half = UserHalf::of(&self.held, general)?;
         let (group, thread) = (self.guest.group, stay.thread);
         let came = Came { group, thread, stay: stay.stay, why, in_call, half };
@@ -384,6 +382,8 @@ impl<'a> Running<'a> {
     }
 }
 
+/// The kernel sends it, and no fault is described (`asm-generic/siginfo.h`).
+const SI_KERNEL: i32 = 0x80;
 /// The address is not mapped (`asm-generic/siginfo.h`).
 const SEGV_MAPERR: i32 = 1;
 

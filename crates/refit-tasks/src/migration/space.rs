@@ -64,7 +64,7 @@ impl Space {
         match mapping.kind() {
             Kind::KernelCode | Kind::KernelData | Kind::Other => return Ok(Mapping::Nothing),
             _ if mapping.shared => return Ok(self.file(mapping)),
-            Kind::File if !mapping.writable && !self.written(&mapping.range)? => {
+            _ if of_file(mapping) && !mapping.writable && !self.written(&mapping.range)? => {
                 return Ok(self.file(mapping));
             }
             _ => {}
@@ -205,6 +205,12 @@ fn stack_begin(mappings: &[Mapped], stack: &Range<u64>) -> u64 {
     free.max(stack.end.saturating_sub(8 << 20)).min(stack.start)
 }
 
+/// Whether pages that nobody has touched yet are those of a file.
+fn of_file(mapping: &Mapped) -> bool {
+    let (_, inode) = mapping.file;
+    inode != 0
+}
+
 fn frames(mapping: &Mapped) -> bool {
     mapping.shared
         && mapping.kind() == Kind::Memfd
@@ -235,7 +241,7 @@ fn access(mapping: &Mapped) -> u32 {
 fn fill(process: u32, mapping: &Mapped, frames: &File) -> io::Result<()> {
     let memory = Memory::of(process)?;
     // Of a file all that is there; else only what was touched.
-    let pieces = if mapping.kind() == Kind::File {
+    let pieces = if of_file(mapping) {
         vec![mapping.range.clone()]
     } else {
         let any = Categories::PRESENT | Categories::SWAPPED;

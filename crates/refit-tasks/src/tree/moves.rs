@@ -146,9 +146,7 @@ impl Moves {
             (Event::Signal(signal), Standing::Visiting | Standing::Changing) => {
                 Some(After::ToSystemCall(signal))
             }
-            (Event::Seccomp { message: MAPS }, Standing::Home | Standing::Visiting)
-                if shared =>
-            {
+            (Event::Seccomp { message: MAPS }, Standing::Home | Standing::Visiting) if shared => {
                 Some(keep(Told::Maps(task)))
             }
             (Event::SystemCall, Standing::Visiting) if returned(held) => {

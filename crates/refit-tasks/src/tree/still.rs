@@ -32,7 +32,8 @@ impl Tree {
         let deadline = Instant::now() + PATIENCE;
         let mut stand = BTreeMap::new();
         let all = loop {
-            let more: Vec<u32> = self.with_memory_of(process)
+            let more: Vec<u32> = self
+                .with_memory_of(process)
                 .into_iter()
                 .filter(|thread| !stand.contains_key(thread))
                 .collect();

@@ -95,7 +95,11 @@ fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
     }
     for list in &lists {
         if let Err(obstacle) = processors::parse(list) {
-            return Err(Failure::new(asked(), obstacle, "name processors of this machine, e.g. 0-3"));
+            return Err(Failure::new(
+                asked(),
+                obstacle,
+                "name processors of this machine, e.g. 0-3",
+            ));
         }
     }
     Ok(lists)
@@ -203,7 +207,11 @@ pub(crate) fn shutdown(kill: bool, only: Option<u32>) -> Result<(), Failure> {
     let all = kernels(only)?;
     if all.is_empty() {
         let remedy = "start some with `refit boot --instances 2`";
-        return Err(Failure::new("shut down", "there are no instances that make one system", remedy));
+        return Err(Failure::new(
+            "shut down",
+            "there are no instances that make one system",
+            remedy,
+        ));
     }
     for (Live { client, .. }, kernel) in &all {
         if let Some(process) = client.processes()?.first()

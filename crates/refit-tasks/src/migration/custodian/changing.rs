@@ -1,0 +1,142 @@
+//! Changes of the memory: others forget what is not to be any more, then the change is made, and only then anything else.
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use refit_messages::Reply;
+
+use super::{Ask, Custodian, Next, PATIENCE};
+use crate::migration::wire::{Change, Forget};
+use crate::migration::{changes, passage};
+use crate::tree::After;
+use crate::tree::moves::{Standing, Told};
+
+impl Custodian {
+    /// A thread elsewhere changes the memory.
+    pub(super) fn change(&mut self, change: Change, reply: Reply<Change>) -> Next {
+        let Change { thread, number, arguments, stack, .. } = change;
+        let before = self.before(number.cast_signed(), &arguments);
+        if let Err(error) = before {
+            reply.say(&-i64::from(error.raw_os_error().unwrap_or(libc::ENOMEM)), &[]);
+            return Ok(());
+        }
+        let answer = if changes::by_shadow(number.cast_signed(), &arguments) {
+            self.by_shadow(thread, number, arguments, stack)
+        } else {
+            self.space.call(number.cast_signed(), arguments)
+        };
+        if answer.is_ok() {
+            self.behind(number.cast_signed(), &arguments);
+        }
+        let failed = |error: io::Error| -i64::from(error.raw_os_error().unwrap_or(libc::ENOMEM));
+        reply.say(&answer.unwrap_or_else(failed), &[]);
+        Ok(())
+    }
+
+    /// A thread's shadow makes a call, which does not wait for anybody.
+    pub(super) fn by_shadow(
+        &mut self,
+        id: u32,
+        number: u64,
+        arguments: [u64; 6],
+        stack: u64,
+    ) -> io::Result<i64> {
+        let slot = self.threads.get(&id).and_then(|thread| thread.slot);
+        let Some((slot, _)) = slot.and_then(|slot| self.slot(slot)) else {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        };
+        slot.ask(number, arguments, stack);
+        loop {
+            let heard = slot.bell();
+            if let Some(value) = slot.answer() {
+                return Ok(value.cast_signed());
+            }
+            while let Ok(ask) = self.asked.try_recv() {
+                let stands =
+                    matches!(ask, Ask::Told(Told::Signal(of) | Told::Ended(of)) if of == id);
+                self.deferred.push_back(ask);
+                if stands {
+                    return passage::answer_of(&self.tree, id, self.code(), slot);
+                }
+            }
+            slot.wait(heard, Duration::from_millis(1));
+        }
+    }
+
+    /// A thread here stands before a change of the memory.
+    pub(super) fn changes_here(&mut self, id: u32) -> Next {
+        let call = self
+            .tree
+            .order(id, PATIENCE, |held, _| (crate::tree::moves::about_to_call(held), After::Stay));
+        let Ok(Ok((number, arguments))) = call else { return Ok(()) };
+        let number = number.cast_signed();
+        // What cannot be told to others is not done: they would see what is not there.
+        if let Err(error) = self.before(number, &arguments) {
+            self.kill(&format!("a change of its memory cannot be told to others: {error}"));
+            return Ok(());
+        }
+        let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
+        if !visiting {
+            self.tree.moves.place(self.group.process, id, Standing::Changing);
+        }
+        let _ = self.tree.order(id, PATIENCE, |_, _| ((), After::ToSystemCall(0)));
+        self.until_changed(id);
+        self.behind(number, &arguments);
+        Ok(())
+    }
+
+    /// Waits until a thread here has made its change.
+    pub(super) fn until_changed(&mut self, id: u32) {
+        while let Ok(ask) = self.asked.recv() {
+            let changed = matches!(ask, Ask::Told(Told::Changed(of) | Told::Returned(of) | Told::Ended(of)) if of == id);
+            let only = matches!(ask, Ask::Told(Told::Changed(_)));
+            let over = matches!(ask, Ask::Told(Told::Another));
+            if !only {
+                self.deferred.push_back(ask);
+            }
+            if changed || over {
+                break;
+            }
+        }
+    }
+
+    /// Before a change: others forget what is not to be any more.
+    pub(super) fn before(&mut self, number: i64, arguments: &[u64; 6]) -> io::Result<()> {
+        let end = || self.space.call(libc::SYS_brk, [0; 6]).map(i64::cast_unsigned);
+        let plan = changes::plan(number, arguments, end)?;
+        self.forget(&plan.forget)?;
+        for range in &plan.keep {
+            self.space.keep(range)?;
+        }
+        for range in &plan.zero {
+            for part in self.space.frames_in(range)? {
+                self.space.drop_frames(&part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After it: frames that nothing shows any more are given back.
+    pub(super) fn behind(&self, number: i64, arguments: &[u64; 6]) {
+        if let Some(range) = changes::unused(number, arguments)
+            // The call may have failed.
+            && self.space.frames_in(&range).is_ok_and(|still| still.is_empty())
+        {
+            // Else they are given back later, with all others.
+            let _ = self.space.drop_frames(&range);
+        }
+    }
+
+    pub(super) fn forget(&mut self, ranges: &[Range<u64>]) -> io::Result<()> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let forget = Forget { group: self.group, ranges: ranges.to_vec() };
+        for &host in &self.hosts {
+            // A host that is lost has forgotten.
+            let _ = self.layer.ask(host, &forget, &[]);
+        }
+        Ok(())
+    }
+}
