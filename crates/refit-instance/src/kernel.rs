@@ -1,12 +1,13 @@
 //! An instance as one of several that make one system: which there are, whose programs it follows, where their threads run; and its routes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use refit_tasks::{Kernel, MoveError};
+use refit_tasks::{Kernel, MoveError, Roam};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -34,8 +35,20 @@ pub struct FollowRequest {
     pub pid: u32,
     /// Whether it is to be movable.
     pub movable: bool,
-    /// How often its threads are to go to the next instance, in milliseconds, of themselves; `null`: never.
-    pub roam_ms: Option<u64>,
+    /// How its threads are to go from instance to instance by themselves; `null`: not at all.
+    pub roam: Option<RoamRequest>,
+}
+
+/// How threads go from instance to instance by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RoamRequest {
+    /// To the next, every so many milliseconds.
+    Every(u64),
+    /// To the next, and they stay there.
+    Once,
+    /// Likewise, but back for each system call.
+    Calls,
 }
 
 /// Asks for a process, or one thread of it, to run elsewhere.
@@ -59,7 +72,11 @@ pub(crate) fn alone(asked: &str) -> Refusal {
 /// Follows, on behalf of a request.
 pub(crate) fn follow(kernel: &Arc<Kernel>, request: &FollowRequest) -> Result<(), Refusal> {
     let asked = format!("follow process {}", request.pid);
-    let roam = request.roam_ms.map(std::time::Duration::from_millis);
+    let roam = request.roam.map(|roam| match roam {
+        RoamRequest::Every(ms) => Roam::Every(Duration::from_millis(ms)),
+        RoamRequest::Once => Roam::Once,
+        RoamRequest::Calls => Roam::Calls,
+    });
     kernel.follow(request.pid, request.movable, roam).map_err(|error| {
         let remedy = "see `refit doctor` for what this host permits";
         Refusal::new(Kind::Failed, asked, error.to_string(), remedy)

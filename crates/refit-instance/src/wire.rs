@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
-pub use crate::kernel::{FollowRequest, KernelInfo, MoveRequest};
+pub use crate::kernel::{FollowRequest, KernelInfo, MoveRequest, RoamRequest};
 pub use crate::memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };

@@ -14,6 +14,17 @@ use crate::migration::{Migration, MoveError};
 use crate::process::Process;
 use crate::tree::Tree;
 
+/// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Roam {
+    /// To the next, so often.
+    Every(Duration),
+    /// To the next, and they stay there.
+    Once,
+    /// Likewise, but back for each system call.
+    Calls,
+}
+
 /// A kernel instance.
 pub struct Kernel {
     own: InstanceId,
@@ -64,9 +75,11 @@ impl Kernel {
         self: &Arc<Self>,
         process: u32,
         movable: bool,
-        roam: Option<Duration>,
+        roam: Option<Roam>,
     ) -> io::Result<()> {
-        let tree = Arc::new(if movable { Tree::of_movable() } else { Tree::default() });
+        let mut tree = if movable { Tree::of_movable() } else { Tree::default() };
+        tree.make_calls_here(roam == Some(Roam::Calls));
+        let tree = Arc::new(tree);
         self.trees().push(Arc::clone(&tree));
         let (tell, told) = mpsc::channel();
         let (this, followed) = (Arc::clone(self), Arc::clone(&tree));
@@ -90,11 +103,20 @@ impl Kernel {
     }
 
     /// Has all threads of a tree go to the next instance, again and again.
-    fn wander(&self, tree: &Arc<Tree>, every: Duration) {
+    fn wander(&self, tree: &Arc<Tree>, roam: Roam) {
+        /// How often one looks for processes that are new.
+        const LOOK: Duration = Duration::from_millis(5);
         let mut all = self.peers();
         all.push(self.own.0);
         all.sort_unstable();
+        let own = all.iter().position(|&one| one == self.own.0).unwrap_or(0);
+        let (every, turns) = match roam {
+            Roam::Every(time) => (time, true),
+            Roam::Once | Roam::Calls => (LOOK, false),
+        };
         for turn in 1.. {
+            let turn = own + if turns { turn } else { 1 };
+            // That is how often they are to go.
             thread::sleep(every);
             let processes = tree.process_numbers();
             if processes.is_empty() {

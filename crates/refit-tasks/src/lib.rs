@@ -21,7 +21,7 @@ mod movable;
 mod process;
 mod tree;
 
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Roam};
 pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
 pub use migration::{GroupId, Migration, MoveError};
 pub use process::Process;

@@ -89,6 +89,8 @@ pub struct Tree {
     words: Mutex<BTreeMap<u32, Word>>,
     /// Whether its programs are to hold nothing of the kernel that runs them.
     movable: bool,
+    /// Whether threads that run elsewhere come back for each of their calls.
+    calls_here: bool,
     /// Processes of such a tree that do all the same.
     bound: Mutex<BTreeSet<u32>>,
     /// Processes that have the memory of their parent, which waits (`vfork`): who they are, and the thread that waits.
@@ -415,6 +417,15 @@ impl Tree {
         if let Some(watcher) = &*lock(whom) {
             watcher(task);
         }
+    }
+
+    /// Whether threads that run elsewhere are to come back for each of their calls.
+    pub(crate) fn make_calls_here(&mut self, here: bool) {
+        self.calls_here = here;
+    }
+
+    pub(crate) fn makes_calls_here(&self) -> bool {
+        self.calls_here
     }
 
     /// Whether a process can be moved; why not.

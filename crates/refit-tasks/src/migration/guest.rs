@@ -37,6 +37,8 @@ pub(crate) struct Guest {
     pub(crate) window: Range<u64>,
     /// Where calls are left for the threads' shadows.
     pub(crate) slots: &'static [AtomicU64],
+    /// Whether threads go home for each of their calls.
+    pub(crate) calls_home: bool,
     /// The replica's number.
     pub(crate) process: u32,
     /// How often something had to be forgotten. Held while mappings change.
@@ -83,6 +85,7 @@ impl Guest {
             layer: Arc::clone(layer),
             window: particulars.window.clone(),
             slots: slots.get(),
+            calls_home: particulars.calls_home,
             process,
             forgotten: Mutex::new(0),
             jobs: Mutex::new(jobs),

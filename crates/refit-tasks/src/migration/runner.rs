@@ -268,11 +268,11 @@ impl<'a> Running<'a> {
         let mut registers = self.held.registers()?;
         let number = registers.orig_rax;
         match kind(number, registers.rdi) {
-            Kind::Home => {
+            kind if kind == Kind::Home || self.guest.calls_home => {
                 park::step_back(&mut registers, number);
                 return self.back(stay, Why::Call, false, &registers).map(Some);
             }
-            Kind::Yield => {
+            Kind::Yield | Kind::Home => {
                 refit_sys::thread::give_way();
                 self.returns(registers, 0)?;
             }

@@ -43,8 +43,8 @@ pub(crate) struct Particulars {
     pub(crate) frames: Descriptor,
     /// Where calls are left for the threads.
     pub(crate) slots: Descriptor,
-    /// The program's name.
-    pub(crate) name: String,
+    /// Whether threads go home for each of their calls.
+    pub(crate) calls_home: bool,
 }
 
 /// A thread arrives.

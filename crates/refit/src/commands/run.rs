@@ -7,12 +7,11 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
-use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
 
-use refit_instance::wire::FollowRequest;
+use refit_instance::wire::{FollowRequest, RoamRequest};
 
 use super::boot;
 use super::tend::FOLLOWS;
@@ -39,13 +38,23 @@ pub(crate) struct RunArgs {
     /// Have a kernel instance that was booted follow it, on its processors, instead of one of its own
     #[arg(long, value_name = "NUMBER", conflicts_with = "memory")]
     on: Option<u16>,
-    /// Have its threads go to the next instance again and again, so often, e.g. 10ms: to see whether that changes anything
-    #[arg(long, value_name = "TIME", value_parser = format::parse_duration, requires = "on", requires = "movable")]
-    roam: Option<Duration>,
+    /// Have its threads go to the next instance by themselves, to see whether that changes anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
+    #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
+    roam: Option<RoamRequest>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
+}
+
+fn roam(text: &str) -> Result<RoamRequest, String> {
+    match text {
+        "once" => Ok(RoamRequest::Once),
+        "syscall" => Ok(RoamRequest::Calls),
+        time => format::parse_duration(time).map(|time| {
+            RoamRequest::Every(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
+        }),
+    }
 }
 
 /// Becomes the program.
@@ -82,9 +91,9 @@ fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
         return Err(Failure::new(format!("run on {number}"), "there is no such instance", remedy));
     };
     refit_sys::launch::allow_tracer(live.pid);
-    let roam_ms = args.roam.map(|roam| u64::try_from(roam.as_millis()).unwrap_or(u64::MAX));
+    let roam = args.roam;
     let bound = processors::bind(&kernel.processors);
-    live.client.follow(&FollowRequest { pid: process::id(), movable: args.movable, roam_ms })?;
+    live.client.follow(&FollowRequest { pid: process::id(), movable: args.movable, roam })?;
     Ok(bound)
 }
 

@@ -146,12 +146,11 @@ impl Custodian {
     pub(super) fn particulars(&self) -> Particulars {
         use std::os::fd::{AsFd, AsRawFd};
         let own = std::process::id();
-        let name = refit_sys::process::name(self.group.process);
         Particulars {
             window: self.space.window.clone(),
             frames: Descriptor { process: own, number: self.space.frames.as_raw_fd() },
             slots: Descriptor { process: own, number: self.slots.as_fd().as_raw_fd() },
-            name,
+            calls_home: self.tree.makes_calls_here(),
         }
     }
 
