@@ -97,3 +97,9 @@ pub trait Request: Message {
     /// What is said to it.
     type Answer: Serialize + DeserializeOwned;
 }
+
+/// Reads bytes as a peer's, for nothing but to see that any can be read: how many messages they are, and what ends them.
+#[doc(hidden)]
+pub fn rehearse(bytes: &[u8]) -> (usize, String) {
+    receive::rehearse(bytes)
+}
