@@ -53,7 +53,7 @@ cargo build --locked -q -p refit --bin refit
 
 status=0
 [ $# -gt 0 ] || set -- analyse_code read_lines remember_analysis read_probe read_patch_area read_trace read_message \
-	read_composition inspect_plugin
+	read_composition read_peer read_rings inspect_plugin
 mkdir -p fuzz/artifacts
 for target; do
 	case $target in

@@ -6,6 +6,7 @@
 mod code;
 mod file;
 mod instance;
+mod peer;
 mod splice;
 mod trace;
 
@@ -19,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "analyse_code", feed: code::analyse },
     Target { name: "read_lines", feed: code::lines },
     Target { name: "remember_analysis", feed: code::remember },
@@ -28,6 +29,8 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "read_trace", feed: trace::read },
     Target { name: "read_message", feed: instance::message },
     Target { name: "read_composition", feed: instance::composition },
+    Target { name: "read_peer", feed: peer::messages },
+    Target { name: "read_rings", feed: peer::rings },
     Target { name: "inspect_plugin", feed: instance::plugin },
 ];
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use crate::{InstanceId, Way};
 
@@ -45,6 +46,14 @@ pub enum MessageError {
     /// Nothing would protect what is said there, and nobody has said that this is meant.
     #[error("{0} can be reached from other hosts: use certificates, or say that none are wanted")]
     Insecure(IpAddr),
+    /// What is in a file is no certificate, or no key, or not for this.
+    #[error("{}: {why}", path.display())]
+    Certificate {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// [`Layer::close`](crate::Layer::close) has been called.
     #[error("this instance has closed its messages")]
     Closed,
@@ -108,6 +117,9 @@ pub enum Refusal {
     /// It did not do its part in time.
     #[error("it does not answer")]
     Silent,
+    /// TLS says so: of a certificate, most likely.
+    #[error("no secure connection: {0}")]
+    Tls(String),
     /// The connection ended while they were getting to know each other.
     #[error("it hung up")]
     HungUp,

@@ -158,7 +158,11 @@ fn code(why: &Refusal) -> u8 {
         Refusal::Half => HALF,
         Refusal::Rings => RINGS,
         Refusal::User(_) => 7,
-        Refusal::ByPeer(_) | Refusal::ByPeerFor(_) | Refusal::Silent | Refusal::HungUp => 255,
+        Refusal::Tls(_)
+        | Refusal::ByPeer(_)
+        | Refusal::ByPeerFor(_)
+        | Refusal::Silent
+        | Refusal::HungUp => 255,
     }
 }
 
@@ -166,6 +170,7 @@ fn code(why: &Refusal) -> u8 {
 fn refusal(error: &io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Refusal::Silent,
+        io::ErrorKind::InvalidData => Refusal::Tls(error.to_string()),
         _ => Refusal::HungUp,
     }
 }

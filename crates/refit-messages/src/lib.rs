@@ -16,7 +16,7 @@
 //! | `tickets` | who waits for which answer |
 //! | `link` | all of that for one peer, and its end |
 //! | `handlers`, `receive` | what has come in, and who is called for it |
-//! | `layer`, `connect`, `tcp` | the whole, and how peers are made |
+//! | `layer`, `connect`, `tcp`, `tls` | the whole, and how peers are made |
 //!
 //! # What holds
 //!
@@ -46,6 +46,7 @@ mod receive;
 mod socket;
 mod tcp;
 mod tickets;
+mod tls;
 mod wire;
 
 use std::fmt;
@@ -95,4 +96,10 @@ pub trait Message: Serialize + DeserializeOwned + 'static {
 pub trait Request: Message {
     /// What is said to it.
     type Answer: Serialize + DeserializeOwned;
+}
+
+/// Reads bytes as a peer's, for nothing but to see that any can be read: how many messages they are, and what ends them.
+#[doc(hidden)]
+pub fn rehearse(bytes: &[u8]) -> (usize, String) {
+    receive::rehearse(bytes)
 }

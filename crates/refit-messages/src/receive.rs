@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::frame::{HEADER, Header, Sort};
+use crate::handlers::decode;
+use crate::hello::Hello;
 use crate::link::Link;
 use crate::tickets::Outcome;
 use crate::{Layer, Malformed, Way};
@@ -68,6 +70,25 @@ fn read(from: &mut impl Read, message: &mut Vec<u8>, body: &mut Vec<u8>) -> Resu
         }
     }
     Ok(header)
+}
+
+/// Reads bytes as what a peer says first and then; how many messages there are before what ends them, and what that is.
+pub(crate) fn rehearse(mut bytes: &[u8]) -> (usize, String) {
+    if let Some((hello, rest)) = bytes.split_first_chunk()
+        && let Ok(hello) = Hello::decode(hello)
+        && Hello::decode(&hello.encode()) == Ok(hello)
+    {
+        bytes = rest;
+    }
+    let (mut message, mut body) = (Vec::new(), Vec::new());
+    for count in 0.. {
+        match read(&mut bytes, &mut message, &mut body) {
+            // Of all shapes that there are.
+            Ok(header) => drop(decode::<(u8, Vec<String>, Option<i64>)>(header.kind, &message)),
+            Err(why) => return (count, why),
+        }
+    }
+    (0, String::new())
 }
 
 /// What an error of a connection says about the peer.

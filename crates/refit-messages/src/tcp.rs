@@ -5,11 +5,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::connect::PATIENCE;
 use crate::layer::Listener;
 use crate::socket::Socket;
+use crate::tls::Keys;
 use crate::wire::Wire;
 use crate::{Layer, MessageError, Transport};
 
@@ -21,6 +23,16 @@ pub enum Security {
         /// By other addresses than this host's own, too. False is refused for those.
         anywhere: bool,
     },
+    /// Those who show a certificate that this authority has signed; what is said is encrypted. A certificate does not say which instance one is: who has
+    /// one is believed to be whichever it says.
+    Mutual {
+        /// The authority's certificates, in PEM.
+        ca: PathBuf,
+        /// The certificate of this instance, and those between it and the authority's. Has to hold for the name or address that others join it by.
+        certificate: PathBuf,
+        /// Its private key.
+        key: PathBuf,
+    },
 }
 
 impl Security {
@@ -30,7 +42,14 @@ impl Security {
             Self::None { anywhere: false } if !address.to_canonical().is_loopback() => {
                 Err(MessageError::Insecure(address))
             }
-            Self::None { .. } => Ok(()),
+            Self::None { .. } | Self::Mutual { .. } => Ok(()),
+        }
+    }
+
+    fn keys(&self) -> Result<Option<Keys>, MessageError> {
+        match self {
+            Self::None { .. } => Ok(None),
+            Self::Mutual { ca, certificate, key } => Keys::load(ca, certificate, key).map(Some),
         }
     }
 }
@@ -39,7 +58,7 @@ impl Layer {
     /// Lets instances of other hosts join at this address; which it is, since port 0 is any that is free.
     ///
     /// # Errors
-    /// [`Insecure`](MessageError::Insecure); [`System`](MessageError::System): nobody can listen there;
+    /// [`Insecure`](MessageError::Insecure), [`Certificate`](MessageError::Certificate); [`System`](MessageError::System): nobody can listen there;
     /// [`Closed`](MessageError::Closed).
     pub fn listen(
         self: &Arc<Self>,
@@ -48,13 +67,19 @@ impl Layer {
     ) -> Result<SocketAddr, MessageError> {
         let what = || MessageError::system(format!("listen at {address}"));
         security.permits(address.ip())?;
+        let keys = security.keys()?;
         let listener = TcpListener::bind(address).map_err(what())?;
         let bound = listener.local_addr().map_err(what())?;
         let socket = Socket::new(listener.try_clone().map_err(what())?);
         self.keep(Listener { socket, path: None })?;
         self.accept(Transport::Tcp, move || {
             let (stream, from) = listener.accept()?;
-            Ok((Wire::plain(Socket::new(stream)), from.to_string()))
+            let socket = Socket::new(stream);
+            let wire = match &keys {
+                Some(keys) => keys.accept(socket)?,
+                None => Wire::plain(socket),
+            };
+            Ok((wire, from.to_string()))
         })?;
         Ok(bound)
     }
@@ -62,7 +87,7 @@ impl Layer {
     /// Joins an instance that listens at this address, a name or a number with a port.
     ///
     /// # Errors
-    /// [`Insecure`](MessageError::Insecure); [`System`](MessageError::System): nobody listens there;
+    /// [`Insecure`](MessageError::Insecure), [`Certificate`](MessageError::Certificate); [`System`](MessageError::System): nobody listens there;
     /// [`Refused`](MessageError::Refused).
     pub fn join(self: &Arc<Self>, address: &str, security: &Security) -> Result<(), MessageError> {
         let what = || MessageError::system(format!("join {address}"));
@@ -71,9 +96,16 @@ impl Layer {
             .and_then(|mut all| all.next().ok_or(io::ErrorKind::NotFound.into()))
             .map_err(what())?;
         security.permits(found.ip())?;
+        let keys = security.keys()?;
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
         let dial = || {
             let stream = TcpStream::connect_timeout(&found, PATIENCE).map_err(what())?;
-            Ok(Wire::plain(Socket::new(stream)))
+            let socket = Socket::new(stream);
+            match &keys {
+                Some(keys) => keys.connect(socket, host).map_err(what()),
+                None => Ok(Wire::plain(socket)),
+            }
         };
         self.join_by(address.to_owned(), Transport::Tcp, dial)
     }

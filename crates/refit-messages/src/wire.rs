@@ -29,7 +29,12 @@ impl Wire {
     /// A socket as it is.
     pub(crate) fn plain(socket: Arc<Socket>) -> Self {
         let (from, to) = (Stream(Arc::clone(&socket)), Stream(Arc::clone(&socket)));
-        Self { socket, rings: None, from: Box::new(from), to: Box::new(to) }
+        Self::over(socket, Box::new(from), Box::new(to))
+    }
+
+    /// What is made of a socket.
+    pub(crate) fn over(socket: Arc<Socket>, from: Box<dyn Read + Send>, to: Box<dyn Sink>) -> Self {
+        Self { socket, rings: None, from, to }
     }
 
     /// Both connections to a peer of this host: rings, and a socket that ends with either process. Who joins has made the rings.

@@ -4,3 +4,4 @@ mod here;
 mod pair;
 mod process;
 mod tcp;
+mod tls;

@@ -1,0 +1,194 @@
+//! Connections that nobody on the way can read or change, between instances that both show a certificate: TLS 1.3.
+//!
+//! # Two threads and one connection
+//!
+//! One thread reads and another writes, and both need the state of the connection: it is locked while records are made or taken apart, never
+//! while a thread waits for the socket. Until the handshake is through, which it is before the first message, one thread does both; from then on only the
+//! writer writes to the socket, so that records leave in the order in which they were made.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
+};
+
+use crate::MessageError;
+use crate::outbox::Sink;
+use crate::socket::{Socket, Stream};
+use crate::wire::Wire;
+
+/// Plain bytes that are made one record at most.
+const RECORD: usize = 16 << 10;
+
+/// What an instance shows to others, and believes of them.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+impl Keys {
+    /// Reads them from files in PEM.
+    pub(crate) fn load(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, MessageError> {
+        let unreadable = |path: &Path, why: &dyn std::fmt::Display| MessageError::Certificate {
+            path: path.to_owned(),
+            why: why.to_string(),
+        };
+        let chain = |path: &Path| -> Result<Vec<CertificateDer<'static>>, MessageError> {
+            let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+            all.map_err(|why| unreadable(path, &why))
+        };
+        let mut roots = RootCertStore::empty();
+        for root in chain(ca)? {
+            roots.add(root).map_err(|why| unreadable(ca, &why))?;
+        }
+        let own = chain(certificate)?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| unreadable(key, &why))?;
+        let (roots, provider) =
+            (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .build()
+                .map_err(|why| unreadable(ca, &why))?;
+        let versions = &[&rustls::version::TLS13];
+        let unfit = |why: rustls::Error| unreadable(certificate, &why);
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(unfit)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(own.clone(), secret.clone_key())
+            .map_err(unfit)?;
+        // Nobody resumes, and a reader would have to write them.
+        server.send_tls13_tickets = 0;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(unfit)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(own, secret)
+            .map_err(unfit)?;
+        Ok(Self { server: Arc::new(server), client: Arc::new(client) })
+    }
+
+    /// The side that has been connected to.
+    pub(crate) fn accept(&self, socket: Arc<Socket>) -> io::Result<Wire> {
+        let connection = ServerConnection::new(Arc::clone(&self.server));
+        Ok(wire(socket, connection.map_err(io::Error::other)?.into()))
+    }
+
+    /// The side that has connected, to a host of this name, which the other's certificate has to have.
+    pub(crate) fn connect(&self, socket: Arc<Socket>, host: &str) -> io::Result<Wire> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connection = ClientConnection::new(Arc::clone(&self.client), name);
+        Ok(wire(socket, connection.map_err(io::Error::other)?.into()))
+    }
+}
+
+fn wire(socket: Arc<Socket>, connection: Connection) -> Wire {
+    let connection = Arc::new(Mutex::new(connection));
+    let stream = Stream(Arc::clone(&socket));
+    let from = Reader {
+        connection: Arc::clone(&connection),
+        stream: stream.clone(),
+        established: false,
+        records: vec![0; RECORD],
+        there: 0..0,
+    };
+    let to = Writer { connection, stream, records: Vec::new(), owed: 0 };
+    Wire::over(socket, Box::new(from), Box::new(to))
+}
+
+struct Reader {
+    connection: Arc<Mutex<Connection>>,
+    stream: Stream,
+    /// The handshake is through, and all of it is sent.
+    established: bool,
+    records: Vec<u8>,
+    /// Of `records`, what the connection has not had yet.
+    there: std::ops::Range<usize>,
+}
+
+impl Read for Reader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.connection.lock().reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Also the end that the other side has told of.
+                read => return read,
+            }
+            if self.there.is_empty() {
+                let count = self.stream.read(&mut self.records)?;
+                if count == 0 {
+                    return Ok(0);
+                }
+                self.there = 0..count;
+            }
+            self.feed()?;
+        }
+    }
+}
+
+impl Reader {
+    /// Gives the connection what has been read.
+    fn feed(&mut self) -> io::Result<()> {
+        let mut connection = self.connection.lock();
+        let mut some = &self.records[self.there.clone()];
+        self.there.start += connection.read_tls(&mut some)?;
+        let taken = connection.process_new_packets();
+        if self.established && taken.is_ok() {
+            return Ok(());
+        }
+        let through = !connection.is_handshaking();
+        let mut answer = Vec::new();
+        while connection.wants_write() {
+            connection.write_tls(&mut answer)?;
+        }
+        drop(connection);
+        if let Err(why) = taken {
+            // The other side is told why, if it still listens; after the handshake this ends the connection anyway.
+            if !self.established {
+                let _ = self.stream.write_all(&answer);
+            }
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        self.stream.write_all(&answer)?;
+        self.established = through;
+        Ok(())
+    }
+}
+
+struct Writer {
+    connection: Arc<Mutex<Connection>>,
+    stream: Stream,
+    /// What is to be written before anything else.
+    records: Vec<u8>,
+    /// Plain bytes that these are made of, and whose writing has not been told yet.
+    owed: usize,
+}
+
+impl Sink for Writer {
+    /// What it could not write without waiting must be given to it again.
+    fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
+        if self.owed == 0 {
+            let mut connection = self.connection.lock();
+            let record = &bytes[..bytes.len().min(RECORD)];
+            self.owed = connection.writer().write(record)?;
+            while connection.wants_write() {
+                connection.write_tls(&mut self.records)?;
+            }
+        }
+        while !self.records.is_empty() {
+            match Sink::write(&mut self.stream, &self.records, wait) {
+                Ok(count) => drop(self.records.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(std::mem::take(&mut self.owed))
+    }
+}
