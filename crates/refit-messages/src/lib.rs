@@ -34,6 +34,8 @@
 //! Nothing is sent again: a message to a lost peer may or may not have been handled. Two instances that join each other at the same
 //! time may both be refused as [`Refusal::Taken`]; let one of them join.
 
+#![forbid(unsafe_code)]
+
 mod connect;
 mod error;
 mod frame;
