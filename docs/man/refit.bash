@@ -19,6 +19,9 @@ _refit() {
             refit,adapt)
                 cmd="refit__subcmd__adapt"
                 ;;
+            refit,boot)
+                cmd="refit__subcmd__boot"
+                ;;
             refit,cache)
                 cmd="refit__subcmd__cache"
                 ;;
@@ -52,8 +55,14 @@ _refit() {
             refit,help)
                 cmd="refit__subcmd__help"
                 ;;
+            refit,instances)
+                cmd="refit__subcmd__instances"
+                ;;
             refit,instruments)
                 cmd="refit__subcmd__instruments"
+                ;;
+            refit,kernel)
+                cmd="refit__subcmd__kernel"
                 ;;
             refit,limit)
                 cmd="refit__subcmd__limit"
@@ -75,6 +84,9 @@ _refit() {
                 ;;
             refit,mounts)
                 cmd="refit__subcmd__mounts"
+                ;;
+            refit,move)
+                cmd="refit__subcmd__move"
                 ;;
             refit,plugins)
                 cmd="refit__subcmd__plugins"
@@ -99,6 +111,12 @@ _refit() {
                 ;;
             refit,show)
                 cmd="refit__subcmd__show"
+                ;;
+            refit,shutdown)
+                cmd="refit__subcmd__shutdown"
+                ;;
+            refit,spread)
+                cmd="refit__subcmd__spread"
                 ;;
             refit,swap)
                 cmd="refit__subcmd__swap"
@@ -129,6 +147,9 @@ _refit() {
                 ;;
             refit__subcmd__help,adapt)
                 cmd="refit__subcmd__help__subcmd__adapt"
+                ;;
+            refit__subcmd__help,boot)
+                cmd="refit__subcmd__help__subcmd__boot"
                 ;;
             refit__subcmd__help,cache)
                 cmd="refit__subcmd__help__subcmd__cache"
@@ -163,8 +184,14 @@ _refit() {
             refit__subcmd__help,help)
                 cmd="refit__subcmd__help__subcmd__help"
                 ;;
+            refit__subcmd__help,instances)
+                cmd="refit__subcmd__help__subcmd__instances"
+                ;;
             refit__subcmd__help,instruments)
                 cmd="refit__subcmd__help__subcmd__instruments"
+                ;;
+            refit__subcmd__help,kernel)
+                cmd="refit__subcmd__help__subcmd__kernel"
                 ;;
             refit__subcmd__help,limit)
                 cmd="refit__subcmd__help__subcmd__limit"
@@ -186,6 +213,9 @@ _refit() {
                 ;;
             refit__subcmd__help,mounts)
                 cmd="refit__subcmd__help__subcmd__mounts"
+                ;;
+            refit__subcmd__help,move)
+                cmd="refit__subcmd__help__subcmd__move"
                 ;;
             refit__subcmd__help,plugins)
                 cmd="refit__subcmd__help__subcmd__plugins"
@@ -210,6 +240,12 @@ _refit() {
                 ;;
             refit__subcmd__help,show)
                 cmd="refit__subcmd__help__subcmd__show"
+                ;;
+            refit__subcmd__help,shutdown)
+                cmd="refit__subcmd__help__subcmd__shutdown"
+                ;;
+            refit__subcmd__help,spread)
+                cmd="refit__subcmd__help__subcmd__spread"
                 ;;
             refit__subcmd__help,swap)
                 cmd="refit__subcmd__help__subcmd__swap"
@@ -245,7 +281,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -282,6 +318,32 @@ _refit() {
                     return 0
                     ;;
                 --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__boot)
+            opts="-h --instances --cpus --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instances)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpus)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -644,7 +706,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help)
-            opts="mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -658,6 +720,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__adapt)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__boot)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -825,7 +901,35 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__help__subcmd__instances)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help__subcmd__instruments)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__kernel)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -924,6 +1028,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__mounts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__move)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1036,6 +1154,34 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__shutdown)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__spread)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1175,6 +1321,24 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__instances)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__instruments)
             opts="-h --suspend --resume --reset --session --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1197,6 +1361,24 @@ _refit() {
                     fi
                     return 0
                     ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__kernel)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1364,6 +1546,24 @@ _refit() {
             return 0
             ;;
         refit__subcmd__mounts)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__move)
             opts="-h --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1642,13 +1842,21 @@ _refit() {
             return 0
             ;;
         refit__subcmd__run)
-            opts="-h --memory --movable --json --instance --help"
+            opts="-h --memory --movable --on --roam --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --roam)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1674,6 +1882,42 @@ _refit() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__shutdown)
+            opts="-h --kill --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__spread)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -3,14 +3,14 @@
 //! # Shape
 //!
 //! A memfd holds some rings. Each begins with a page of four words, on a cache line each, then come [`CAPACITY`] bytes. The words are how
-//! many bytes have ever been written, and read, and a [bell](crate::bell) for each side. Who finds no byte, or no room, looks out for it for a moment
+//! many bytes have ever been written, and read, and a bell (`crate::bell`) for each side. Who finds no byte, or no room, looks out for it for a moment
 //! ([`crate::linger`]), then sleeps on its bell.
 //!
 //! # What is believed of the other side
 //!
 //! Nothing. Each side knows its own count and never reads it back; the other's count is believed only if it leaves between 0 and
 //! [`CAPACITY`] bytes in the ring, and what is at the place of a byte is never more than that byte. A side that changes bytes that it has
-//! already given, or the bells, harms those bytes and delays the other one by [`GUARD`] at most. The memfd can be cut by nobody.
+//! already given, or the bells, harms those bytes and delays the other one by `GUARD` at most. The memfd can be cut by nobody.
 //!
 //! # Orders
 //!

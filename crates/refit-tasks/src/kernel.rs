@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use refit_messages::{InstanceId, Layer};
+use refit_messages::{InstanceId, Layer, MessageError};
 
 use crate::migration::{Migration, MoveError};
 use crate::process::Process;
@@ -45,11 +45,18 @@ impl Kernel {
         migration.over(Arc::clone(&layer));
         for entry in std::fs::read_dir(directory)?.flatten() {
             let path = entry.path();
-            if path.extension().is_some_and(|kind| kind == "kernel")
-                && layer.join_here(&path).is_err()
-            {
+            if path.extension().is_none_or(|kind| kind != "kernel") {
+                continue;
+            }
+            match layer.join_here(&path) {
+                Ok(()) => {}
                 // Its instance is dead.
-                let _ = std::fs::remove_file(&path);
+                Err(MessageError::System { source, .. })
+                    if source.kind() == io::ErrorKind::ConnectionRefused =>
+                {
+                    let _ = std::fs::remove_file(&path);
+                }
+                Err(error) => return Err(io::Error::other(error)),
             }
         }
         layer.listen_here(&directory.join(format!("{number}.kernel"))).map_err(io::Error::other)?;

@@ -36,6 +36,17 @@ fn moved_programs_say_and_end_as_others() {
     assert!(matrix.failures.is_empty(), "{matrix}");
 }
 
+#[test]
+fn programs_compute_the_same_while_they_roam() {
+    // Those that only compute: what is known to differ in others stands in `docs/move.md`, and `ci/moves.sh 10ms` runs them all.
+    let choice = Choice::parse("10ms one-host compute_").expect("words that are known");
+    let mut matrix = Matrix::default();
+    for (mode, hosts) in &choice.cells {
+        matrix.fill(mode, *hosts, &choice.programs);
+    }
+    assert!(matrix.failures.is_empty(), "{matrix}");
+}
+
 /// The names say what programs are about, and the first comment what would go wrong.
 #[test]
 fn every_program_says_what_it_is_about() {

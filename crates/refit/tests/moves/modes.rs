@@ -48,10 +48,10 @@ pub(crate) struct Mode {
 pub(crate) const MODES: [(&str, How, &[Hosts]); 6] = [
     ("alone", How::Alone, &[]),
     ("never", How::Stays, &[Hosts::One]),
-    ("once", How::Roams("once"), &[Hosts::One]),
-    ("10ms", How::Roams("10ms"), &[Hosts::One]),
-    ("pingpong", How::Pushed, &[Hosts::One]),
-    ("syscall", How::Roams("syscall"), &[Hosts::One]),
+    ("once", How::Roams("once"), &[]),
+    ("10ms", How::Roams("10ms"), &[]),
+    ("pingpong", How::Pushed, &[]),
+    ("syscall", How::Roams("syscall"), &[]),
 ];
 
 fn modes() -> impl Iterator<Item = Mode> {
