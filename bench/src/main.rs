@@ -13,6 +13,7 @@ mod instructions;
 mod interposer;
 mod load;
 mod memory;
+mod messages;
 mod paging;
 mod phases;
 mod plot;
@@ -37,7 +38,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 22] = [
+const PARTS: [&str; 23] = [
     "calls",
     "instructions",
     "interposer",
@@ -60,6 +61,7 @@ const PARTS: [&str; 22] = [
     "domains",
     "streams",
     "workloads",
+    "messages",
 ];
 
 /// With this behind it, `workloads` takes the smallest sizes, once each.
@@ -74,6 +76,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         faults::SERVER => |arguments| complain(faults::serve_parent(arguments)),
         paging::ARGUMENT => paging::serve,
         domains::ARGUMENT => |_| domains::serve(),
+        messages::ARGUMENT => messages::serve,
         streams::ARGUMENT => |_| streams::serve(),
         streams::STREAM => |_| complain(streams::stream()),
         _ => return None,
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
             "domains" => report.domains(domains::measure()),
             "streams" => report.streams(streams::measure()),
             "workloads" => report.workloads(workloads::measure(quick)),
+            "messages" => report.messages(messages::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -2,6 +2,7 @@
 
 use crate::domains::{self, Domains};
 use crate::faults;
+use crate::messages::{self, Messages};
 use crate::paging::{self, Paging};
 use crate::plot;
 use crate::report::Report;
@@ -215,5 +216,27 @@ impl Report {
             ]);
         }
         self.picture("streams.svg", |to| plot::streams(to, &measured));
+    }
+
+    pub(crate) fn messages(&mut self, measured: Result<Messages, String>) {
+        let title = "A question and its answer between two instances (`docs/messages.md`)";
+        let heads = ["by", "bytes each way"].into_iter().map(cell);
+        let heads = heads.chain(messages::PLACES.map(|place| format!("{place}, µs")));
+        let heads: Vec<String> = heads.chain([cell("bare primitives, µs")]).collect();
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let Some(measured) = self.begin(title, "messages", &heads, measured) else { return };
+        // Of another day, with less around them.
+        let bare = [
+            "ring: 0.12 spinning, 47 asleep",
+            "Unix socket: 10.5 on one processor, 27.4 on two (64 B to and 4160 B fro)",
+            "TCP: 12.7 on one processor, 33.6 on two (64 B to and 4160 B fro)",
+        ];
+        for ((contender, sizes), bare) in messages::CONTENDERS.iter().zip(&measured).zip(bare) {
+            for (size, places) in messages::SIZES.iter().zip(sizes) {
+                let places = places.iter().map(|place| place.show(2));
+                let cells = [cell(contender), size.to_string()].into_iter().chain(places);
+                self.row(&cells.chain([cell(bare)]).collect::<Vec<_>>());
+            }
+        }
     }
 }
