@@ -17,8 +17,8 @@ use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
     CacheMode, ClassInfo, Histogram, Import, LimitAnswer, MemoryInfo, MountRequest, ObjectActivity,
-    ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory, RefusedInfo, RegionInfo, WrapperFailure,
-    WrapperInfo,
+    ObjectInfo, PlaceInfo, PluginInfo, ProcessInfo, ProcessMemory, RefusedInfo, RegionInfo,
+    WrapperFailure, WrapperInfo,
 };
 
 /// The objects and file servers of this process, for which replacement policies can be loaded.
@@ -55,7 +55,9 @@ impl Host {
     /// A process, and where its threads are.
     fn told(&self, process: Process) -> ProcessInfo {
         let places = self.kernel.as_ref().map(|(kernel, _)| kernel.places(process.id));
-        ProcessInfo { places: places.unwrap_or_default(), ..process.into() }
+        let places = places.unwrap_or_default().into_iter();
+        let places = places.map(|(thread, at)| PlaceInfo { thread, at }).collect();
+        ProcessInfo { places, ..process.into() }
     }
 
     /// The memory of what runs here.

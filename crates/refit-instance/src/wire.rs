@@ -376,9 +376,18 @@ pub struct ProcessInfo {
     pub command: String,
     /// Whether it holds nothing of the kernel that runs it, and can be moved.
     pub movable: bool,
-    /// Of threads that have been at other instances: by number, the instance they run at.
+    /// Of threads that have been at other instances: where they run.
     #[serde(default)]
-    pub places: BTreeMap<u32, u16>,
+    pub places: Vec<PlaceInfo>,
+}
+
+/// Where a thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlaceInfo {
+    /// Its number.
+    pub thread: u32,
+    /// The number of the instance.
+    pub at: u16,
 }
 
 impl From<Process> for ProcessInfo {
@@ -386,7 +395,7 @@ impl From<Process> for ProcessInfo {
         let Process { id, parent, state, threads, cpu, resident, command, movable } = process;
         let cpu_ms = u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX);
         let (pid, resident_bytes) = (id, resident);
-        let places = BTreeMap::new();
+        let places = Vec::new();
         Self { pid, parent, state, threads, cpu_ms, resident_bytes, command, movable, places }
     }
 }

@@ -1,6 +1,8 @@
 //! `refit ps`.
 
-use refit_instance::wire::ProcessInfo;
+use std::collections::BTreeMap;
+
+use refit_instance::wire::{PlaceInfo, ProcessInfo};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -16,6 +18,16 @@ struct Line<'a> {
     process: &'a ProcessInfo,
 }
 
+/// How many threads are where else, e.g. `3 at 1`.
+fn elsewhere(own: Option<u16>, places: &[PlaceInfo]) -> String {
+    let mut all = BTreeMap::<u16, usize>::new();
+    for place in places.iter().filter(|place| Some(place.at) != own) {
+        *all.entry(place.at).or_default() += 1;
+    }
+    let texts: Vec<String> = all.iter().map(|(at, threads)| format!("{threads} at {at}")).collect();
+    texts.join(", ")
+}
+
 /// Lists processes, instance by instance.
 pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let mut table = Table::new(&[
@@ -27,9 +39,11 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         ("CPU", Align::Right),
         ("RESIDENT", Align::Right),
         ("MOVABLE", Align::Left),
+        ("ELSEWHERE", Align::Left),
         ("COMMAND", Align::Left),
     ]);
     for Live { pid, client } in instances::live("list processes", only)? {
+        let number = client.kernel()?.map(|kernel| kernel.number);
         for process in client.processes()? {
             if out.json() {
                 out.object(&Line { instance: pid, process: &process })?;
@@ -44,6 +58,7 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
                 format!("{:.2} s", process.cpu_ms as f64 / 1000.0),
                 format::size(process.resident_bytes),
                 format::yes_or_no(process.movable).to_owned(),
+                elsewhere(number, &process.places),
                 process.command,
             ]);
         }
