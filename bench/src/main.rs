@@ -14,10 +14,14 @@ mod interposer;
 mod load;
 mod memory;
 mod messages;
+mod move_tables;
+mod moved;
+mod moves;
 mod paging;
 mod phases;
 mod plot;
 mod plugins;
+mod prefetch;
 mod probes;
 mod programs;
 mod recording;
@@ -25,6 +29,7 @@ mod report;
 mod runs;
 mod server;
 mod servers;
+mod spread;
 mod stats;
 mod streams;
 mod swapfile;
@@ -34,11 +39,12 @@ mod top;
 mod umap;
 mod water;
 mod workload;
+mod workload_tables;
 mod workloads;
 
 use std::process::ExitCode;
 
-const PARTS: [&str; 23] = [
+const PARTS: [&str; 25] = [
     "calls",
     "instructions",
     "interposer",
@@ -61,7 +67,9 @@ const PARTS: [&str; 23] = [
     "domains",
     "streams",
     "workloads",
+    "prefetch",
     "messages",
+    "moves",
 ];
 
 /// With this behind it, `workloads` takes the smallest sizes, once each.
@@ -77,6 +85,7 @@ fn workload(argument: &str) -> Option<fn(&[String])> {
         paging::ARGUMENT => paging::serve,
         domains::ARGUMENT => |_| domains::serve(),
         messages::ARGUMENT => messages::serve,
+        moved::ARGUMENT => moved::serve,
         streams::ARGUMENT => |_| streams::serve(),
         streams::STREAM => |_| complain(streams::stream()),
         _ => return None,
@@ -128,8 +137,10 @@ fn main() -> ExitCode {
             "runs" => report.runs(runs::measure()),
             "domains" => report.domains(domains::measure()),
             "streams" => report.streams(streams::measure()),
+            "prefetch" => report.prefetch(prefetch::measure()),
             "workloads" => report.workloads(workloads::measure(quick)),
             "messages" => report.messages(messages::measure()),
+            "moves" => report.moves(moves::measure()),
             "water" => report.water(&water::measure()),
             _ => [false, true].into_iter().for_each(|on| report.files(on, &files::measure(on, 5))),
         }

@@ -9,7 +9,6 @@ use crate::report::Report;
 use crate::runs::{PROGRAMS, Runs};
 use crate::stats::Sample;
 use crate::streams::{self, Streams};
-use crate::workloads::{COMPILER, Case, SMP, WAYS};
 
 fn cell(text: &str) -> String {
     text.to_owned()
@@ -17,7 +16,7 @@ fn cell(text: &str) -> String {
 
 impl Report {
     /// Begins a section about what has been measured. If nothing could be, it says why, and is complete.
-    fn begin<T>(
+    pub(crate) fn begin<T>(
         &mut self,
         title: &str,
         command: &str,
@@ -94,32 +93,6 @@ impl Report {
             let bar = if [1, 2].contains(&n) { "≥ 1.0×" } else { "" };
             cells.extend([one.resident[1].show(1), cell(bar)]);
             self.row(&cells);
-        }
-    }
-
-    pub(crate) fn workloads(&mut self, measured: Result<Vec<Case>, String>) {
-        let title =
-            format!("The workloads of Katz 2014, chapter 6, built by `{}`", COMPILER.join(" "));
-        let heads = ["workload", "run", "timed part, s", "times SMP", "from start to end, s"];
-        let Some(cases) = self.begin(&title, "workloads", &heads, measured) else { return };
-        for case in &cases {
-            for (way, taken) in WAYS.iter().zip(&case.ways) {
-                let what = format!("{} {}", case.name, case.size);
-                if let Some(why) = &taken.trouble {
-                    let none = String::new;
-                    self.row(&[
-                        what,
-                        cell(way.name),
-                        format!("not measured: {why}"),
-                        none(),
-                        none(),
-                    ]);
-                    continue;
-                }
-                let ratio = taken.inside.over(&case.ways[SMP].inside).show(2);
-                let [inside, outside] = [&taken.inside, &taken.outside].map(|took| took.show(3));
-                self.row(&[what, cell(way.name), inside, ratio, outside]);
-            }
         }
     }
 

@@ -38,12 +38,17 @@ impl Workload {
 
     /// Has it do something; the numbers it answers with, `N` of them.
     pub(crate) fn ask<const N: usize>(&mut self, line: &str) -> Result<[f64; N], String> {
+        let numbers = self.ask_all(line)?;
+        numbers.try_into().map_err(|numbers| format!("{line:?} was answered with {numbers:?}"))
+    }
+
+    /// The same, where nobody knows how many.
+    pub(crate) fn ask_all(&mut self, line: &str) -> Result<Vec<f64>, String> {
         writeln!(self.stdin, "{line}").map_err(|e| format!("{line:?}: {e}"))?;
         let mut answer = String::new();
         self.stdout.read_line(&mut answer).map_err(|e| format!("{line:?}: {e}"))?;
         let numbers: Option<Vec<f64>> =
             answer.split_whitespace().map(|word| word.parse().ok()).collect();
-        let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
         numbers.ok_or_else(|| format!("{line:?} was answered with {answer:?}"))
     }
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use crate::spread::{Instances, Moves};
 use crate::stats::Sample;
 
 const ROUNDS: usize = 7;
@@ -35,18 +36,27 @@ const WORKLOADS: [Workload; 5] = [
 /// A way to run a program.
 pub(crate) struct Way {
     pub(crate) name: &'static str,
-    /// What comes before the program and its arguments.
-    under: &'static [&'static str],
+    /// Whether its threads run at two instances in turn.
+    pub(crate) spread: bool,
     threads: u32,
     variables: &'static [(&'static str, &'static str)],
 }
 
+impl Way {
+    /// Whether threads sleep as soon as they wait.
+    pub(crate) fn sleeps(&self) -> bool {
+        !self.variables.is_empty()
+    }
+}
+
 const PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive"), ("GOMP_SPINCOUNT", "0")];
 
-pub(crate) const WAYS: [Way; 3] = [
-    Way { name: "1 thread", under: &[], threads: 1, variables: PASSIVE },
-    Way { name: "2 threads", under: &[], threads: 2, variables: PASSIVE },
-    Way { name: "2 threads, waiting as usual", under: &[], threads: 2, variables: &[] },
+pub(crate) const WAYS: [Way; 5] = [
+    Way { name: "1 thread", spread: false, threads: 1, variables: PASSIVE },
+    Way { name: "2 threads", spread: false, threads: 2, variables: PASSIVE },
+    Way { name: "2 threads, waiting as usual", spread: false, threads: 2, variables: &[] },
+    Way { name: "over 2 instances", spread: true, threads: 2, variables: PASSIVE },
+    Way { name: "over 2 instances, waiting as usual", spread: true, threads: 2, variables: &[] },
 ];
 /// The one of [`WAYS`] that the others are compared with.
 pub(crate) const SMP: usize = 1;
@@ -59,6 +69,17 @@ pub(crate) struct Case {
     pub(crate) ways: [Taken; WAYS.len()],
 }
 
+impl Case {
+    /// What a ratio over two instances must not exceed.
+    pub(crate) fn bar(&self) -> Option<f64> {
+        match self.name {
+            "is" | "lu" => Some(1.1),
+            "ft" | "cg" => Some(1.5),
+            _ => None,
+        }
+    }
+}
+
 /// In seconds.
 #[derive(Default)]
 pub(crate) struct Taken {
@@ -66,12 +87,18 @@ pub(crate) struct Taken {
     pub(crate) inside: Sample,
     /// From its start to its end.
     pub(crate) outside: Sample,
+    /// What its moves come to.
+    pub(crate) moves: Moves,
     /// Why there is no more of it.
     pub(crate) trouble: Option<String>,
 }
 
 /// All workloads at their sizes; quickly, each at its smallest, and once.
 pub(crate) fn measure(quick: bool) -> Result<Vec<Case>, String> {
+    take(quick, &Instances::boot())
+}
+
+fn take(quick: bool, instances: &Result<Instances, String>) -> Result<Vec<Case>, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let mut cases = Vec::new();
     for workload in &WORKLOADS {
@@ -85,7 +112,7 @@ pub(crate) fn measure(quick: bool) -> Result<Vec<Case>, String> {
             for round in 0..if quick { 1 } else { ROUNDS } {
                 for turn in 0..WAYS.len() {
                     let way = (round + turn) % WAYS.len();
-                    case.ways[way].once(&WAYS[way], program, size);
+                    case.ways[way].once(&WAYS[way], instances, &[program, size]);
                 }
             }
             cases.push(case);
@@ -94,7 +121,7 @@ pub(crate) fn measure(quick: bool) -> Result<Vec<Case>, String> {
     Ok(cases)
 }
 
-fn build(name: &str, folder: &Path) -> Result<(), String> {
+pub(crate) fn build(name: &str, folder: &Path) -> Result<(), String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("workloads/{name}.c"));
     let [compiler, flags @ ..] = COMPILER;
     let mut command = Command::new(compiler);
@@ -107,26 +134,39 @@ fn build(name: &str, folder: &Path) -> Result<(), String> {
 
 impl Taken {
     /// Runs it once more, unless it could not be run before.
-    fn once(&mut self, way: &Way, program: &str, size: &str) {
+    pub(crate) fn once(
+        &mut self,
+        way: &Way,
+        instances: &Result<Instances, String>,
+        program: &[&str],
+    ) {
         if self.trouble.is_some() {
             return;
         }
-        match seconds(way, program, size) {
-            Ok([inside, outside]) => {
+        match run(way, instances, program) {
+            Ok(([inside, outside], moves)) => {
                 self.inside.push(inside);
                 self.outside.push(outside);
+                self.moves.add(&moves);
             }
             Err(why) => self.trouble = Some(why),
         }
     }
 }
 
-/// Seconds by the program's own clock, and from outside.
-fn seconds(way: &Way, program: &str, size: &str) -> Result<[f64; 2], String> {
-    let threads = way.threads.to_string();
-    let words = [way.under, &[program, size, "--threads", &threads]].concat();
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::piped());
+/// Seconds by the program's own clock, and from outside; and its moves.
+fn run(
+    way: &Way,
+    instances: &Result<Instances, String>,
+    program: &[&str],
+) -> Result<([f64; 2], Moves), String> {
+    let mut command = match instances {
+        Ok(instances) if way.spread => instances.run(),
+        Err(why) if way.spread => return Err(why.clone()),
+        // A program as any other.
+        _ => Command::new("env"),
+    };
+    command.args(program).args(["--threads", &way.threads.to_string()]);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("OMP_") || name.starts_with("GOMP_") {
@@ -135,12 +175,23 @@ fn seconds(way: &Way, program: &str, size: &str) -> Result<[f64; 2], String> {
     }
     command.envs(way.variables.iter().copied());
     let began = Instant::now();
-    let output = command.output().map_err(|e| format!("{}: {e}", words[0]))?;
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+    // `refit run` becomes the program.
+    let process = child.id();
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let outside = began.elapsed().as_secs_f64();
+    let moves = match instances {
+        Ok(instances) if way.spread => instances.moves(process),
+        _ => Ok(Some(Moves::default())),
+    };
     let inside = told(&String::from_utf8_lossy(&output.stdout));
     // What is wrong with the result says more than the exit code that comes of it.
     match inside {
-        Ok(inside) if output.status.success() => Ok([inside, outside]),
+        Ok(inside) if output.status.success() => {
+            let moves = moves?.ok_or("it has ended before its threads were elsewhere")?;
+            Ok(([inside, outside], moves))
+        }
         Err(why) if output.stderr.is_empty() => Err(why),
         _ => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
     }
@@ -165,8 +216,10 @@ mod tests {
 
     #[test]
     fn workloads_verify_what_they_compute() {
-        for case in measure(true).expect("a C compiler with OpenMP") {
-            for (way, taken) in WAYS.iter().zip(&case.ways) {
+        // Over instances they are tried out with the command, which need not be there yet (`crates/refit/tests/moves`).
+        let none = Err("there are no instances".to_owned());
+        for case in take(true, &none).expect("a C compiler with OpenMP") {
+            for (way, taken) in WAYS.iter().zip(&case.ways).filter(|(way, _)| !way.spread) {
                 let Case { name, size, .. } = case;
                 assert_eq!(taken.trouble, None, "{name} {size}, {}", way.name);
                 assert_eq!((taken.inside.len(), taken.outside.len()), (1, 1));

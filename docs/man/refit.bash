@@ -52,6 +52,9 @@ _refit() {
             refit,funcs)
                 cmd="refit__subcmd__funcs"
                 ;;
+            refit,header)
+                cmd="refit__subcmd__header"
+                ;;
             refit,help)
                 cmd="refit__subcmd__help"
                 ;;
@@ -181,6 +184,9 @@ _refit() {
             refit__subcmd__help,funcs)
                 cmd="refit__subcmd__help__subcmd__funcs"
                 ;;
+            refit__subcmd__help,header)
+                cmd="refit__subcmd__help__subcmd__header"
+                ;;
             refit__subcmd__help,help)
                 cmd="refit__subcmd__help__subcmd__help"
                 ;;
@@ -281,7 +287,7 @@ _refit() {
 
     case "${cmd}" in
         refit)
-            opts="-h -V --json --instance --help --version mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="-h -V --json --instance --help --version mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -333,7 +339,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__boot)
-            opts="-h --instances --cpus --json --instance --help"
+            opts="-h --instances --cpus --number --listen --join --authority --certificate --key --insecure --silence --memory --pages --ahead --retrieval --lock --awake --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -345,6 +351,54 @@ _refit() {
                     ;;
                 --cpus)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --number)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --join)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --authority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --certificate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --silence)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pages)
+                    COMPREPLY=($(compgen -W "borrow move" -- "${cur}"))
+                    return 0
+                    ;;
+                --ahead)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --retrieval)
+                    COMPREPLY=($(compgen -W "directory all chain group" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock)
+                    COMPREPLY=($(compgen -W "queue lamport" -- "${cur}"))
                     return 0
                     ;;
                 --instance)
@@ -705,8 +759,26 @@ _refit() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        refit__subcmd__header)
+            opts="-h --json --instance --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         refit__subcmd__help)
-            opts="mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions man help"
+            opts="mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -874,6 +946,20 @@ _refit() {
             return 0
             ;;
         refit__subcmd__help__subcmd__funcs)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        refit__subcmd__help__subcmd__header)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1373,12 +1459,56 @@ _refit() {
             return 0
             ;;
         refit__subcmd__kernel)
-            opts="-h --json --instance --help"
+            opts="-h --listen --join --authority --certificate --key --insecure --silence --memory --pages --ahead --retrieval --lock --awake --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --join)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --authority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --certificate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --silence)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pages)
+                    COMPREPLY=($(compgen -W "borrow move" -- "${cur}"))
+                    return 0
+                    ;;
+                --ahead)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --retrieval)
+                    COMPREPLY=($(compgen -W "directory all chain group" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock)
+                    COMPREPLY=($(compgen -W "queue lamport" -- "${cur}"))
+                    return 0
+                    ;;
                 --instance)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1842,7 +1972,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__run)
-            opts="-h --memory --movable --on --roam --json --instance --help"
+            opts="-h --memory --movable --on --roam --spread --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

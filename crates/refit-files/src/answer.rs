@@ -33,6 +33,21 @@ impl Fuse {
         work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
         send: impl FnOnce(Result<T, Answer>),
     ) {
+        let follow = |outcome| {
+            placement::follow(from.pid());
+            send(outcome);
+        };
+        self.serve_unseen(from, work, follow);
+    }
+
+    /// As [`serve`](Self::serve), without a look at the thread that waits. A thread that becomes another program closes files, for which the kernel may ask for
+    /// this, and until then whoever looks at it is made to wait (Linux 6.18): each would wait for the other.
+    fn serve_unseen<T>(
+        &self,
+        from: &Request,
+        work: impl FnOnce(&Server, Caller) -> Result<T, Errno>,
+        send: impl FnOnce(Result<T, Answer>),
+    ) {
         send(self.carry_out(from, work));
         self.server.linger.wait();
     }
@@ -49,7 +64,6 @@ impl Fuse {
         server.journal.began(unique);
         let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid(), umask: 0 };
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
-        placement::follow(from.pid());
         server.concluded(unique, outcome)
     }
 
@@ -59,7 +73,7 @@ impl Fuse {
         reply: ReplyEmpty,
         work: impl FnOnce(&Server, Caller) -> Result<(), Errno>,
     ) {
-        self.serve(from, work, |outcome| match outcome {
+        self.serve_unseen(from, work, |outcome| match outcome {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         });
@@ -88,7 +102,7 @@ impl Fuse {
         reply: ReplyAttr,
         work: impl FnOnce(&Server, Caller) -> Result<fuser::FileAttr, Errno>,
     ) {
-        self.serve(from, work, |outcome| match outcome {
+        self.serve_unseen(from, work, |outcome| match outcome {
             Ok(attr) => reply.attr(&TTL, &attr),
             Err(errno) => reply.error(errno),
         });

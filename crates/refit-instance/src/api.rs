@@ -25,6 +25,7 @@ use crate::instance::{Core, no_such_mount};
 use crate::kernel;
 use crate::memory;
 use crate::metrics;
+use crate::moves;
 use crate::plugins;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
@@ -83,6 +84,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(kernel::kernel))
         .routes(routes!(kernel::programs))
         .routes(routes!(kernel::moves))
+        .routes(routes!(moves::counts))
         .routes(routes!(mounts, mount))
         .routes(routes!(unmount))
         .routes(routes!(cache))

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::directory::reason;
+use crate::directory::{self, reason};
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
     Adapt, CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
@@ -73,6 +73,12 @@ impl Client {
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
+    }
+
+    /// Whether somebody listens there still, busy or not. Nothing is asked.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        directory::listens(&self.socket)
     }
 
     /// Whether the instance lives.

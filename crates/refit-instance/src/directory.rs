@@ -133,7 +133,12 @@ fn look_into(directory: &Path, found: &mut Found) {
     }
 }
 
-/// Whether somebody listens there; does not wait until they have time.
+/// Whether somebody listens there, busy or not.
+pub(crate) fn listens(path: &Path) -> bool {
+    matches!(knock(path), Ok(()) | Err(Errno::AGAIN))
+}
+
+/// Calls, and does not wait until they have time.
 fn knock(path: &Path) -> rustix::io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -16,9 +16,9 @@ use crate::plugins;
 use crate::refusal::{Kind, Refusal};
 use crate::system::{Served, SwapRequest, System, UpgradeRequest, WrapAct, WrapRequest};
 use crate::wire::{
-    CacheMode, ClassInfo, Histogram, Import, LimitAnswer, MemoryInfo, MountRequest, ObjectActivity,
-    ObjectInfo, PlaceInfo, PluginInfo, ProcessInfo, ProcessMemory, RefusedInfo, RegionInfo,
-    WrapperFailure, WrapperInfo,
+    CacheMode, ClassInfo, Histogram, Import, LimitAnswer, MemoryInfo, MountRequest, MovesInfo,
+    ObjectActivity, ObjectInfo, PlaceInfo, PluginInfo, ProcessInfo, ProcessMemory, RefusedInfo,
+    RegionInfo, WrapperFailure, WrapperInfo,
 };
 
 /// The objects and file servers of this process, for which replacement policies can be loaded.
@@ -193,8 +193,7 @@ impl System for Host {
 
     fn kernel(&self) -> Option<KernelInfo> {
         let (kernel, processors) = self.kernel.as_ref()?;
-        let processors = processors.clone();
-        Some(KernelInfo { number: kernel.number(), processors, peers: kernel.peers() })
+        Some(KernelInfo::of(kernel, processors.clone()))
     }
 
     fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
@@ -209,6 +208,16 @@ impl System for Host {
             Some((kernel, _)) => kernel::move_to(kernel, request),
             None => Err(kernel::alone(&format!("move process {}", request.pid))),
         }
+    }
+
+    fn moves(&self, pid: u32) -> Option<MovesInfo> {
+        let (kernel, _) = self.kernel.as_ref()?;
+        Some(MovesInfo::new(pid, kernel.counts(pid)?, kernel.traffic()))
+    }
+
+    fn all_moves(&self) -> Vec<MovesInfo> {
+        let all = self.kernel.iter().flat_map(|(kernel, _)| kernel.all_counts());
+        all.map(|(pid, counts)| MovesInfo::new(pid, counts, Vec::new())).collect()
     }
 
     fn plugins(&self) -> Vec<PluginInfo> {

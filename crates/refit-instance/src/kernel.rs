@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use refit_tasks::{Kernel, MoveError, Roam};
+use refit_tasks::{Connection, Kernel, MoveError, Reached, Roam};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -23,8 +23,78 @@ pub struct KernelInfo {
     pub number: u16,
     /// The processors that are its own, by number.
     pub processors: Vec<usize>,
+    /// Where instances of other hosts can join it.
+    pub address: Option<String>,
     /// The others that it has messages with, by number.
-    pub peers: Vec<u16>,
+    pub peers: Vec<PeerInfo>,
+    /// Its memory for programs that move.
+    pub memory: OwnedInfo,
+}
+
+/// The memory of an instance for programs that move: frames of those that began there, and pages that it holds for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OwnedInfo {
+    /// Bytes that are used.
+    pub used: u64,
+    /// Bytes that it owns; `null`: as many as there are.
+    pub owned: Option<u64>,
+}
+
+/// Another instance that one has messages with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PeerInfo {
+    /// Its number.
+    pub number: u16,
+    /// How messages come to it.
+    pub reached: ReachedInfo,
+    /// The path or address that one of the two has joined the other by.
+    pub place: String,
+    /// For how many seconds it is connected.
+    pub seconds: u64,
+}
+
+/// How messages come to another instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReachedInfo {
+    /// By memory that both share, on this host.
+    Memory,
+    /// By TCP, for anybody to read.
+    Tcp,
+    /// By TLS, with certificates of both.
+    Tls,
+}
+
+impl std::fmt::Display for ReachedInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+        })
+    }
+}
+
+impl From<Connection> for PeerInfo {
+    fn from(connection: Connection) -> Self {
+        let Connection { number, reached, place, time } = connection;
+        let reached = match reached {
+            Reached::Memory => ReachedInfo::Memory,
+            Reached::Tcp => ReachedInfo::Tcp,
+            Reached::Tls => ReachedInfo::Tls,
+        };
+        Self { number, reached, place, seconds: time.as_secs() }
+    }
+}
+
+impl KernelInfo {
+    pub(crate) fn of(kernel: &Kernel, processors: Vec<usize>) -> Self {
+        let address = kernel.address().map(|address| address.to_string());
+        let peers = kernel.connections().into_iter().map(PeerInfo::from).collect();
+        let (used, owned) = kernel.memory();
+        let memory = OwnedInfo { used, owned };
+        Self { number: kernel.number(), processors, address, peers, memory }
+    }
 }
 
 /// Asks to follow a process that is about to become a program.
@@ -49,6 +119,8 @@ pub enum RoamRequest {
     Once,
     /// Likewise, but back for each system call.
     Calls,
+    /// To all in turn, and they stay there.
+    Spread,
 }
 
 /// Asks for a process, or one thread of it, to run elsewhere.
@@ -76,6 +148,7 @@ pub(crate) fn follow(kernel: &Arc<Kernel>, request: &FollowRequest) -> Result<()
         RoamRequest::Every(ms) => Roam::Every(Duration::from_millis(ms)),
         RoamRequest::Once => Roam::Once,
         RoamRequest::Calls => Roam::Calls,
+        RoamRequest::Spread => Roam::Spread,
     });
     kernel.follow(request.pid, request.movable, roam).map_err(|error| {
         let remedy = "see `refit doctor` for what this host permits";
@@ -99,6 +172,10 @@ pub(crate) fn move_to(kernel: &Kernel, request: &MoveRequest) -> Result<(), Refu
                 (Kind::Failed, "start it with `refit run --on 0 --movable -- COMMAND`")
             }
             MoveError::Refused(_) => (Kind::Failed, "it goes on where it was; try again"),
+            MoveError::NoMemory(_) => {
+                let remedy = "it goes on where it was; see `refit instances` for who has memory";
+                (Kind::Failed, remedy)
+            }
         };
         Refusal::new(kind, asked, error.to_string(), remedy)
     })

@@ -25,6 +25,7 @@ mod instance;
 mod kernel;
 mod memory;
 mod metrics;
+mod moves;
 mod plugins;
 mod recording;
 mod refusal;

@@ -25,6 +25,7 @@ pub(crate) fn text(core: &Core) -> Result<String, std::fmt::Error> {
     objects(core, &mut registry);
     changes(core, &mut registry);
     mounts(core, &mut registry);
+    moves(core, &mut registry);
     let uptime = Gauge::<f64, AtomicU64>::default();
     uptime.set(core.health().uptime_ms as f64 / 1e3);
     registry.register_with_unit("uptime", "Time since the instance began", Unit::Seconds, uptime);
@@ -65,6 +66,45 @@ fn changes(core: &Core, registry: &mut Registry) {
     registry.register("changes", "Changes that have ended", ended);
     registry.register_with_unit("change_time", "Time that changes took", Unit::Seconds, time);
     registry.register("change_blocked_calls", "Calls that had to wait for changes", blocked);
+}
+
+fn moves(core: &Core, registry: &mut Registry) {
+    let counts = Family::<Labels, Gauge>::default();
+    let time = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+    for moves in core.system.all_moves() {
+        let labels = |what| vec![("what", String::from(what))];
+        for (what, n) in [
+            ("refused", moves.refused),
+            ("no_memory", moves.no_memory),
+            ("recalled", moves.recalled),
+            ("for_calls", moves.for_calls),
+            ("for_exceptions", moves.for_exceptions),
+            ("signals", moves.signals),
+            ("shared", moves.shared),
+            ("made", moves.made),
+            ("files", moves.files),
+            ("nothing", moves.nothing),
+            ("changes", moves.changes),
+            ("changes_here", moves.changes_here),
+            ("told", moves.told),
+        ] {
+            counts.get_or_create(&labels(what)).inc_by(gauge(n));
+        }
+        for (what, times) in [
+            ("out", moves.out),
+            ("back", moves.back),
+            ("answers", moves.answers),
+            ("forgets", moves.forgets),
+            ("waits", moves.waits),
+        ] {
+            counts.get_or_create(&labels(what)).inc_by(gauge(times.count));
+            time.get_or_create(&labels(what)).inc_by(times.total_ns as f64 / 1e9);
+        }
+    }
+    let programs = "of programs that began here, and live or have ended not long ago, in sum";
+    registry.register("moves", format!("What moves come to {programs}"), counts);
+    let help = format!("Time that moves took {programs}");
+    registry.register_with_unit("moves_time", help, Unit::Seconds, time);
 }
 
 fn mounts(core: &Core, registry: &mut Registry) {

@@ -17,8 +17,8 @@ use crate::memory;
 use crate::plugins;
 use crate::refusal::Refusal;
 use crate::wire::{
-    CacheMode, ClassInfo, LimitAnswer, MemoryInfo, MountRequest, ObjectActivity, ObjectInfo,
-    PluginInfo, ProcessInfo, ProcessMemory,
+    CacheMode, ClassInfo, LimitAnswer, MemoryInfo, MountRequest, MovesInfo, ObjectActivity,
+    ObjectInfo, PluginInfo, ProcessInfo, ProcessMemory,
 };
 
 /// Objects are to be swapped: one, or several as one change.
@@ -209,6 +209,17 @@ pub trait System: Send + Sync + 'static {
     /// What stood in the way; what has not moved goes on where it was.
     fn move_to(&self, request: &MoveRequest) -> Result<(), Refusal> {
         Err(kernel::alone(&format!("move process {}", request.pid)))
+    }
+
+    /// What the moves come to of a program that began here, and has moved.
+    fn moves(&self, pid: u32) -> Option<MovesInfo> {
+        let _ = pid;
+        None
+    }
+
+    /// The same of all such programs, without what is counted elsewhere, nor what goes between instances.
+    fn all_moves(&self) -> Vec<MovesInfo> {
+        Vec::new()
     }
 
     /// Mounts; returns when the mount answers.

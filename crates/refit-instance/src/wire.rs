@@ -13,10 +13,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
-pub use crate::kernel::{FollowRequest, KernelInfo, MoveRequest, RoamRequest};
+pub use crate::kernel::{
+    FollowRequest, KernelInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
+};
 pub use crate::memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };
+pub use crate::moves::{CallInfo, HostInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
 pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 

@@ -567,6 +567,7 @@ fn describes_itself() {
         ("/memory", "get"),
         ("/memory", "post"),
         ("/processes/{pid}", "get"),
+        ("/moves/{pid}", "get"),
     ] {
         assert!(document["paths"][path][method].is_object(), "{method} {path}");
     }

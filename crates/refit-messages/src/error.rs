@@ -117,6 +117,9 @@ pub enum Refusal {
     /// It did not do its part in time.
     #[error("it does not answer")]
     Silent,
+    /// It has certificates, and this instance has none.
+    #[error("it speaks TLS, and this instance was given no certificates")]
+    Encrypted,
     /// TLS says so: of a certificate, most likely.
     #[error("no secure connection: {0}")]
     Tls(String),

@@ -100,14 +100,40 @@ impl Hello {
 /// Says hello and hears it. It is not accepted before [`judge`] has been called.
 pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hello, Refusal> {
     stream.write_all(&own.encode()).map_err(|error| refusal(&error))?;
-    let mut bytes = [0; HELLO];
-    stream.read_exact(&mut bytes).map_err(|error| refusal(&error))?;
+    let bytes = hear(stream)?;
     let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
     if let Err(why) = &checked {
         // The other one waits for it; if it does not any more, the first reason counts.
         let _ = exchange(stream, code(why));
     }
     checked
+}
+
+/// Hears a hello, or whatever is said in its place.
+fn hear(stream: &mut impl Read) -> Result<[u8; HELLO], Refusal> {
+    let mut bytes = [0; HELLO];
+    let mut heard = 0;
+    let ended = loop {
+        match stream.read(&mut bytes[heard..]) {
+            Ok(0) => break Refusal::HungUp,
+            Ok(count) => heard += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break refusal(&error),
+        }
+        if heard == HELLO {
+            break Refusal::Stranger;
+        }
+    };
+    match ended {
+        _ if is_tls(&bytes[..heard]) => Err(Refusal::Encrypted),
+        _ if heard == HELLO => Ok(bytes),
+        ended => Err(ended),
+    }
+}
+
+/// Whether this is how a record of TLS begins that is the first: an alert or a part of the handshake (RFC 8446, §5.1).
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [21 | 22, 3, 0..=4, ..])
 }
 
 /// Says whether it accepts, and hears whether the other one does.
@@ -159,6 +185,7 @@ fn code(why: &Refusal) -> u8 {
         Refusal::Rings => RINGS,
         Refusal::User(_) => 7,
         Refusal::Tls(_)
+        | Refusal::Encrypted
         | Refusal::ByPeer(_)
         | Refusal::ByPeerFor(_)
         | Refusal::Silent

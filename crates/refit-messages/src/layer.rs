@@ -282,6 +282,8 @@ impl Reserved {
     fn beat(&self, link: &Arc<Link>) -> Result<(), MessageError> {
         let (of, time) = (Arc::clone(link), self.layer.made.silence / 5);
         let body = move || {
+            // Or peers would take a busy host for a dead one.
+            refit_sys::thread::go_before_others();
             while !of.lost_within(time) {
                 let outbox = &of.way(Way::Urgent).outbox;
                 // What is on its way tells the same.

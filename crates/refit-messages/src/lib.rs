@@ -61,6 +61,7 @@ pub use frame::LIMIT;
 pub use handlers::{Builder, Reply};
 pub use layer::Layer;
 pub use link::{Peer, Transport, WayCounts};
+pub use receive::ENDED;
 pub use tcp::Security;
 
 /// The number of a kernel instance, unique among all that have messages with each other.

@@ -28,6 +28,8 @@ pub struct Peer {
     pub id: InstanceId,
     /// The path or address that one of the two listens at.
     pub place: String,
+    /// Since when it is one.
+    pub since: Instant,
     /// How it is reached.
     pub transport: Transport,
     /// Its release, which is that of this instance.
@@ -70,6 +72,7 @@ const TIMED: u64 = 16;
 pub(crate) struct Link {
     pub(crate) id: InstanceId,
     pub(crate) place: String,
+    since: Instant,
     pub(crate) transport: Transport,
     pub(crate) tickets: Tickets,
     /// By [`Way`].
@@ -110,6 +113,7 @@ impl Link {
         Arc::new(Self {
             id,
             place,
+            since: Instant::now(),
             transport,
             tickets: Tickets::default(),
             ways,
@@ -198,7 +202,7 @@ impl Link {
 
     /// What to say to those who want something of it after its end.
     pub(crate) fn error(&self) -> MessageError {
-        let why = self.lost().unwrap_or_else(|| "its connection has ended".to_owned());
+        let why = self.lost().unwrap_or_else(|| receive::ENDED.to_owned());
         MessageError::Lost { peer: self.id, why }
     }
 
@@ -206,6 +210,7 @@ impl Link {
         Peer {
             id: self.id,
             place: self.place.clone(),
+            since: self.since,
             transport: self.transport,
             release: crate::hello::RELEASE,
             urgent: self.way(Way::Urgent).counts.get(),

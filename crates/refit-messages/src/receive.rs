@@ -12,6 +12,8 @@ use crate::link::Link;
 use crate::tickets::Outcome;
 use crate::{Layer, Malformed, Way};
 
+/// Why a peer is lost that has just ended, or hung up.
+pub const ENDED: &str = "its connection has ended";
 /// What a buffer keeps from one message to the next, at most.
 const KEPT: usize = 1 << 20;
 
@@ -94,10 +96,9 @@ pub(crate) fn rehearse(mut bytes: &[u8]) -> (usize, String) {
 /// What an error of a connection says about the peer.
 fn ended(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            "its connection has ended".to_owned()
-        }
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it has fallen silent".to_owned(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ENDED.to_owned(),
+        io::ErrorKind::WouldBlock => "it has fallen silent".to_owned(),
+        io::ErrorKind::TimedOut => "it takes nothing any more".to_owned(),
         _ => format!("its connection broke: {error}"),
     }
 }

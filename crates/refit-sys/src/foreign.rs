@@ -7,6 +7,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// The memory that a process had when this was opened, until it ends or runs another program.
@@ -88,6 +89,56 @@ impl Memory {
         self.read(address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
+}
+
+/// Has a process have the page of an address, and waits for it if user space serves it (process_vm_readv(2)). It may be gone again at once.
+///
+/// # Errors
+/// `EFAULT`: there is none. `ESRCH`, `EPERM`: no such process, or the caller may not trace it.
+pub fn bring(process: u32, address: u64) -> io::Result<()> {
+    let end = address.checked_add(1).ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
+    match gather(process, std::slice::from_ref(&(address..end)), &mut [0])? {
+        1 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
+}
+
+/// Copies what a process has at these places, one after the other, as it could read it itself: pages are made, and waited for, and what it
+/// may not read is refused (process_vm_readv(2)). How many bytes that are: as far as `into` goes, or the first place where there is nothing.
+///
+/// # Errors
+/// `EFAULT`: there is nothing at the first place. `EINVAL`: more than 1024 places. `ESRCH`, `EPERM`: no such process, or the caller may not
+/// trace it.
+pub fn gather(process: u32, places: &[Range<u64>], into: &mut [u8]) -> io::Result<usize> {
+    let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let there = remote(places);
+    let (process, count) = (process.cast_signed(), there.len() as libc::c_ulong);
+    // SAFETY: `here` is `into`, which is ours to write to over the call; the other addresses are of that process.
+    let copied =
+        unsafe { libc::process_vm_readv(process, &raw const here, 1, there.as_ptr(), count, 0) };
+    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+}
+
+/// As [`gather`], the other way round: as the process could write it itself (process_vm_writev(2)).
+///
+/// # Errors
+/// As for [`gather`].
+pub fn scatter(process: u32, bytes: &[u8], places: &[Range<u64>]) -> io::Result<usize> {
+    let here = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let there = remote(places);
+    let (process, count) = (process.cast_signed(), there.len() as libc::c_ulong);
+    // SAFETY: `here` is `bytes`, which is only read; the other addresses are of that process, as those that [`Memory::write`] is given.
+    let copied =
+        unsafe { libc::process_vm_writev(process, &raw const here, 1, there.as_ptr(), count, 0) };
+    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+}
+
+fn remote(places: &[Range<u64>]) -> Vec<libc::iovec> {
+    let place = |one: &Range<u64>| libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(one.start as usize),
+        iov_len: one.end.saturating_sub(one.start) as usize,
+    };
+    places.iter().map(place).collect()
 }
 
 /// Goes on after every part: the kernel comes as far as the first page that it cannot have.

@@ -9,13 +9,22 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::foreign::Memory;
-use crate::seccomp::{self, Action, Filter, Install};
+use crate::seccomp::{self, Action, Condition, Filter, Install};
 use crate::trace::{Held, Options, Stop};
 
 /// How long the loader may take: it reads files, over a network perhaps.
 const LOADING: Duration = Duration::from_secs(60);
 /// What personality(2) is given that is to say what is set.
 const PERSONALITY_IS: libc::c_ulong = 0xffff_ffff;
+/// The operation of `prctl` by which a program that is movable asks refit for something. The kernel has none with this number: where nobody
+/// follows the program, it fails.
+pub const REQUEST: u64 = 0x7265_6669;
+/// The [`REQUEST`] to run at the instance that is named.
+pub const MOVE: u64 = 1;
+/// The [`REQUEST`] to be told where one runs.
+pub const INSTANCE: u64 = 2;
+/// What the filter of a program that is movable says of it.
+pub const REQUESTS: u16 = 0x7271;
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
@@ -169,17 +178,29 @@ pub fn allow_tracer(process: u32) {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(process), 0, 0, 0) };
 }
 
+/// Asks refit for something, for the calling thread; what that is told.
+///
+/// # Errors
+/// `EINVAL`, `ENOSYS`: it does not run under refit. What refit says.
+pub fn request(what: u64, of: u64) -> io::Result<u32> {
+    // SAFETY: the kernel has no such operation, and what refit does changes nothing that a program sees.
+    let told = unsafe { libc::prctl(REQUEST as i32, what, of, 0, 0) };
+    u32::try_from(told).map_err(|_| io::Error::last_os_error())
+}
+
 /// Has what this process becomes, and all that it starts, hold as little as can be of the kernel that runs it: memory has the same layout
 /// each time (`ADDR_NO_RANDOMIZE`), and there are no restartable sequences (`rseq` fails with `ENOSYS`, by a filter). Where this
-/// process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec` any more.
+/// process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec` any more. Who traces it is told of its [`REQUEST`]s.
 ///
 /// # Errors
 /// The kernel has no filters; a sandbox forbids them, or to fix the layout.
 pub fn be_movable() -> io::Result<()> {
     let none = Action::Errno(libc::ENOSYS as u16);
+    // The kernel looks at its low half only.
+    let request = Condition { argument: 0, mask: u64::from(u32::MAX), value: REQUEST };
     let filter = Filter::new(Action::Allow).foreign(Action::Allow).rule(libc::SYS_rseq, none);
-    let filter = filter.assemble()?;
-    // SAFETY: the one call that is refused fails as on a kernel that does not have it, before it has done anything.
+    let filter = filter.rule_if(libc::SYS_prctl, &[request], Action::Trace(REQUESTS)).assemble()?;
+    // SAFETY: calls that are refused fail as on a kernel that does not have them, before they have done anything.
     let install = || unsafe { seccomp::install(&filter, Install::SPECULATION) };
     match install() {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {

@@ -18,6 +18,7 @@
 
 pub mod agent;
 pub mod auxv;
+pub mod awake;
 pub mod barrier;
 mod bell;
 pub mod clock;
@@ -34,6 +35,7 @@ pub mod linger;
 pub mod maps;
 pub mod memfd;
 pub mod memory;
+pub mod nudge;
 pub mod pagemap;
 pub mod park;
 pub mod perf;
@@ -43,6 +45,7 @@ pub mod process;
 pub mod processor;
 #[cfg(not(loom))]
 pub mod ring;
+pub mod schedule;
 pub mod seccomp;
 pub mod smaps;
 pub mod step;

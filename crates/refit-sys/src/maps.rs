@@ -1,11 +1,15 @@
-//! What a process has mapped where, as `/proc/PID/maps` tells it.
+//! What a process has mapped where, as `/proc/PID/maps` tells it: all of it ([`of`]), or what is at one address ([`Maps`]).
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use linux_raw_sys::general::{procmap_query, procmap_query_flags as flags};
+use rustix::ioctl::{Opcode, opcode};
 
 /// One mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +95,100 @@ pub fn of(process: u32) -> io::Result<Vec<Mapping>> {
         .collect()
 }
 
+/// `PROCMAP_QUERY` (`linux/fs.h`).
+const QUERY: Opcode = opcode::read_write::<procmap_query>(b'f', 17);
+/// Bytes of the longest name, as long as the kernel's own buffer.
+const NAME: usize = 4096;
+
+/// The mappings of a process, one of which is asked for now and then: that takes microseconds, where reading them all takes some for each.
+/// They are those of the memory that it has now, and not of the next program that it becomes.
+#[derive(Debug)]
+pub struct Maps {
+    file: File,
+    process: u32,
+}
+
+impl Maps {
+    /// Those of a process.
+    ///
+    /// # Errors
+    /// As for [`of`].
+    pub fn open(process: u32) -> io::Result<Self> {
+        Ok(Self { file: File::open(format!("/proc/{process}/maps"))?, process })
+    }
+
+    /// The mapping of an address, or the first behind it.
+    ///
+    /// # Errors
+    /// `ESRCH`: the memory is no more.
+    pub fn from(&self, address: u64) -> io::Result<Option<Mapping>> {
+        let mut name = [0_u8; NAME];
+        let mut query = procmap_query {
+            size: size_of::<procmap_query>() as u64,
+            query_flags: flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64,
+            query_addr: address,
+            vma_name_size: NAME as u32,
+            vma_name_addr: name.as_mut_ptr() as u64,
+            ..NOTHING
+        };
+        // SAFETY: the structure is that of the request, and tells the place and length of `name`, which the kernel fills.
+        match unsafe { crate::ioctl::ask(self.file.as_fd(), QUERY, &mut query) } {
+            // Its length has the zero at the end.
+            Ok(_) => {
+                Ok(Some(told(&query, &name[..(query.vma_name_size as usize).saturating_sub(1)])))
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENOENT) => Ok(None),
+                // Before 6.11.
+                Some(libc::ENOTTY) => {
+                    Ok(of(self.process)?.into_iter().find(|one| one.range.end > address))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+const NOTHING: procmap_query = procmap_query {
+    size: 0,
+    query_flags: 0,
+    query_addr: 0,
+    vma_start: 0,
+    vma_end: 0,
+    vma_flags: 0,
+    vma_page_size: 0,
+    vma_offset: 0,
+    inode: 0,
+    dev_major: 0,
+    dev_minor: 0,
+    vma_name_size: 0,
+    build_id_size: 0,
+    vma_name_addr: 0,
+    build_id_addr: 0,
+};
+
+fn told(query: &procmap_query, name: &[u8]) -> Mapping {
+    let may = |flag: flags| query.vma_flags & flag as u64 != 0;
+    let (name, deleted) = named(name);
+    Mapping {
+        range: query.vma_start..query.vma_end,
+        readable: may(flags::PROCMAP_QUERY_VMA_READABLE),
+        writable: may(flags::PROCMAP_QUERY_VMA_WRITABLE),
+        executable: may(flags::PROCMAP_QUERY_VMA_EXECUTABLE),
+        shared: may(flags::PROCMAP_QUERY_VMA_SHARED),
+        offset: query.vma_offset,
+        file: ((u64::from(query.dev_major) << 32) | u64::from(query.dev_minor), query.inode),
+        name,
+        deleted,
+    }
+}
+
+/// A name as the kernel tells it, and whether it is one that was.
+fn named(name: &[u8]) -> (PathBuf, bool) {
+    let kept = name.strip_suffix(b" (deleted)");
+    (Path::new(OsStr::from_bytes(kept.unwrap_or(name))).to_path_buf(), kept.is_some())
+}
+
 /// A line of `/proc/PID/maps`; names may hold any bytes, a new line as `\012`.
 pub(crate) fn parse(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
@@ -109,8 +207,7 @@ pub(crate) fn parse(line: &[u8]) -> Option<Mapping> {
     let (major, minor) = word()?.split_once(':')?;
     let device = (hexadecimal(major)? << 32) | hexadecimal(minor)?;
     let inode = word()?.parse().ok()?;
-    let name = rest.trim_ascii_start();
-    let kept = name.strip_suffix(b" (deleted)");
+    let (name, deleted) = named(rest.trim_ascii_start());
     Some(Mapping {
         range,
         readable: read == b'r',
@@ -119,8 +216,8 @@ pub(crate) fn parse(line: &[u8]) -> Option<Mapping> {
         shared: share == b's',
         offset,
         file: (device, inode),
-        name: Path::new(OsStr::from_bytes(kept.unwrap_or(name))).to_path_buf(),
-        deleted: kept.is_some(),
+        name,
+        deleted,
     })
 }
 
@@ -149,5 +246,20 @@ mod tests {
         let code = maps.iter().find(|mapping| mapping.range.contains(&here)).expect("mapped");
         assert!(code.executable && !code.writable);
         assert_eq!(code.name, std::env::current_exe().expect("a path"));
+    }
+
+    #[test]
+    fn one_mapping_is_told_as_among_all() {
+        let all = of(std::process::id()).expect("our own");
+        let maps = Maps::open(std::process::id()).expect("our own");
+        // Those of other tests come and go.
+        let lasting = all.iter().filter(|one| one.kind() == Kind::File);
+        for mapping in lasting {
+            let middle = mapping.range.start + (mapping.range.end - mapping.range.start) / 2;
+            assert_eq!(maps.from(middle).expect("told").as_ref(), Some(mapping));
+        }
+        let first = all.first().expect("some");
+        assert_eq!(maps.from(0).expect("told").as_ref(), Some(first));
+        assert_eq!(maps.from(u64::MAX).expect("told"), None);
     }
 }

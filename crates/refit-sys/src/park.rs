@@ -8,8 +8,9 @@
 //!
 //! The code uses no stack and none of the program's memory but a [`Slot`] of [`SLOT`] bytes, which both sides have mapped shared. A
 //! thread that is stopped there stands in one of three places ([`Place`]), so that whoever takes it out again knows what has become of the
-//! call. A call that was begun outside goes on here ([`enter_in_call`]), with what the kernel keeps of it: the time that is left of a
-//! `nanosleep` is not lost.
+//! call. Once `DONE` is stored the call may have been answered, and the next one asked for, while the thread is still on its way back to
+//! the beginning: from there on it stands before a call. One that was begun outside goes on here ([`enter_in_call`]), with what the
+//! kernel keeps of it: the time that is left of a `nanosleep` is not lost.
 //!
 //! Orderings: the code's loads and stores are the processor's own (total store order), and a store of the state follows what it
 //! speaks of, on both sides; [`Slot::ask`]'s Release store pairs with the code's load of the state, the code's store of `DONE` with the
@@ -45,6 +46,8 @@ std::arch::global_asm!(
     ".hidden refit_park_code",
     ".globl refit_park_call",
     ".hidden refit_park_call",
+    ".globl refit_park_told",
+    ".hidden refit_park_told",
     ".globl refit_park_rest",
     ".hidden refit_park_rest",
     ".globl refit_park_end",
@@ -71,6 +74,7 @@ std::arch::global_asm!(
     "refit_park_call:",
     "    mov [r12 + 64], rax",
     "    mov qword ptr [r12], 2", // DONE
+    "refit_park_told:",
     "    lock inc dword ptr [r12 + 80]",
     "    lea rdi, [r12 + 80]", // futex(bell, FUTEX_WAKE, all)
     "    mov esi, 1",
@@ -92,16 +96,18 @@ const INSTRUCTION: u64 = 2;
 /// Bytes of the instruction before it at the place of rest.
 const LOAD: u64 = 5;
 
-fn marks() -> [*const u8; 4] {
+fn marks() -> [*const u8; 5] {
     unsafe extern "C" {
         static refit_park_code: u8;
         static refit_park_call: u8;
+        static refit_park_told: u8;
         static refit_park_rest: u8;
         static refit_park_end: u8;
     }
     [
         &raw const refit_park_code,
         &raw const refit_park_call,
+        &raw const refit_park_told,
         &raw const refit_park_rest,
         &raw const refit_park_end,
     ]
@@ -120,9 +126,15 @@ fn after_call() -> u64 {
     (call.addr() - begin.addr()) as u64
 }
 
+/// Where in the code it has just been said that the call was made.
+fn after_told() -> u64 {
+    let [begin, _, told, ..] = marks();
+    (told.addr() - begin.addr()) as u64
+}
+
 /// Where in the code a thread that waits for nothing begins.
 pub fn rest() -> u64 {
-    let [begin, _, rest, _] = marks();
+    let [begin, _, _, rest, _] = marks();
     (rest.addr() - begin.addr()) as u64
 }
 
@@ -150,11 +162,11 @@ pub fn enter_in_call(registers: &mut Registers, code: u64, slot: u64) {
 /// What has become of the call that a slot asks for, by where the thread stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It has not been begun.
+    /// It has not been begun, unless the slot says that it was made.
     Before,
     /// The thread is back from it, or was interrupted in it: its registers say how.
     At,
-    /// Its result is in the slot.
+    /// Its result is in the slot, which does not say so yet.
     Behind,
     /// The thread is somewhere else.
     Outside,
@@ -163,13 +175,12 @@ pub enum Place {
 /// Where a thread stands that has entered the code at `code`.
 pub fn place(registers: &Registers, code: u64) -> Place {
     let Some(offset) = registers.rip.checked_sub(code) else { return Place::Outside };
-    if offset >= rest() {
-        return Place::Outside;
-    }
-    match offset.cmp(&after_call()) {
-        std::cmp::Ordering::Less => Place::Before,
-        std::cmp::Ordering::Equal => Place::At,
-        std::cmp::Ordering::Greater => Place::Behind,
+    let call = after_call();
+    match offset {
+        _ if offset == call => Place::At,
+        _ if offset > call && offset < after_told() => Place::Behind,
+        _ if offset < rest() => Place::Before,
+        _ => Place::Outside,
     }
 }
 
@@ -177,6 +188,13 @@ pub fn place(registers: &Registers, code: u64) -> Place {
 pub fn step_back(registers: &mut Registers, number: u64) {
     registers.rip -= INSTRUCTION;
     registers.rax = number;
+    registers.orig_rax = u64::MAX;
+}
+
+/// Steps over the `syscall` instruction that the registers stand before, as if the call had returned this.
+pub fn step_over(registers: &mut Registers, value: i64) {
+    registers.rip += INSTRUCTION;
+    registers.rax = value.cast_unsigned();
     registers.orig_rax = u64::MAX;
 }
 
@@ -269,8 +287,11 @@ mod tests {
         assert_eq!(place(&registers, 0x1000), Place::Before);
         enter_in_call(&mut registers, 0x1000, 0x9000);
         assert_eq!(place(&registers, 0x1000), Place::At);
-        registers.rip += 4;
+        registers.rip += 5;
         assert_eq!(place(&registers, 0x1000), Place::Behind);
+        // That call may have been answered, and the next one be there.
+        registers.rip = 0x1000 + after_told();
+        assert_eq!(place(&registers, 0x1000), Place::Before);
         registers.rip = 0x1000 + rest();
         assert_eq!(place(&registers, 0x1000), Place::Outside);
     }

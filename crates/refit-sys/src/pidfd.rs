@@ -4,11 +4,30 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::ioctl::{Opcode, opcode};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+
+/// `PIDFD_GET_INFO` (`linux/pidfd.h`).
+const INFO: Opcode = opcode::read_write::<Info>(0xff, 11);
+/// Numbers are told (`PIDFD_INFO_PID`).
+const NUMBERS: u64 = 1;
+
+/// `struct pidfd_info`, as it was first.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    mask: u64,
+    group: u64,
+    thread: u32,
+    process: u32,
+    parent: u32,
+    users: [u32; 8],
+    code: i32,
+}
 
 /// A process, or a thread.
 #[derive(Debug)]
@@ -46,6 +65,17 @@ impl Pidfd {
         const PIDFD_THREAD: u32 = libc::O_EXCL.cast_unsigned();
         let flags = PidfdFlags::from_bits_retain(PIDFD_THREAD);
         Ok(Self { fd: rustix::process::pidfd_open(number(thread)?, flags)? })
+    }
+
+    /// The process that it belongs to (6.13).
+    ///
+    /// # Errors
+    /// `ENOTTY`: an earlier kernel. `ESRCH`: it is no more.
+    pub fn process(&self) -> io::Result<u32> {
+        let mut info = Info { mask: NUMBERS, ..Info::default() };
+        // SAFETY: the structure is the one of the request, which the kernel fills.
+        unsafe { crate::ioctl::ask(self.fd.as_fd(), INFO, &mut info) }?;
+        Ok(info.process)
     }
 
     /// A descriptor for the open file that the process has under `number` (5.6): the same one, with its position and locks.
@@ -135,6 +165,19 @@ impl Advice {
 impl AsFd for Pidfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Closes a descriptor; what the file system says to that, which may be that something could not be written earlier (close(2)). The descriptor is gone
+/// either way.
+///
+/// # Errors
+/// What it says.
+pub fn close(descriptor: OwnedFd) -> io::Result<()> {
+    // SAFETY: it is ours, and nobody has it any more.
+    match unsafe { libc::close(descriptor.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

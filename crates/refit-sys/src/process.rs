@@ -99,6 +99,21 @@ pub fn same_memory(a: u32, b: u32) -> io::Result<bool> {
     }
 }
 
+/// Whether files may become as large as they can when a process writes to them (`RLIMIT_FSIZE`); else it might be sent `SIGXFSZ`.
+///
+/// # Errors
+/// `ESRCH`: it has ended. `EPERM`: it is somebody else's.
+pub fn writes_without_limit(process: u32) -> io::Result<bool> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let none = std::ptr::null();
+    let process = process.cast_signed();
+    // SAFETY: the limit is put to `limit`, which lives over the call, and none is set.
+    match unsafe { libc::prlimit64(process, libc::RLIMIT_FSIZE, none, &raw mut limit) } {
+        0 => Ok(limit.rlim_cur == libc::RLIM64_INFINITY),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// `/proc/ID/stat`, with a zero at its end.
 fn stat_path(id: u32, path: &mut [u8; 24]) -> &[u8] {
     use std::io::Write;
@@ -130,6 +145,18 @@ fn parse(stat: &[u8]) -> Option<Life> {
 pub fn name(process: u32) -> String {
     let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
     String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
+}
+
+/// The number that a process has for itself: in its own namespace of processes.
+///
+/// # Errors
+/// It has ended.
+pub fn number_within(process: u32) -> io::Result<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let all = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let innermost = all.and_then(|all| all.split_whitespace().next_back());
+    // A kernel without namespaces.
+    Ok(innermost.and_then(|number| number.parse().ok()).unwrap_or(process))
 }
 
 /// Sends a thread of another process the signal that nobody misses (`SIGURG`), so that whoever traces it is told of a stop.

@@ -10,29 +10,6 @@ pub fn id() -> u32 {
     u32::try_from(tid).unwrap_or(0)
 }
 
-/// From now on a [`nudge`] ends, with `EINTR`, a system call in which a thread of this process waits, and does nothing else. It is the
-/// signal `SIGURG`, which nobody else here may use.
-///
-/// # Errors
-/// None that sigaction(2) knows.
-pub fn accept_nudges() -> std::io::Result<()> {
-    extern "C" fn nothing(_signal: i32) {}
-    // SAFETY: all zeros are a value of this plain structure: no flags (`SA_RESTART` for one), no signal blocked.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
-    // SAFETY: the handler does nothing, and so can interrupt anything.
-    match unsafe { libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-/// Ends the system call that a thread of this process waits in, if it accepts that and is in one: it may be about to.
-pub fn nudge(thread: u32) {
-    // SAFETY: no memory. A thread that has ended is none.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG) };
-}
-
 thread_local! {
     /// What [`Busy::begin`] found: the thread's id, 0 while it is not known, with [`BUSY`] while it is within.
     /// `const` and without a destructor: reading it initialises nothing, in a signal handler or right after `fork`.

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 pub use call::{CallError, find_syscall};
-pub use event::{Event, Options, next, next_of};
+pub use event::{Event, Options, next, next_of, next_unless};
 pub use state::{Information, SystemCall};
 
 pub use libc::user_regs_struct as Registers;

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use refit_messages::{InstanceId, Layer, MessageError};
+use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
+use refit_sys::awake::{self, Awake};
 
-use crate::migration::{Migration, MoveError};
+use crate::meeting::{self, Meeting};
+use crate::migration::{Lock, Migration, MoveCounts, MoveError, Protocol, Traffic, Window};
 use crate::process::Process;
 use crate::tree::Tree;
 
@@ -23,6 +26,78 @@ pub enum Roam {
     Once,
     /// Likewise, but back for each system call.
     Calls,
+    /// To all in turn, and they stay there.
+    Spread,
+}
+
+/// How often one looks for processes that are new.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How an instance is with others.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Where instances of other hosts can join it.
+    pub listen: Option<SocketAddr>,
+    /// Instances of other hosts that it joins.
+    pub join: Vec<String>,
+    /// Who may be one of those.
+    pub security: Security,
+    /// After so much silence an instance of another host counts as dead.
+    pub silence: Duration,
+    /// Whether pages move to instances of the same host, too, which could borrow them.
+    pub always_move: bool,
+    /// How many pages are moved at once.
+    pub window: Window,
+    /// How programs' instances find what is mapped at an address, at first.
+    pub retrieval: Protocol,
+    /// How they agree on who may change the memory.
+    pub lock: Lock,
+    /// Whether processors of this host stay awake while there are programs that have moved.
+    pub awake: bool,
+    /// How many bytes of memory it owns for programs that move; `None`: as much as there is.
+    pub memory: Option<u64>,
+}
+
+/// How an instance has messages with another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// By memory that both share, on this host.
+    Memory,
+    /// By TCP, for anybody to read.
+    Tcp,
+    /// By TLS, with certificates of both.
+    Tls,
+}
+
+/// Another instance that one has messages with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Its number.
+    pub number: u16,
+    /// How.
+    pub reached: Reached,
+    /// The path or address that one of the two has joined the other by.
+    pub place: String,
+    /// For how long.
+    pub time: Duration,
+}
+
+impl Default for Setting {
+    /// One host.
+    fn default() -> Self {
+        Self {
+            listen: None,
+            join: Vec::new(),
+            security: Security::None { anywhere: false },
+            silence: Duration::from_secs(1),
+            always_move: false,
+            window: Window::Adaptive,
+            retrieval: Protocol::Directory,
+            lock: Lock::Queue,
+            awake: false,
+            memory: None,
+        }
+    }
 }
 
 /// A kernel instance.
@@ -30,6 +105,8 @@ pub struct Kernel {
     own: InstanceId,
     layer: Arc<Layer>,
     migration: Arc<Migration>,
+    meeting: Arc<Meeting>,
+    security: Security,
     trees: Mutex<Vec<Arc<Tree>>>,
 }
 
@@ -37,12 +114,23 @@ impl Kernel {
     /// One with this number, which is found by others of this host by its name in `directory`, and has messages with all that are there.
     ///
     /// # Errors
-    /// There is one with that number; what the system says.
-    pub fn boot(number: u16, directory: &Path) -> io::Result<Arc<Self>> {
+    /// There is one with that number; one that it is to join does not answer, or refuses; what the system says.
+    pub fn boot(number: u16, directory: &Path, setting: &Setting) -> io::Result<Arc<Self>> {
         let own = InstanceId(number);
-        let migration = Migration::new(own);
-        let layer = migration.answer(Layer::builder(own)).start().map_err(io::Error::other)?;
+        if setting.awake {
+            let no = |error| io::Error::other(format!("{}: {error}", awake::DEVICE));
+            drop(Awake::hold().map_err(no)?);
+        }
+        let migration = Migration::new(own, setting);
+        let meeting = Arc::new(Meeting::default());
+        let refused = move |place: &str, why: &Refusal| {
+            eprintln!("refit: {own} has refused to be joined ({place}): {why}");
+        };
+        let builder = Layer::builder(own).silence(setting.silence);
+        let builder = meeting.answer(migration.answer(builder)).refused(refused);
+        let layer = builder.start().map_err(io::Error::other)?;
         migration.over(Arc::clone(&layer));
+        meeting.over(&layer);
         for entry in std::fs::read_dir(directory)?.flatten() {
             let path = entry.path();
             if path.extension().is_none_or(|kind| kind != "kernel") {
@@ -59,8 +147,16 @@ impl Kernel {
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
+        let security = setting.security.clone();
+        if let Some(address) = setting.listen {
+            meeting.listen(&layer, address, &security).map_err(io::Error::other)?;
+        }
+        for address in &setting.join {
+            meeting::join(&layer, address, &security).map_err(io::Error::other)?;
+        }
         layer.listen_here(&directory.join(format!("{number}.kernel"))).map_err(io::Error::other)?;
-        Ok(Arc::new(Self { own, layer, migration, trees: Mutex::default() }))
+        let trees = Mutex::default();
+        Ok(Arc::new(Self { own, layer, migration, meeting, security, trees }))
     }
 
     /// Its number.
@@ -71,6 +167,26 @@ impl Kernel {
     /// The numbers of those that it has messages with.
     pub fn peers(&self) -> Vec<u16> {
         self.layer.peers().iter().map(|peer| peer.id.0).collect()
+    }
+
+    /// Where instances of other hosts can join it.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.meeting.address()
+    }
+
+    /// Those that it has messages with.
+    pub fn connections(&self) -> Vec<Connection> {
+        let connection = |peer: Peer| Connection {
+            number: peer.id.0,
+            reached: match (peer.transport, &self.security) {
+                (Transport::Shared, _) => Reached::Memory,
+                (Transport::Tcp, Security::None { .. }) => Reached::Tcp,
+                (Transport::Tcp, Security::Mutual { .. }) => Reached::Tls,
+            },
+            place: peer.place,
+            time: peer.since.elapsed(),
+        };
+        self.layer.peers().into_iter().map(connection).collect()
     }
 
     /// Follows a process that is about to become a program, until that has ended; its threads `roam` from instance to instance
@@ -87,6 +203,7 @@ impl Kernel {
         let mut tree = if movable { Tree::of_movable() } else { Tree::default() };
         tree.make_calls_here(roam == Some(Roam::Calls));
         let tree = Arc::new(tree);
+        self.migration.answer_wishes(&tree);
         self.trees().push(Arc::clone(&tree));
         let (tell, told) = mpsc::channel();
         let (this, followed) = (Arc::clone(self), Arc::clone(&tree));
@@ -103,23 +220,40 @@ impl Kernel {
         told.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended at once")))?;
         if let Some(roam) = roam {
             let this = Arc::clone(self);
-            let wander = move || this.wander(&tree, roam);
+            let wander = move || match roam {
+                Roam::Spread => this.spread_new(&tree),
+                _ => this.wander(&tree, roam),
+            };
             thread::Builder::new().name("refit-roam".to_owned()).spawn(wander)?;
         }
         Ok(())
     }
 
+    /// Has the threads of all processes of a tree run at all instances in turn, of each soon after its beginning.
+    fn spread_new(&self, tree: &Arc<Tree>) {
+        loop {
+            let processes = tree.process_numbers();
+            if processes.is_empty() {
+                break;
+            }
+            for process in processes.into_iter().filter(|&one| !tree.moves.has(one)) {
+                // Some end meanwhile, some cannot be moved.
+                let _ = self.migration.spread(tree, process);
+            }
+            // Programs are not told of when they begin.
+            thread::sleep(LOOK);
+        }
+    }
+
     /// Has all threads of a tree go to the next instance, again and again.
     fn wander(&self, tree: &Arc<Tree>, roam: Roam) {
-        /// How often one looks for processes that are new.
-        const LOOK: Duration = Duration::from_millis(5);
         let mut all = self.peers();
         all.push(self.own.0);
         all.sort_unstable();
         let own = all.iter().position(|&one| one == self.own.0).unwrap_or(0);
         let (every, turns) = match roam {
             Roam::Every(time) => (time, true),
-            Roam::Once | Roam::Calls => (LOOK, false),
+            Roam::Once | Roam::Calls | Roam::Spread => (LOOK, false),
         };
         for turn in 1.. {
             let turn = own + if turns { turn } else { 1 };
@@ -147,13 +281,17 @@ impl Kernel {
         thread: Option<u32>,
         to: Option<u16>,
     ) -> Result<(), MoveError> {
-        let of = |tree: &&Arc<Tree>| tree.process_numbers().contains(&process);
-        let tree = self.trees().iter().find(of).cloned();
+        let tree = self.trees().iter().find(|tree| tree.has(process)).cloned();
         let tree = tree.ok_or(MoveError::NoProcess(process))?;
         match to {
             Some(to) => self.migration.move_to(&tree, process, thread, InstanceId(to)),
             None => self.migration.spread(&tree, process),
         }
+    }
+
+    /// Bytes of memory that programs that move use here, and how many it owns for them, if that is limited.
+    pub fn memory(&self) -> (u64, Option<u64>) {
+        self.migration.memory()
     }
 
     /// Processes that it follows.
@@ -165,6 +303,21 @@ impl Kernel {
     /// Where the threads of a process are that have been elsewhere: by number, the instance.
     pub fn places(&self, process: u32) -> BTreeMap<u32, u16> {
         self.migration.places(process)
+    }
+
+    /// What the moves of a program come to that began here, and has moved; of one that has ended, if that is not long ago.
+    pub fn counts(&self, process: u32) -> Option<MoveCounts> {
+        self.migration.counts(process)
+    }
+
+    /// The same of all such programs, by number, without what their hosts count.
+    pub fn all_counts(&self) -> Vec<(u32, MoveCounts)> {
+        self.migration.all_counts()
+    }
+
+    /// What has gone between it and its peers.
+    pub fn traffic(&self) -> Vec<Traffic> {
+        self.layer.peers().iter().map(Traffic::from).collect()
     }
 
     fn trees(&self) -> MutexGuard<'_, Vec<Arc<Tree>>> {

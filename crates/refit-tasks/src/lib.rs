@@ -12,17 +12,25 @@
 //! ([`Memory`]); have programs hold nothing of the kernel that runs them ([`Tree::of_movable`]).
 //! Does not: start anything.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod kernel;
+mod meeting;
 mod memory;
 mod migration;
 mod movable;
 mod process;
 mod tree;
 
-pub use kernel::{Kernel, Roam};
+pub use kernel::{Connection, Kernel, Reached, Roam, Setting};
 pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
-pub use migration::{GroupId, Migration, MoveError};
+pub use migration::{
+    GroupId, Lock, Migration, MoveCounts, MoveError, PageCounts, Protocol, Tally, Times, Traffic,
+    Window,
+};
 pub use process::Process;
+pub use refit_messages::{MessageError, Refusal, Security};
 pub use tree::Tree;
+
+/// A header for C by which a thread asks where it runs, and to run elsewhere.
+pub const HEADER: &str = include_str!("../include/refit_move.h");

@@ -3,29 +3,31 @@
 //! One thread follows ([`Tree::follow`]), any other may ask. A task is in the tree from its first instruction until its
 //! parent can learn of its end.
 //!
-//! What only the tracer of a task can do, the thread that follows does for others ([`Tree::ask`]): they leave it in `errands`, and nudge the
-//! thread until it has fetched it, since a nudge that comes before the thread waits is lost.
+//! What only the tracer of a task can do, the thread that follows does for others ([`Tree::ask`], `errands`).
 //!
 //! The first thread of the first process also tells that it is about to end, since that is the last moment at which its descriptors can
 //! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
 
+pub(crate) mod asking;
+mod errands;
 pub(crate) mod moves;
+pub(crate) mod rests;
 mod still;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use refit_sys::thread;
+use refit_sys::nudge::Bell;
 use refit_sys::trace::{self, Event, Held, Options};
 use rustix::io::Errno;
 
 use crate::movable;
 use crate::process::{self, Process};
+use asking::Asking;
 use moves::Moves;
+use rests::Rests;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
 pub(crate) const FOLLOWED: Options = Options::FORK
@@ -39,17 +41,24 @@ pub(crate) const FOLLOWED: Options = Options::FORK
 /// What is told of the first task.
 const FIRST: Options = FOLLOWED.union(Options::EXIT);
 
-/// Between two nudges.
-const PAUSE: Duration = Duration::from_millis(2);
-
 /// Something to be done with a stopped thread of a process.
 type Work = Box<dyn FnOnce(&mut Held, Stands) -> After + Send>;
+
+/// The same, and with which thread.
+struct Errand {
+    task: u32,
+    work: Work,
+    /// Only if it is kept now.
+    kept_only: bool,
+}
 
 /// How a thread stands that something is to be done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stands {
-    /// It was stopped for that, or was kept for it.
+    /// It was stopped for that.
     ForUs,
+    /// It was kept until somebody has decided about it.
+    Kept,
     /// Its whole process is stopped, by job control.
     WithItsProcess,
 }
@@ -76,10 +85,11 @@ type Watcher = Box<dyn Fn(u32) + Send + Sync>;
 #[derive(Default)]
 pub struct Tree {
     tasks: Mutex<BTreeSet<u32>>,
-    /// The thread that follows; 0: none.
-    follower: AtomicU32,
-    /// By task.
-    errands: Mutex<Vec<(u32, Work)>>,
+    /// What calls the thread that follows.
+    bell: Bell,
+    /// Nobody follows any more.
+    over: AtomicBool,
+    errands: Mutex<Vec<Errand>>,
     /// By process.
     still_errands: Mutex<Vec<(u32, StillWork)>>,
     watcher: Mutex<Option<Watcher>>,
@@ -93,10 +103,14 @@ pub struct Tree {
     calls_here: bool,
     /// Processes of such a tree that do all the same.
     bound: Mutex<BTreeSet<u32>>,
-    /// Processes that have the memory of their parent, which waits (`vfork`): who they are, and the thread that waits.
-    borrowers: Mutex<BTreeMap<u32, u32>>,
+    /// Processes that have the memory of another one.
+    borrowers: Mutex<BTreeMap<u32, Borrower>>,
     /// Processes of which threads run elsewhere.
     pub(crate) moves: Moves,
+    /// Threads that ask to run elsewhere.
+    asking: Asking,
+    /// Threads that were stopped when they had written a part.
+    pub(crate) rests: Arc<Rests>,
 }
 
 /// What the thread that follows keeps to itself.
@@ -107,6 +121,17 @@ struct Following {
     expected: BTreeMap<u32, Vec<Work>>,
     /// Tasks that stand until somebody comes with more work.
     kept: BTreeSet<u32>,
+    /// Those of the tree.
+    rests: Arc<Rests>,
+}
+
+/// A process that has the memory of another one.
+#[derive(Clone, Copy, Debug)]
+struct Borrower {
+    /// That one.
+    of: u32,
+    /// The thread of it that waits to have it back (`vfork`).
+    waits: Option<u32>,
 }
 
 /// A word of a program that tells of a thread's end.
@@ -135,31 +160,32 @@ impl Tree {
     /// # Errors
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        thread::accept_nudges()?;
         Held::seize_with(process, FIRST)?.leave();
         self.tasks().insert(process);
         if self.movable {
             // Until it is the program.
             lock(&self.bound).insert(process);
         }
-        // Pairs with `ask`: what is needed to be nudged is there.
-        self.follower.store(thread::id(), Ordering::Release);
+        self.bell.hear()?;
         ready()?;
-        let mut following =
-            Following { first: process, expected: BTreeMap::new(), kept: BTreeSet::new() };
+        let rests = Arc::clone(&self.rests);
+        let (expected, kept) = (BTreeMap::new(), BTreeSet::new());
+        let mut following = Following { first: process, expected, kept, rests };
         let followed = loop {
-            match trace::next(true) {
-                Ok(Some((task, event))) => self.take(task, event, &mut following)?,
-                Ok(None) => {}
+            match trace::next_unless(&self.bell) {
+                Ok((task, event)) => self.take(task, event, &mut following)?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.fetch(&mut following);
+                    if self.bell.answer() {
+                        self.fetch(&mut following);
+                    }
                 }
                 // Nobody is left.
                 Err(error) if is(&error, Errno::CHILD) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
-        self.follower.store(0, Ordering::Release);
+        // Pairs with `until_answered`: an errand that is not seen here is seen there not to be fetched any more.
+        self.over.store(true, Ordering::Release);
         lock(&self.errands).clear();
         lock(&self.still_errands).clear();
         followed
@@ -178,98 +204,6 @@ impl Tree {
         *lock(&self.mourner) = Some(Box::new(mourner));
     }
 
-    /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
-    /// [`Held::call`]; what it returns.
-    ///
-    /// # Errors
-    /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: it has not stopped `within` this time, and nothing has been done:
-    /// it waits for a page, or for the child of its `vfork`.
-    pub fn ask<R: Send + 'static>(
-        &self,
-        process: u32,
-        within: Duration,
-        work: impl FnOnce(&mut Held) -> R + Send + 'static,
-    ) -> io::Result<R> {
-        self.order(process, within, |held, _| (work(held), After::GoOn))
-    }
-
-    /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](After::Stay) is not in an event stop
-    /// always: see what it was kept for.
-    pub(crate) fn order<R: Send + 'static>(
-        &self,
-        process: u32,
-        within: Duration,
-        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
-    ) -> io::Result<R> {
-        let (answer, answered) = mpsc::channel();
-        // Whoever is first says whether it is done: who has stopped the thread, or who does not want to wait any longer.
-        let decided = Arc::new(AtomicBool::new(false));
-        let begins = Arc::clone(&decided);
-        let work: Work = Box::new(move |held, stands| {
-            // Relaxed, as below: what is decided is all that is told.
-            if begins.swap(true, Ordering::Relaxed) {
-                return After::GoOn;
-            }
-            let (done, after) = work(held, stands);
-            drop(answer.send(done));
-            after
-        });
-        lock(&self.errands).push((process, work));
-        let waits = || lock(&self.errands).iter().any(|(task, _)| *task == process);
-        self.until_answered(&answered, &decided, Instant::now() + within, waits)
-    }
-
-    /// Has the thread that follows do `work` while all threads of a process stand, wherever they are, and all that have its memory for a
-    /// while (`vfork`); what it returns. Threads that wait for the end of a `vfork` do not count: they touch nothing.
-    ///
-    /// # Errors
-    /// `ESRCH`: nobody follows any more. `ETIMEDOUT`: they do not all stand `within` this time; nothing has been done.
-    pub(crate) fn still<R: Send + 'static>(
-        &self,
-        process: u32,
-        within: Duration,
-        work: impl FnOnce() -> R + Send + 'static,
-    ) -> io::Result<R> {
-        let (answer, answered) = mpsc::channel();
-        let decided = Arc::new(AtomicBool::new(false));
-        let begins = Arc::clone(&decided);
-        let work: StillWork = Box::new(move || {
-            if !begins.swap(true, Ordering::Relaxed) {
-                drop(answer.send(work()));
-            }
-        });
-        lock(&self.still_errands).push((process, work));
-        let waits = || lock(&self.still_errands).iter().any(|(of, _)| *of == process);
-        self.until_answered(&answered, &decided, Instant::now() + within, waits)
-    }
-
-    /// Nudges who follows as long as the errand `waits`, until there is an answer.
-    fn until_answered<R>(
-        &self,
-        answered: &mpsc::Receiver<R>,
-        decided: &AtomicBool,
-        deadline: Instant,
-        waits: impl Fn() -> bool,
-    ) -> io::Result<R> {
-        loop {
-            // Pairs with `follow`.
-            let follower = self.follower.load(Ordering::Acquire);
-            if follower != 0 && waits() {
-                thread::nudge(follower);
-            }
-            match answered.recv_timeout(PAUSE) {
-                Ok(result) => return Ok(result),
-                Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                Err(RecvTimeoutError::Timeout) if decided.swap(true, Ordering::Relaxed) => {
-                    // It has begun.
-                    return answered.recv().map_err(|_| Errno::SRCH.into());
-                }
-                Err(RecvTimeoutError::Timeout) => return Err(Errno::TIMEDOUT.into()),
-            }
-        }
-    }
-
     /// The addresses of words of a process that the kernel clears when threads end, for who waits for that (`CLONE_CHILD_CLEARTID`). A
     /// thread that ends waits for no page: one that is not there then is not written to, and who joins the thread waits for ever.
     pub fn words(&self, process: u32) -> Vec<u64> {
@@ -283,36 +217,17 @@ impl Tree {
 
     /// Takes note of a thread that `held` has just made.
     fn note(&self, held: &Held, thread: u32) {
-        if let Ok(Some(address)) = held.clears_at_end() {
+        if let Ok(Some(address)) = self.moves.with_page(held, Held::clears_at_end) {
             lock(&self.words).insert(thread, Word { address, process: None });
-        }
-    }
-
-    /// Interrupts the tasks that something is to be done with.
-    fn fetch(&self, following: &mut Following) {
-        for (task, work) in std::mem::take(&mut *lock(&self.errands)) {
-            if !self.tasks().contains(&task) {
-                continue;
-            }
-            let mut held = Held::of(task);
-            if following.kept.remove(&task) {
-                // Killed meanwhile, if not: its end is the next that is told.
-                let _ = following.run(&mut held, vec![work]);
-            } else if held.interrupt().is_ok() {
-                following.expected.entry(task).or_default().push(work);
-            }
-            held.leave();
-        }
-        for (process, work) in std::mem::take(&mut *lock(&self.still_errands)) {
-            // Killed meanwhile: what that means is told later.
-            let _ = self.stand_still(process, following, work);
         }
     }
 
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
     fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
         let mut held = Held::of(task);
-        let goes_on = match self.moves.take(&held, event) {
+        self.rests.look(&held, event);
+        let taken = self.moves.take(&held, event).or_else(|| self.take_request(&held, event));
+        let goes_on = match taken {
             Some(after) => following.go_on(&held, after),
             None => self.take_note(&mut held, event, following),
         };
@@ -332,23 +247,39 @@ impl Tree {
     ) -> io::Result<()> {
         let task = held.thread();
         match event {
-            Event::Signal(signal) => return held.resume(signal),
+            Event::Signal(signal) => {
+                following.interrupt_again(held)?;
+                return held.resume(signal);
+            }
             // By job control: until somebody continues it.
             Event::Stopped(_) => {
                 let _ = held.make_interrupted_call_again();
                 let works = following.expected.remove(&task);
                 Following::do_all(held, Stands::WithItsProcess, works);
-                return held.leave_stopped();
+                return match held.leave_stopped() {
+                    // What was done with it has taken it out of its stop.
+                    Err(error) if is(&error, Errno::IO) => {
+                        held.interrupt()?;
+                        held.resume(0)
+                    }
+                    left => left,
+                };
             }
-            Event::Clone { child } => self.note(held, child),
-            Event::Vfork { child } => drop(lock(&self.borrowers).insert(child, task)),
+            Event::Clone { child } | Event::Fork { child } => {
+                self.note(held, child);
+                self.lend(task, child);
+            }
+            Event::Vfork { child } => {
+                let of = process::process_of(task).unwrap_or(task);
+                lock(&self.borrowers).insert(child, Borrower { of, waits: Some(task) });
+            }
             Event::Exited(_) | Event::Killed(_) => {
-                lock(&self.words).remove(&task);
+                let word = lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
                 lock(&self.bound).remove(&task);
-                following.forget(task);
                 lock(&self.borrowers).remove(&task);
-                self.moves.ended(task);
+                self.forget(task, following);
+                self.moves.ended(task, word.map(|word| word.address));
                 Self::tell(&self.watcher, task);
                 return Ok(());
             }
@@ -357,24 +288,27 @@ impl Tree {
             Event::Interrupted => {
                 // Nobody but us interrupts it. One that was killed meanwhile has nothing to go on with.
                 let _ = held.make_interrupted_call_again();
-                if self.tasks().insert(task) {
+                if !self.tasks().contains(&task) {
                     // Killed meanwhile, if not.
                     let _ = held.set_options(FOLLOWED);
                     self.inherit(task);
-                    if self.moves.born(task) {
+                    let stands = self.moves.born(task);
+                    // Not before it is known that it has not begun.
+                    self.tasks().insert(task);
+                    if stands {
                         following.kept.insert(task);
                         return Ok(());
                     }
                 }
-                if let Some(works) = following.expected.remove(&task) {
-                    return following.run(held, works);
+                if let Some(done) = following.does_expected(held) {
+                    return done;
                 }
             }
             Event::Exec { former } => {
                 // All other threads of the process tell of their ends, but the one whose number it takes.
                 lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
-                following.forget(former);
+                self.forget(former, following);
                 lock(&self.borrowers).remove(&task);
                 self.tasks().insert(task);
                 self.unbind(held);
@@ -385,10 +319,27 @@ impl Tree {
                     let _ = held.set_options(FIRST);
                 }
             }
-            // It has made a task, which tells of itself.
-            _ => {}
+            _ => {} // It has made a task, which tells of itself.
         }
         following.go_on(held, self.moves.plainly(task))
+    }
+
+    /// A task is no more.
+    fn forget(&self, task: u32, following: &mut Following) {
+        following.forget(task);
+        self.asking.forget(task);
+        self.rests.forget(task);
+    }
+
+    /// A new process may have the memory of the one that has made it, without being a thread of it (`CLONE_VM`).
+    fn lend(&self, task: u32, child: u32) {
+        let of = process::process_of(task);
+        if self.movable
+            && let Some(of) = of.filter(|_| process::process_of(child) != of)
+            && refit_sys::process::same_memory(task, child).unwrap_or(false)
+        {
+            lock(&self.borrowers).insert(child, Borrower { of, waits: None });
+        }
     }
 
     /// A new process holds what its parent does.
@@ -436,6 +387,14 @@ impl Tree {
         if lock(&self.borrowers).contains_key(&process) {
             return Err("it has the memory of its parent until it runs another program".to_owned());
         }
+        let parent = process::parent_of(process).filter(|parent| self.tasks().contains(parent));
+        let same = |parent| refit_sys::process::same_memory(process, parent);
+        if parent.is_some_and(|parent| same(parent).is_ok_and(|same| same)) {
+            return Err("it shares the memory of its parent".to_owned());
+        }
+        if self.moves.is_unborn(process) {
+            return Err("it has not begun yet".to_owned());
+        }
         if lock(&self.bound).contains(&process) {
             return Err(
                 "it has the vDSO of this kernel, which could not be hidden from it".to_owned()
@@ -449,6 +408,12 @@ impl Tree {
         let bound = lock(&self.bound).clone();
         let look = |id| process::look(id, self.movable && !bound.contains(&id));
         self.process_numbers().into_iter().filter_map(look).collect()
+    }
+
+    /// Whether a process is one of its own.
+    pub fn has(&self, process: u32) -> bool {
+        let known = self.tasks().contains(&process);
+        known && process::process_of(process) == Some(process)
     }
 
     /// The numbers of its processes now.
@@ -469,13 +434,34 @@ impl Following {
     }
 
     /// Does it, and lets it go on.
-    fn run(&mut self, held: &mut Held, works: Vec<Work>) -> io::Result<()> {
-        let after = Self::do_all(held, Stands::ForUs, Some(works));
+    fn run(&mut self, held: &mut Held, stands: Stands, works: Vec<Work>) -> io::Result<()> {
+        let after = Self::do_all(held, stands, Some(works));
         self.go_on(held, after)
     }
 
+    /// Does what a thread was interrupted for, if it was; not before it has been given what its last instruction has led to: a call that it is
+    /// made to make in between would cost what that signal says.
+    fn does_expected(&mut self, held: &mut Held) -> Option<io::Result<()>> {
+        let task = held.thread();
+        if self.expected.contains_key(&task) && held.has_faulted().is_ok_and(|faulted| faulted) {
+            // It stops for us behind that.
+            return Some(held.resume(0));
+        }
+        let works = self.expected.remove(&task)?;
+        Some(self.run(held, Stands::ForUs, works))
+    }
+
+    /// A thread that was interrupted, and has stopped for something else first, would go on as if it had not been: any stop ends an interruption
+    /// that is to come.
+    fn interrupt_again(&self, held: &Held) -> io::Result<()> {
+        if self.expected.contains_key(&held.thread()) { held.interrupt() } else { Ok(()) }
+    }
+
     fn go_on(&mut self, held: &Held, after: After) -> io::Result<()> {
-        match after {
+        if after != After::Stay {
+            self.interrupt_again(held)?;
+        }
+        match self.rests.goes_on(held, after) {
             After::GoOn => held.resume(0),
             After::ToSystemCall(signal) => held.resume_to_system_call(signal),
             After::Once(signal) => {
@@ -483,8 +469,15 @@ impl Following {
                 held.resume(signal)
             }
             After::Stay => {
-                self.kept.insert(held.thread());
-                Ok(())
+                let task = held.thread();
+                self.kept.insert(task);
+                // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
+                let Some(works) = self.expected.remove(&task) else { return Ok(()) };
+                self.kept.remove(&task);
+                let mut again = Held::of(task);
+                let done = self.run(&mut again, Stands::Kept, works);
+                again.leave();
+                done
             }
         }
     }

@@ -22,6 +22,7 @@ use crate::commands::probe::{ProbeArgs, RepairArgs};
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::run::RunArgs;
+use crate::commands::setting::SettingArgs;
 use crate::format;
 
 /// An operating-system layer that can be changed while programs use it
@@ -168,6 +169,8 @@ The file is checked before any code of it runs. The same path can be loaded agai
         number: u16,
         /// Its processors
         processors: String,
+        #[command(flatten)]
+        setting: SettingArgs,
     },
 
     /// List the instances that make one system
@@ -244,6 +247,10 @@ The same is at /metrics of the control API.")]
         /// For which shell
         shell: clap_complete::Shell,
     },
+
+    /// Print a C header by which a program's threads ask to go to another instance: refit_move(1)
+    #[command(after_help = "Example:\n  refit header > refit_move.h")]
+    Header,
 
     /// Write man pages
     #[command(after_help = "Example:\n  refit man /usr/local/share/man/man1")]
@@ -461,7 +468,7 @@ Example:
   refit show -f 'fcm:/logs/*' --every 200ms
   refit show 4711
 
-A number is a process of a program that runs under an instance: what its memory is, region by region. \
+A number is a process of a program that runs under an instance: what its memory is, region by region, and what its moves between instances come to. \
 The drawing at the end shows what the object stands on, and what stands on it.")]
 pub(crate) struct ShowArgs {
     /// Its name, or a pattern; or the number of a process

@@ -63,7 +63,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
             commands::tend::run(*process, *memory, *movable)
         }
         Command::Boot(args) => commands::boot::run(args, out),
-        Command::Kernel { number, processors } => commands::boot::be(*number, processors),
+        Command::Kernel { number, processors, setting } => {
+            commands::boot::be(*number, processors, setting)
+        }
         Command::Instances => commands::boot::list(only, out),
         Command::Shutdown { kill } => commands::boot::shutdown(*kill, only),
         Command::Move(args) => commands::moves::run(args, only),
@@ -81,6 +83,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Doctor => commands::doctor::run(out),
         Command::Tour(args) => commands::tour::run(args, out),
         Command::Completions { shell } => commands::documents::completions(*shell, out),
+        Command::Header => out.raw(refit_tasks::HEADER.as_bytes()),
         Command::Man { directory } => commands::documents::man(directory, out),
     }
 }

@@ -4,6 +4,7 @@ use refit_acceptance::{CacheMode, Limit, Pace, Ran, Served, possible, run, skip,
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 /// The users that the cases act as.
 const USERS: [&str; 2] = ["tests", "pjdfstest"];
@@ -26,6 +27,9 @@ entries = [[\"tests\", \"tests\"], [\"pjdfstest\", \"pjdfstest\"]]
 
 /// Whether the users are there; makes them if not.
 fn users() -> bool {
+    // One test after the other: two would make the same one.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
     USERS.iter().all(|user| {
         let there = known.lines().any(|line| line.starts_with(&format!("{user}:")));

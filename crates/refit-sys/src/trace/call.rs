@@ -78,7 +78,7 @@ const AGAIN: [i64; 4] = [-512, -513, -514, -516];
 
 /// Calls that end with `EINTR` when their thread is stopped, even if no handler has run (signal(7), "Interruption of
 /// system calls by stop signals"; those that the kernel makes again by itself are not among them).
-const NOT_MADE_AGAIN: [i64; 13] = [
+const NOT_MADE_AGAIN: [i64; 15] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -91,6 +91,8 @@ const NOT_MADE_AGAIN: [i64; 13] = [
     // With a time limit on the socket.
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
     libc::SYS_accept,
     libc::SYS_accept4,
 ];

@@ -9,6 +9,7 @@ use std::io;
 use bitflags::bitflags;
 
 use super::Held;
+use crate::nudge::Bell;
 
 bitflags! {
     /// What is told of a traced thread (`PTRACE_O_*`); those that it makes inherit it.
@@ -99,6 +100,21 @@ pub fn next(wait: bool) -> io::Result<Option<(u32, Event)>> {
     of(-1, wait)
 }
 
+/// As [`next`]; waits, until the bell rings, which the calling thread [hears](Bell::hear).
+///
+/// # Errors
+/// As [`next`]; `EINTR`: it has rung, too.
+pub fn next_unless(bell: &Bell) -> io::Result<(u32, Event)> {
+    let how = libc::__WALL | libc::__WNOTHREAD;
+    loop {
+        let mut status = 0;
+        let thread = bell.wait4(&mut status, how)?.cast_unsigned();
+        if let Some(event) = living(thread, status)? {
+            return Ok((thread, event));
+        }
+    }
+}
+
 /// As [`next`], of one thread.
 ///
 /// # Errors
@@ -118,11 +134,17 @@ fn of(whom: libc::pid_t, wait: bool) -> io::Result<Option<(u32, Event)>> {
             0 => return Ok(None),
             thread => u32::try_from(thread).map_err(|_| io::Error::last_os_error())?,
         };
-        match event(thread, status) {
-            // Killed since: its end is the next that is told.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            event => return Ok(Some((thread, event?))),
+        if let Some(event) = living(thread, status)? {
+            return Ok(Some((thread, event)));
         }
+    }
+}
+
+/// What a thread has told; `None`: it was killed since, and its end is the next that is told.
+fn living(thread: u32, status: i32) -> io::Result<Option<Event>> {
+    match event(thread, status) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        event => event.map(Some),
     }
 }
 

@@ -137,6 +137,48 @@ impl Held {
         }
     }
 
+    /// Whether signals wait for it, or for its process, that it may be blocking; it has to be stopped. Those are not seen that were sent
+    /// when as many waited already as may (`RLIMIT_SIGPENDING`).
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    pub fn has_signals(&self) -> io::Result<bool> {
+        /// `PTRACE_PEEKSIGINFO_SHARED` of `linux/ptrace.h`.
+        const OF_PROCESS: u32 = 1;
+        Ok(self.signal_at(0, 0)?.is_some() || self.signal_at(0, OF_PROCESS)?.is_some())
+    }
+
+    /// Whether it is about to be given a signal for what its last instruction did, which it does not block; it has to be stopped. What is done
+    /// with it in between can cost what that signal says (signal(7) calls it synchronous).
+    ///
+    /// # Errors
+    /// As [`has_signals`](Self::has_signals).
+    pub fn has_faulted(&self) -> io::Result<bool> {
+        const FAULTS: [i32; 6] =
+            [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGTRAP, libc::SIGFPE, libc::SIGSYS];
+        for at in 0.. {
+            let Some(Information(signal)) = self.signal_at(at, 0)? else { break };
+            if signal.si_code > 0 && FAULTS.contains(&signal.si_signo) {
+                return Ok(self.signal_mask()? & (1 << (signal.si_signo - 1)) == 0);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The signal at this place of a queue.
+    fn signal_at(&self, off: u64, flags: u32) -> io::Result<Option<Information>> {
+        let asked = libc::ptrace_peeksiginfo_args { off, flags, nr: 1 };
+        // SAFETY: all zeros are a value of this plain structure.
+        let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let (asked, place) = (&raw const asked, &raw mut found);
+        // SAFETY: the kernel reads the one, and writes as many of the other as are asked for: one.
+        match unsafe { libc::ptrace(libc::PTRACE_PEEKSIGINFO, self.thread, asked, place) } {
+            0 => Ok(None),
+            1.. => Ok(Some(Information(found))),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Changes the signal it is about to be given to one that was seen elsewhere, or before.
     ///
     /// # Errors
@@ -184,13 +226,13 @@ impl Held {
         })
     }
 
-    /// In a stop of [`super::Event::Clone`]: the address of the word that the kernel clears, in memory that both have, when the new
-    /// thread ends; `None`: there is none.
+    /// In a stop of [`super::Event::Clone`] or [`super::Event::Fork`]: the address of the word that the kernel clears, in the new one's memory, when
+    /// it ends and others have that memory; `None`: there is none.
     ///
     /// # Errors
     /// `ESRCH`: it is not stopped, or was killed meanwhile; what it asked for cannot be read.
     pub fn clears_at_end(&self) -> io::Result<Option<u64>> {
-        let wanted = u64::from((libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID).cast_unsigned());
+        let wanted = u64::from(libc::CLONE_CHILD_CLEARTID.cast_unsigned());
         let registers = self.registers()?;
         let (flags, word) = match registers.orig_rax.cast_signed() {
             libc::SYS_clone => (registers.rdi, registers.r10),

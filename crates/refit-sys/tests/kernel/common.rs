@@ -43,6 +43,14 @@ impl Pages {
         Self { base: base.cast(), count }
     }
 
+    /// Children that other tests make have no part in them.
+    pub(crate) fn withhold(self) {
+        // SAFETY: that changes nothing of what is mapped here.
+        let done =
+            unsafe { libc::madvise(self.base.cast(), self.count * PAGE, libc::MADV_DONTFORK) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    }
+
     pub(crate) fn range(self, pages: Range<usize>) -> Range<u64> {
         assert!(pages.end <= self.count);
         let address = |page: usize| self.base as u64 + (page * PAGE) as u64;

@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use refit_sys::foreign::{Memory, Refused};
+use refit_sys::foreign::{self, Memory, Refused};
 use refit_sys::layout::{self, Layout};
 use refit_sys::maps::{self, Kind};
 use refit_sys::memfd::{self, Seals};
 use refit_sys::memory::SharedMapping;
 use refit_sys::pagemap::{Categories, Pagemap, Region, Scan};
 use refit_sys::pidfd::{Advice, Pidfd};
+use refit_sys::process;
 use refit_sys::smaps;
 use refit_sys::userfault::{Door, Features, Flags, Modes, Userfault};
 
@@ -167,6 +168,7 @@ fn what_is_mapped_is_told_by_kind() {
 #[test]
 fn pages_are_told_one_by_one() {
     let pages = Pages::anonymous(4);
+    pages.withhold();
     pages.set(1, 1);
     pages.set(3, 1);
     let told = Pagemap::of(own()).expect("our own").pages(pages.all()).expect("mapped");
@@ -299,6 +301,53 @@ fn huge_pages_come_from_the_pool_if_there_is_one() {
     };
     // The pool may be empty, which shows when a page is touched, not before.
     assert_eq!(File::from(fd).metadata().expect("a file").len(), 2 << 20);
+}
+
+#[test]
+fn memory_of_another_process_is_copied_as_far_as_it_may_be_used() {
+    let fd = memfd::create(c"refit-test", 3 * PAGE as u64, memfd::Pages::Base).expect("a memfd");
+    let pages = Pages::shared(fd.as_fd(), 3);
+    let only_read = pages.range(2..3);
+    let length = (only_read.end - only_read.start) as usize;
+    let address = only_read.start as *mut libc::c_void;
+    // SAFETY: nobody writes to it from here on.
+    assert_eq!(unsafe { libc::mprotect(address, length, libc::PROT_READ) }, 0);
+    let child = idle();
+    let (first, end) = (pages.all().start, pages.all().end);
+    // Over a border of pages, and in two places.
+    let places = [first + 10..first + 13, first + 4094..first + 4099];
+    let written = foreign::scatter(child.id(), b"abcdefgh", &places).expect("it is there");
+    assert_eq!((written, pages.get(1)), (8, b'f'));
+    let mut found = [0; 8];
+    let read = foreign::gather(child.id(), &places, &mut found).expect("it is there");
+    assert_eq!((read, &found), (8, b"abcdefgh"));
+    // As far as it may be written to, and is there.
+    let scatter = |bytes: &[u8], place: std::ops::Range<u64>| {
+        foreign::scatter(child.id(), bytes, std::slice::from_ref(&place))
+    };
+    let half = scatter(b"wxyz", only_read.start - 2..only_read.start + 2);
+    assert_eq!(half.expect("half of it"), 2);
+    let refused = scatter(b"x", only_read.start..only_read.start + 1);
+    assert_eq!(refused.expect_err("only to be read").raw_os_error(), Some(libc::EFAULT));
+    let mut gather = |place: std::ops::Range<u64>| {
+        foreign::gather(child.id(), std::slice::from_ref(&place), &mut found)
+    };
+    assert_eq!(gather(end - 4..end).expect("it is there"), 4);
+    assert_eq!(gather(8..9).expect_err("not there").raw_os_error(), Some(libc::EFAULT));
+}
+
+#[test]
+fn whether_files_have_a_limit_is_told() {
+    let child = idle();
+    assert!(process::writes_without_limit(child.id()).expect("a child"));
+    let limit = libc::rlimit64 { rlim_cur: 4096, rlim_max: libc::RLIM64_INFINITY };
+    // SAFETY: a limit of a child of this test.
+    let set = unsafe {
+        let none = std::ptr::null_mut();
+        libc::prlimit64(child.id().cast_signed(), libc::RLIMIT_FSIZE, &raw const limit, none)
+    };
+    assert_eq!(set, 0);
+    assert!(!process::writes_without_limit(child.id()).expect("a child"));
 }
 
 fn pages_of(pages: std::ops::Range<usize>) -> std::ops::Range<u64> {

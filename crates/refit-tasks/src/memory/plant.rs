@@ -22,6 +22,7 @@ use refit_sys::pidfd::Pidfd;
 use refit_sys::trace::{Held, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 
+use crate::process::filters;
 use crate::tree::{FOLLOWED, Tree};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -102,16 +103,7 @@ fn plant_by(
 
 /// Whether others than so many filters of refit's, which let through all that is called here, decide which calls a process may make.
 fn filtered(status: &str, ours: u32) -> bool {
-    let number = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().parse::<u32>().ok()
-    };
-    match number("Seccomp:") {
-        // None: a kernel without filters.
-        None | Some(0) => false,
-        Some(2) => number("Seccomp_filters:").is_none_or(|filters| filters > ours),
-        Some(_) => true,
-    }
+    filters(status).is_none_or(|filters| filters > ours)
 }
 
 /// The agent in its area, its task, the userfaultfd, and the number that it has there.

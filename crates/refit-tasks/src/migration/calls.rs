@@ -1,5 +1,7 @@
 //! Who makes a system call of a thread that runs elsewhere.
 
+use refit_sys::launch;
+
 /// By whom, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -13,6 +15,39 @@ pub(crate) enum Kind {
     Yield,
     /// Where it runs: it sets where its own data is.
     SetFs,
+    /// By nobody: it asks refit for something.
+    Request(Request),
+}
+
+/// What a thread asks refit for (`include/refit_move.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// To run at this instance, if there is one.
+    Move(i32),
+    /// Where it runs.
+    Instance,
+}
+
+impl Request {
+    /// What a call asks for; `None`: nothing that refit knows of.
+    pub(crate) fn of(number: u64, arguments: &[u64; 6]) -> Option<Self> {
+        // As the kernel takes the first.
+        let asks = number.cast_signed() == libc::SYS_prctl
+            && u64::from(arguments[0] as u32) == launch::REQUEST;
+        match arguments[1] {
+            launch::MOVE if asks => Some(Self::Move((arguments[2] as u32).cast_signed())),
+            launch::INSTANCE if asks => Some(Self::Instance),
+            _ => None,
+        }
+    }
+
+    /// What it is told that runs at this instance; `None`: it does not run where it is to run.
+    pub(crate) fn answer(self, at: u16) -> Option<u64> {
+        match self {
+            Self::Move(to) => (to == i32::from(at)).then_some(0),
+            Self::Instance => Some(at.into()),
+        }
+    }
 }
 
 /// What changes the memory.
@@ -28,6 +63,15 @@ pub(crate) const CHANGES: [i64; 11] = [
     libc::SYS_remap_file_pages,
     libc::SYS_pkey_mprotect,
     libc::SYS_mseal,
+];
+
+/// Advice that changes the memory, or what children get of it.
+pub(crate) const ADVICE: [i32; 5] = [
+    libc::MADV_DONTNEED,
+    libc::MADV_FREE,
+    libc::MADV_REMOVE,
+    libc::MADV_DONTFORK,
+    libc::MADV_WIPEONFORK,
 ];
 
 /// By which calls are known that refit makes in a program itself: the filters that tell of changes let them pass. It stands where the kernel
@@ -46,8 +90,11 @@ pub(crate) fn ours(number: i64, mut arguments: [u64; 6]) -> [u64; 6] {
 /// `asm/prctl.h`.
 const ARCH_SET_FS: u64 = 0x1002;
 
-/// Who makes a call, by its number and first argument.
-pub(crate) fn kind(number: u64, first: u64) -> Kind {
+/// Who makes a call, by its number and arguments.
+pub(crate) fn kind(number: u64, arguments: &[u64; 6]) -> Kind {
+    if let Some(request) = Request::of(number, arguments) {
+        return Kind::Request(request);
+    }
     match number.cast_signed() {
         libc::SYS_clone
         | libc::SYS_clone3
@@ -59,10 +106,34 @@ pub(crate) fn kind(number: u64, first: u64) -> Kind {
         | libc::SYS_exit_group
         | libc::SYS_rt_sigreturn
         | libc::SYS_sigaltstack => Kind::Home,
-        libc::SYS_arch_prctl if first == ARCH_SET_FS => Kind::SetFs,
+        libc::SYS_arch_prctl if arguments[0] == ARCH_SET_FS => Kind::SetFs,
         libc::SYS_arch_prctl => Kind::Home,
         libc::SYS_sched_yield => Kind::Yield,
         number if CHANGES.contains(&number) => Kind::Change,
         _ => Kind::Shadow,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_from_other_calls() {
+        let prctl = libc::SYS_prctl.cast_unsigned();
+        let asks = launch::REQUEST;
+        let of = |first, second, third| Request::of(prctl, &[first, second, third, 0, 0, 0]);
+        assert_eq!(of(asks, 1, 3), Some(Request::Move(3)));
+        // What a program of C hands over for -1, and what is above an `int`.
+        assert_eq!(of(asks, 1, u64::MAX), Some(Request::Move(-1)));
+        assert_eq!(of(asks | 1 << 32, 1, 1 << 32), Some(Request::Move(0)));
+        assert_eq!(of(asks, 2, 9), Some(Request::Instance));
+        assert_eq!((of(asks, 0, 0), of(asks, 3, 0), of(asks + 1, 1, 0)), (None, None, None));
+        assert_eq!(Request::of(prctl + 1, &[asks, 1, 0, 0, 0, 0]), None);
+        assert_eq!((Request::Move(3).answer(3), Request::Move(3).answer(0)), (Some(0), None));
+        assert_eq!(
+            (Request::Move(-1).answer(u16::MAX), Request::Instance.answer(7)),
+            (None, Some(7))
+        );
     }
 }

@@ -12,8 +12,10 @@ pub(super) struct Plan {
     pub(super) forget: Vec<Range<u64>>,
     /// It becomes private memory again: only so the kernel can move it.
     pub(super) keep: Vec<Range<u64>>,
-    /// Frames in it become zeros.
-    pub(super) zero: Vec<Range<u64>>,
+    /// Frames in it become what is there if nobody has written to it.
+    pub(super) fresh: Vec<Range<u64>>,
+    /// There is advice about memory from now on.
+    pub(super) advised: bool,
 }
 
 /// What a call, by its number and arguments, asks for; `heap_end` tells where the heap ends.
@@ -25,8 +27,11 @@ pub(super) fn plan(
     let mut plan = Plan::default();
     let range = range(arguments[0], arguments[1]);
     match number {
-        libc::SYS_mmap if arguments[3] & libc::MAP_FIXED as u64 != 0 => plan.forget.push(range),
-        libc::SYS_mmap => {}
+        libc::SYS_mmap if arguments[3] & libc::MAP_FIXED as u64 != 0 => {
+            plan.forget.push(range);
+            plan.advised = arguments[3] & libc::MAP_GROWSDOWN as u64 != 0;
+        }
+        libc::SYS_mmap => plan.advised = arguments[3] & libc::MAP_GROWSDOWN as u64 != 0,
         libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect => plan.forget.push(range),
         libc::SYS_mremap => {
             plan.forget.push(range.clone());
@@ -41,11 +46,11 @@ pub(super) fn plan(
                 plan.forget.push(wanted..end.div_ceil(4096) * 4096);
             }
         }
-        libc::SYS_madvise => {
-            if let Ok(libc::MADV_DONTNEED | libc::MADV_REMOVE) = i32::try_from(arguments[2]) {
-                plan.zero.push(range);
-            }
-        }
+        libc::SYS_madvise => match i32::try_from(arguments[2]) {
+            Ok(libc::MADV_DONTNEED | libc::MADV_REMOVE) => plan.fresh.push(range),
+            Ok(libc::MADV_DONTFORK | libc::MADV_WIPEONFORK) => plan.advised = true,
+            _ => {}
+        },
         _ => plan.forget.push(0..TOP),
     }
     Ok(plan)

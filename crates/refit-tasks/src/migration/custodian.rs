@@ -15,39 +15,81 @@
 //! **Where a thread is, one place knows** ([`Thread`]). It leaves only from a stop here, and comes back only by a [`Came`] of its present
 //! stay: so it never runs twice, nor not at all. A signal, an end or a wish that arrives while it is away is kept until then.
 
+mod asking;
 mod births;
 mod changing;
+mod checking;
 mod journey;
+mod killing;
+mod memory;
+mod moving;
+mod retrieving;
+mod stopping;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use refit_messages::{InstanceId, Layer, Reply};
+use refit_sys::linger::Linger;
 use refit_sys::words::Words;
 
+use self::asking::Asking;
+use self::killing::{Killer, kill};
+use super::abroad::Abroad;
+use super::counts::Ledger;
+use super::locks::Lock;
+use super::pages::Window;
 use super::planting::{self, Planted};
+use super::quota::Quota;
+use super::retrieval::{self, Protocol};
 use super::space::Space;
-use super::wire::{Came, Change, Fell, GroupId, Mapping, Retrieve, Vanish};
+use super::wire::{Came, Change, Fell, GroupId, Retrieve, Seek, Vanish};
 use super::{MoveError, Places};
 use crate::tree::Tree;
 use crate::tree::moves::{Standing, Told};
 
-/// How long a thread may take to stop here.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take to reach a thread that stands, or waits in code of ours: as long as a host can be busy with others, since without that
+/// the thread would stand for ever.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What comes to a custodian.
 pub(super) enum Ask {
     Told(Told),
-    Move { thread: Option<u32>, to: InstanceId, done: Sender<Result<(), MoveError>> },
-    Spread { over: Vec<InstanceId>, done: Sender<Result<(), MoveError>> },
+    Move {
+        thread: Option<u32>,
+        to: InstanceId,
+        done: Sender<Result<(), MoveError>>,
+    },
+    Spread {
+        over: Vec<InstanceId>,
+        done: Sender<Result<(), MoveError>>,
+    },
     Came(Box<Came>),
     Retrieve(Retrieve, Reply<Retrieve>),
+    Seek(Seek),
+    /// Retrievals may be planned otherwise from now on.
+    Planned,
     Change(Change, Reply<Change>),
     Fell(Fell),
-    Lost(InstanceId),
+    /// A host has no memory for another page.
+    Full(InstanceId),
+    Lost(InstanceId, String),
+}
+
+/// The same, and since when it waits.
+pub(super) struct Asked {
+    ask: Ask,
+    since: Instant,
+}
+
+impl Asked {
+    pub(super) fn now(ask: Ask) -> Self {
+        Self { ask, since: Instant::now() }
+    }
 }
 
 /// A thread of the group.
@@ -59,16 +101,36 @@ struct Thread {
     /// Counts its moves.
     stay: u64,
     slot: Option<u32>,
-    /// It stands here, about to be given a signal that it has a handler for.
-    signal: bool,
     /// It has been asked to come back.
     recalled: bool,
+    /// Where all is ready for it.
+    ready_at: BTreeSet<InstanceId>,
     /// It came for a call, and leaves again when it is back from it.
     visiting: bool,
     /// Not before then does it leave again.
     not_before: Option<Instant>,
+    /// Since when it could not.
+    tries: Option<Instant>,
+    /// What it has asked for itself.
+    asked: Asking,
     /// Who waits for it to be where it is wanted.
     waiting: Vec<Sender<Result<(), MoveError>>>,
+}
+
+impl Thread {
+    /// It is where it is wanted: whoever waits for that is told.
+    fn is_there(&mut self) {
+        self.waiting.drain(..).for_each(|one| drop(one.send(Ok(()))));
+    }
+
+    /// It is wanted somewhere: whoever wanted it elsewhere is told.
+    fn want(&mut self, to: InstanceId) {
+        if self.wanted != to {
+            let why = MoveError::Refused(format!("it is wanted at instance {} since", to.0));
+            self.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
+        }
+        self.wanted = to;
+    }
 }
 
 /// Where threads that are made are wanted.
@@ -77,6 +139,28 @@ enum Policy {
     At(InstanceId),
     /// At one after the other.
     Spread(Vec<InstanceId>, usize),
+}
+
+/// How pages are held by other instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pages {
+    /// They move between instances of one host, too, which could borrow them.
+    pub(super) always_move: bool,
+    /// How many are asked for at once.
+    pub(super) window: Window,
+}
+
+/// What a custodian is given.
+pub(super) struct Means {
+    pub(super) ask: Sender<Asked>,
+    pub(super) places: Arc<Places>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) abroad: Arc<Abroad>,
+    pub(super) pages: Pages,
+    /// How mappings are found at first.
+    pub(super) protocol: Protocol,
+    pub(super) lock: Lock,
+    pub(super) quota: Arc<Quota>,
 }
 
 /// A group, as its custodian sees it.
@@ -89,23 +173,47 @@ pub(super) struct Custodian {
     slots: Words,
     threads: BTreeMap<u32, Thread>,
     free: Vec<u32>,
-    /// Instances that have a replica.
+    /// Instances that have a replica, or are about to.
     hosts: BTreeSet<InstanceId>,
+    /// Those that have said that they have one, and its number.
+    ready: BTreeMap<InstanceId, u32>,
+    /// How others find what is mapped at an address.
+    retrieval: retrieval::Object,
+    /// Any of them may ask another.
+    asks_others: bool,
+    /// Others keep something frozen.
+    frozen: bool,
+    /// How others agree on who changes the memory.
+    lock: Lock,
+    /// Which replicas these are.
+    epoch: u64,
     policy: Policy,
-    asked: Receiver<Ask>,
+    /// Threads that are about to be given a signal that stops all, as soon as all are here; and whether they have been.
+    stopping: BTreeMap<u32, bool>,
+    asked: Receiver<Asked>,
     /// What came while something else was waited for.
-    deferred: VecDeque<Ask>,
-    /// Processes that threads here have made, and whether they are to have a copy of the memory: once both are told.
+    deferred: VecDeque<Asked>,
+    /// Processes that threads here have made, and whether they are to have a copy of the memory, and where in it they are told their number: once
+    /// both are told.
     born: BTreeSet<u32>,
-    made: BTreeMap<u32, (u32, bool)>,
+    made: BTreeMap<u32, (u32, Option<Option<u64>>)>,
     places: Arc<Places>,
+    abroad: Arc<Abroad>,
+    pages: Pages,
+    /// Those who borrow pages are called back, since another host comes, and pages will move.
+    unborrowing: bool,
+    /// It has been told that there is no memory for all of it elsewhere.
+    told_of_memory: bool,
+    killer: Arc<Killer>,
+    ledger: Arc<Ledger>,
+    linger: Linger,
 }
 
-fn kill(process: u32) {
-    if let Some(process) = rustix::process::Pid::from_raw(process.cast_signed()) {
-        // One that has ended needs it no more.
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
-    }
+/// Another one for all replicas that begin anew.
+fn epoch() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: it only has to be another one.
+    LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Whether to go on.
@@ -120,13 +228,19 @@ impl Custodian {
         group: GroupId,
         tree: &Arc<Tree>,
         layer: &Arc<Layer>,
-        (asked, tell): (Receiver<Ask>, impl Fn(Told) -> bool + Send + 'static),
-        places: Arc<Places>,
+        asked: Receiver<Asked>,
+        with: Means,
     ) -> io::Result<Self> {
-        let Planted { space, slots } = planting::plant(tree, group.process)?;
+        let Means { ask, places, ledger, abroad, pages, protocol, lock, quota } = with;
+        let told = ask.clone();
+        let tell = move |event| told.send(Asked::now(Ask::Told(event))).is_ok();
+        let Planted { space, slots } = planting::plant(tree, group.process, &quota)?;
         // Not before: whoever the program waits for must not wait for us. Threads that were made meanwhile are found below.
         tree.moves.begin(group.process, tell);
         let own = group.home();
+        // One that has ended plans nothing.
+        let planned = move || drop(ask.send(Asked::now(Ask::Planned)));
+        let killer = Arc::new(Killer::new(group.process, space.agent_task));
         let mut custodian = Self {
             group,
             own,
@@ -137,12 +251,26 @@ impl Custodian {
             threads: BTreeMap::new(),
             free: (0..planting::SLOTS as u32).rev().collect(),
             hosts: BTreeSet::new(),
+            ready: BTreeMap::new(),
+            retrieval: retrieval::Object::new(group.process.to_string(), protocol, planned),
+            asks_others: false,
+            frozen: false,
+            lock,
+            epoch: epoch(),
             policy: Policy::At(own),
+            stopping: BTreeMap::new(),
             asked,
             deferred: VecDeque::new(),
             born: BTreeSet::new(),
             made: BTreeMap::new(),
             places,
+            abroad,
+            pages,
+            unborrowing: false,
+            told_of_memory: false,
+            killer,
+            ledger,
+            linger: Linger::default(),
         };
         for thread in refit_sys::process::threads(group.process) {
             custodian.know(thread);
@@ -159,10 +287,12 @@ impl Custodian {
                 at,
                 stay: 0,
                 slot: None,
-                signal: false,
                 recalled: false,
+                ready_at: BTreeSet::new(),
                 visiting: false,
                 not_before: None,
+                tries: None,
+                asked: Asking::Nothing,
                 waiting: Vec::new(),
             };
             self.threads.insert(thread, one);
@@ -171,8 +301,13 @@ impl Custodian {
 
     /// Decides, until the group is no more.
     pub(super) fn run(mut self) {
-        while self.next().is_ok() {}
+        while self.next().is_ok() {
+            self.check();
+        }
+        self.killer.disarm();
         self.tree.moves.end(self.group.process);
+        self.let_all_live();
+        self.ledger.ask(&self.layer);
         let gone = Vanish { group: self.group, thread: None };
         for &host in &self.hosts {
             // One that is no more has no replica either.
@@ -182,25 +317,32 @@ impl Custodian {
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
         }
         self.places.forget(self.group.process);
+        self.abroad.forget(self.group.process);
     }
 
     fn next(&mut self) -> Next {
-        let ask = match self.deferred.pop_front() {
-            Some(ask) => ask,
-            None => match self.receive() {
-                Some(ask) => ask,
-                None => return self.depart_who_lingered(),
-            },
+        let Some(Asked { ask, since }) = self.deferred.pop_front().or_else(|| self.receive())
+        else {
+            return self.depart_who_lingered();
         };
+        self.ledger.counts().waits.since(since);
         match ask {
             Ask::Told(told) => self.told(told),
             Ask::Move { thread, to, done } => self.wish(thread, to, done),
             Ask::Spread { over, done } => self.spread(over, done),
             Ask::Came(came) => self.came(*came),
             Ask::Retrieve(question, reply) => {
-                let found = self.space.at(question.address);
-                // What cannot be had there can be had here: the thread comes.
-                reply.say(&found.unwrap_or(Mapping::Nothing), &[]);
+                self.ledger.counts().questions.since(since);
+                self.answer(question, reply);
+                Ok(())
+            }
+            Ask::Seek(seek) => {
+                self.ledger.counts().questions.since(since);
+                self.is_sought(seek);
+                Ok(())
+            }
+            Ask::Planned => {
+                self.plan_retrievals(None);
                 Ok(())
             }
             Ask::Change(change, reply) => self.change(change, reply),
@@ -208,32 +350,48 @@ impl Custodian {
                 self.kill(&format!("thread {thread} of it is lost: {why}"));
                 Ok(())
             }
-            Ask::Lost(peer) => self.lost(peer),
+            Ask::Full(host) => self.is_full(host),
+            Ask::Lost(peer, why) => self.lost(peer, &why),
         }
     }
 
     /// What comes next; `None`: a thread may leave again before anything comes.
-    fn receive(&self) -> Option<Ask> {
+    fn receive(&self) -> Option<Asked> {
+        let ended = || Asked::now(Ask::Told(Told::Another));
+        let mut come = None;
+        self.linger.wait_for(|| {
+            come = self.asked.try_recv().ok();
+            come.is_some()
+        });
+        if come.is_some() {
+            return come;
+        }
         let soonest = self.threads.values().filter_map(|thread| thread.not_before).min();
         let Some(soonest) = soonest else {
-            return Some(self.asked.recv().unwrap_or(Ask::Told(Told::Another)));
+            return Some(self.asked.recv().unwrap_or_else(|_| ended()));
         };
         match self.asked.recv_timeout(soonest.saturating_duration_since(Instant::now())) {
             Ok(ask) => Some(ask),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Ask::Told(Told::Another)),
+            Err(RecvTimeoutError::Disconnected) => Some(ended()),
         }
     }
 
     fn told(&mut self, told: Told) -> Next {
         match told {
             Told::Signal(id) => {
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.signal = true;
-                    self.recall(id);
-                }
+                self.ledger.counts().signals += 1;
+                // If it has come meanwhile, it was given it.
+                self.recall(id);
                 Ok(())
             }
+            Told::Stopped(id) => {
+                self.recall(id);
+                Ok(())
+            }
+            Told::Stopping(id) => self.stops(id),
+            Told::StopGiven(id) => self.is_stopped(id),
+            Told::Continued(id) => self.settle(id),
             Told::Maps(id) => self.changes_here(id),
             // Of one whose change nobody waits for any more.
             Told::Changed(_) => Ok(()),
@@ -243,10 +401,16 @@ impl Custodian {
                 }
                 self.settle(id)
             }
+            Told::Asks(wish) => self.asks(wish),
             Told::Born(task) => self.is_born(task),
-            Told::Made { parent, child, copy } => {
-                self.made.insert(child, (parent, copy));
+            Told::Made { parent, child, copy, word } => {
+                self.made.insert(child, (parent, copy.then_some(word)));
                 self.let_live(child)
+            }
+            Told::Cleared { thread, word } => {
+                // It is no word of the program's any more, if not.
+                let _ = self.space.clear(word, thread);
+                Ok(())
             }
             Told::Ended(id) => self.ended(id),
             Told::Another => Err(Ended),
@@ -273,7 +437,7 @@ impl Custodian {
                 let _ = done.send(Err(MoveError::NoThread(id)));
                 continue;
             };
-            one.wanted = to;
+            one.want(to);
             one.waiting.push(done.clone());
             self.settle(id)?;
         }
@@ -286,7 +450,7 @@ impl Custodian {
         for id in all {
             let to = self.next_place();
             if let Some(thread) = self.threads.get_mut(&id) {
-                thread.wanted = to;
+                thread.want(to);
                 thread.waiting.push(done.clone());
             }
             self.settle(id)?;
@@ -308,6 +472,7 @@ impl Custodian {
 
     fn ended(&mut self, id: u32) -> Next {
         if let Some(thread) = self.threads.remove(&id) {
+            self.abroad.back(self.group.process, id);
             self.free.extend(thread.slot);
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
             let gone = Vanish { group: self.group, thread: Some(id) };
@@ -315,26 +480,30 @@ impl Custodian {
                 let _ = self.layer.send(host, &gone, &[]);
             }
             self.places.end(self.group.process, id);
+            self.is_stopped(id)?;
+            self.stop_if_all_are_here();
         }
         if self.threads.is_empty() { Err(Ended) } else { Ok(()) }
     }
 
     /// An instance is no more, and with it the registers of threads: the program cannot go on.
-    fn lost(&mut self, peer: InstanceId) -> Next {
+    fn lost(&mut self, peer: InstanceId, why: &str) -> Next {
         if !self.hosts.remove(&peer) {
             return Ok(());
         }
-        if self.threads.values().any(|thread| thread.at == peer) {
-            self.kill(&format!("instance {} was lost, with threads of it", peer.0));
+        self.ready.remove(&peer);
+        self.plan_retrievals(None);
+        let pages = self.space.library.as_ref().map_or(0, |library| library.lost(peer));
+        if pages > 0 {
+            self.kill(&format!("{peer} was lost ({why}), with {pages} pages of its memory"));
+        } else if self.threads.values().any(|thread| thread.at == peer) {
+            self.kill(&format!("{peer} was lost ({why}), with threads of it"));
         }
         Ok(())
     }
 
     /// The program cannot go on.
     fn kill(&self, why: &str) {
-        let process = self.group.process;
-        let name = refit_sys::process::name(process);
-        eprintln!("refit: {name} ({process}) is killed: {why}");
-        kill(process);
+        self.killer.kill(why);
     }
 }

@@ -4,9 +4,9 @@
 //! The first task of the replica, its *keeper*, never runs: it makes threads, and takes mappings away, at the *landlord*'s bidding, the
 //! one of our threads that traces it. Each further task has a thread of ours of its own ([`super::runner`]), which puts mappings in.
 //!
-//! **No mapping outlives what it shows.** A runner asks the origin what is at an address, and maps it later; in between the origin may have
+//! **No mapping outlives what it shows.** A runner asks what is at an address, and maps it later; in between the origin may have
 //! told to forget it. So each forgetting is counted, under the lock that mappings are made under: an answer to a question from before is
-//! asked for again ([`Guest::map`]).
+//! asked for again ([`Guest::map`], [`super::retrieval::known`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,14 +18,27 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use refit_messages::{Layer, Reply};
+use refit_messages::{InstanceId, Layer, Reply};
+use refit_sys::awake::Awake;
+use refit_sys::memfd::{self, Pages};
 use refit_sys::park;
 use refit_sys::trace::{Held, Options};
 use refit_sys::words::Words;
 
+use super::counts::Tally;
+use super::faults::{self, Step};
+use super::locks::{HeavyLock, Word};
+use super::mappings::Mapped;
+use super::pages::{self, Access, PAGE, Pager, Store, Wanted, Window};
+use super::quota::Quota;
+use super::retrieval::{Seeks, Told};
 use super::runner::Runner;
+use super::space::NAME;
 use super::stub;
-use super::wire::{Arrive, Descriptor, Forget, GroupId, Particulars};
+use super::wire::{
+    Arrive, Claim, Descriptor, Fetch, Follow, Forget, Full, Grant, GroupId, Hold, Particulars,
+    Piece, Yield,
+};
 
 /// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
 pub(crate) const TOP: u64 = 0x7fff_ffff_f000;
@@ -35,14 +48,25 @@ pub(crate) struct Guest {
     pub(crate) group: GroupId,
     pub(crate) layer: Arc<Layer>,
     pub(crate) window: Range<u64>,
-    /// Where calls are left for the threads' shadows.
-    pub(crate) slots: &'static [AtomicU64],
+    /// Where calls are left for the threads' shadows; `None`: they are told by messages.
+    pub(crate) slots: Option<&'static [AtomicU64]>,
+    /// The pages that are here, where pages move.
+    pages: Option<(Arc<Store>, Arc<Pager>)>,
+    /// What these may come to, with those of others.
+    quota: Arc<Quota>,
+    /// What is mapped, and what is known of that. Changed while [`Guest::changes`] is held.
+    pub(super) mapped: Mapped,
+    /// What threads here have asked others.
+    pub(super) seeks: Seeks,
+    /// Had by whoever changes the memory.
+    pub(super) lock: Box<dyn HeavyLock>,
+    epoch: u64,
     /// Whether threads go home for each of their calls.
     pub(crate) calls_home: bool,
     /// The replica's number.
     pub(crate) process: u32,
-    /// How often something had to be forgotten. Held while mappings change.
-    forgotten: Mutex<u64>,
+    /// Held while mappings change.
+    changes: Mutex<()>,
     jobs: Mutex<Sender<Job>>,
     runners: Mutex<BTreeMap<u32, Arc<Runner>>>,
     /// Runners whose threads have ended.
@@ -52,7 +76,9 @@ pub(crate) struct Guest {
 /// What is asked of a landlord.
 enum Job {
     Thread(Sender<io::Result<u32>>),
-    Forget(Vec<Range<u64>>, Reply<Forget>),
+    Forget(Forget, Reply<Forget>),
+    Thaw,
+    Follow(Follow, Reply<Follow>),
     End,
 }
 
@@ -62,45 +88,148 @@ impl Guest {
         group: GroupId,
         particulars: &Particulars,
         layer: &Arc<Layer>,
+        (awake, quota): (Option<Arc<Awake>>, &Arc<Quota>),
     ) -> io::Result<Arc<Self>> {
-        let slots = Words::open(open(particulars.slots)?)?;
-        let frames = open(particulars.frames)?;
+        faults::reach(Step::Replica)?;
+        let (frames, slots) = match &particulars.hold {
+            Hold::Borrow { frames, slots } => (open(*frames)?, Some(Words::open(open(*slots)?)?)),
+            Hold::Move { .. } => (File::from(memfd::create(NAME, TOP, Pages::Base)?), None),
+        };
+        let slots = slots.map(|slots| slots.get());
+        let moves = slots.is_none();
         let window = particulars.window.clone();
         let (jobs, asked) = mpsc::channel();
         let (tell, told) = mpsc::channel();
-        let landlord = move || match Landlord::begin(&window, frames) {
-            Ok(landlord) => {
+        let begin = move || match Landlord::begin(&window, frames, moves) {
+            Ok((landlord, store)) => {
                 let (process, asked) = (landlord.child.id(), asked);
-                if let Ok(guest) = begun(tell, process) {
+                if let Ok(guest) = begun(tell, process, store) {
                     landlord.serve(&asked, &guest);
                 }
+                drop(awake);
             }
             Err(error) => drop(tell.send(Err(error))),
         };
-        thread::Builder::new().name("refit-landlord".to_owned()).spawn(landlord)?;
+        thread::Builder::new().name("refit-landlord".to_owned()).spawn(begin)?;
         let gone = || io::Error::other("its landlord has ended at once");
-        let (process, hand_over) = told.recv().map_err(|_| gone())??;
+        let (process, store, hand_over) = told.recv().map_err(|_| gone())??;
+        let pages = match store {
+            Some(store) => {
+                quota.count(store.frames());
+                Some((Arc::clone(&store), Pager::new(store)?))
+            }
+            None => None,
+        };
         let guest = Arc::new(Self {
             group,
             layer: Arc::clone(layer),
             window: particulars.window.clone(),
-            slots: slots.get(),
+            slots,
+            pages,
+            quota: Arc::clone(quota),
+            mapped: Mapped::default(),
+            seeks: Seeks::default(),
+            lock: particulars.lock.of(layer.own(), says(group, particulars.epoch, layer)),
+            epoch: particulars.epoch,
             calls_home: particulars.calls_home,
             process,
-            forgotten: Mutex::new(0),
+            changes: Mutex::default(),
             jobs: Mutex::new(jobs),
             runners: Mutex::default(),
             spare: Mutex::default(),
         });
         hand_over.send(Arc::clone(&guest)).map_err(|_| gone())?;
+        if let Hold::Move { window } = particulars.hold {
+            guest.hear(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
+        }
         Ok(guest)
+    }
+
+    /// Has pages that threads here wait for asked for.
+    fn hear(self: &Arc<Self>, window: Window) -> io::Result<()> {
+        let Some((_, pager)) = &self.pages else { return Ok(()) };
+        let (pager, guest) = (Arc::clone(pager), Arc::clone(self));
+        let serve = move || {
+            if let Err(error) = pager.serve(window, |wanted| guest.fetch(wanted)) {
+                let process = guest.group.process;
+                eprintln!("refit: a replica of {process} waits for its pages: {error}");
+            }
+        };
+        thread::Builder::new().name("refit-pager".to_owned()).spawn(serve).map(drop)
+    }
+
+    /// A thread here waits for a page.
+    fn fetch(&self, wanted: Wanted) {
+        /// So near to its end, memory is left to those who need it at once.
+        const NEAR: u64 = 8;
+        let Wanted { page, count, access, is_here } = wanted;
+        let group = self.group;
+        let room = self.quota.room() / PAGE;
+        // Without the origin there is no program.
+        if room == 0 && !is_here {
+            let _ = self.layer.send(group.home(), &Full { group }, &[]);
+            return;
+        }
+        let most = u16::try_from(room / NEAR).unwrap_or(u16::MAX).max(1);
+        let count = self.mapped.pages_from(page, count.min(most));
+        let fetch = Fetch { group, page, count, write: access == Access::Write };
+        let _ = self.layer.send(group.home(), &fetch, &[]);
+    }
+
+    /// The pages that are here, where pages move.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.pages.as_ref().map(|(store, _)| &**store)
+    }
+
+    /// Pages are granted.
+    pub(crate) fn grant(&self, grant: &Grant, mut body: &[u8]) {
+        let Some(store) = self.store() else { return };
+        let access = if grant.write { Access::Write } else { Access::Read };
+        let mut page = grant.page;
+        for alike in grant.pieces.chunk_by(|one, other| one == other) {
+            let length = alike.len() * PAGE as usize;
+            let done = match alike[0] {
+                Piece::Held => alike
+                    .iter()
+                    .zip(0..)
+                    .try_for_each(|(_, ahead)| store.permit(page + ahead * PAGE, access)),
+                Piece::Zeros => store.grant(page, &vec![0; length], access),
+                Piece::Data => {
+                    body.split_off(..length).map_or(Ok(()), |data| store.grant(page, data, access))
+                }
+            };
+            if let Err(error) = done {
+                eprintln!("refit: a replica of {}: {error}", self.group.process);
+            }
+            page += length as u64;
+        }
+    }
+
+    /// A page goes elsewhere.
+    pub(crate) fn yields(&self, question: &Yield) -> Option<(Piece, Vec<u8>)> {
+        let Yield { page, keeps, .. } = *question;
+        let bytes = self.store()?.surrender(page..page + PAGE, keeps).ok()?;
+        let zeros = bytes.iter().all(|&byte| byte == 0);
+        Some(if zeros { (Piece::Zeros, Vec::new()) } else { (Piece::Data, bytes) })
+    }
+
+    /// Pages are not needed any more.
+    pub(crate) fn drop_pages(&self, ranges: &[Range<u64>]) {
+        if let Some(Err(error)) = self.store().map(|store| store.discard(ranges)) {
+            eprintln!("refit: a replica of {}: {error}", self.group.process);
+        }
+    }
+
+    /// A thread of the group will run here: what it needs is made.
+    pub(crate) fn ready(self: &Arc<Self>, thread: u32) -> io::Result<()> {
+        self.runner(thread).map(drop)
     }
 
     /// Has a thread of the group run here; `reply` is told when it does.
     pub(crate) fn arrive(self: &Arc<Self>, arrive: Arrive, reply: Reply<Arrive>) {
         match self.runner(arrive.thread) {
             Ok(runner) => runner.arrive(arrive, reply),
-            Err(error) => reply.say(&Err(error.to_string()), &[]),
+            Err(error) => reply.say(&Err(error.into()), &[]),
         }
     }
 
@@ -109,6 +238,7 @@ impl Guest {
         if let Some(runner) = self.runners().get(&thread) {
             return Ok(Arc::clone(runner));
         }
+        faults::reach(Step::Task)?;
         let spare = self.spare().pop();
         let runner = match spare {
             Some(runner) => runner,
@@ -129,8 +259,31 @@ impl Guest {
     }
 
     /// What is at these addresses is to be asked for again.
-    pub(crate) fn forget(&self, ranges: Vec<Range<u64>>, reply: Reply<Forget>) {
-        self.ask(Job::Forget(ranges, reply));
+    pub(crate) fn forget(&self, forget: Forget, reply: Reply<Forget>) {
+        self.ask(Job::Forget(forget, reply));
+    }
+
+    /// What was forgotten last has changed.
+    pub(crate) fn thaw(&self) {
+        self.ask(Job::Thaw);
+    }
+
+    /// Others are to be asked.
+    pub(crate) fn follow(&self, follow: Follow, reply: Reply<Follow>) {
+        self.ask(Job::Follow(follow, reply));
+    }
+
+    /// Another instance says something about who may change the memory.
+    pub(crate) fn hear_claim(&self, from: InstanceId, claim: Claim) {
+        if claim.epoch == self.epoch {
+            self.lock.hear(from, claim.word, claim.time);
+        }
+    }
+
+    /// Another instance is lost.
+    pub(crate) fn lose(&self, peer: InstanceId) {
+        self.seeks.give_up();
+        self.lock.lose(peer);
     }
 
     /// A thread has ended: its runner serves another one, some day.
@@ -141,27 +294,46 @@ impl Guest {
         }
     }
 
+    /// What all runners have counted until now.
+    pub(crate) fn counted(&self) -> Tally {
+        let mut all = Tally::default();
+        self.runners().values().chain(self.spare().iter()).for_each(|one| all.add(&one.tally()));
+        all
+    }
+
     /// Ends all.
     pub(crate) fn end(&self) {
         let runners = std::mem::take(&mut *self.runners());
         runners.values().for_each(|runner| runner.end());
         self.spare().drain(..).for_each(|runner| runner.end());
+        if let Some((_, pager)) = &self.pages {
+            pager.end();
+        }
+        self.seeks.end();
+        self.lock.end();
         self.ask(Job::End);
     }
 
-    /// How often something had to be forgotten until now.
-    pub(crate) fn forgotten(&self) -> u64 {
-        *self.lock()
+    /// Waits until no mapping is being made.
+    pub(crate) fn settled(&self) {
+        drop(self.lock());
     }
 
-    /// Makes mappings that are an answer to a question from when `forgotten` was told; `None`: it has to be asked again.
-    pub(crate) fn map<R>(&self, forgotten: u64, make: impl FnOnce() -> R) -> Option<R> {
-        let now = self.lock();
-        (*now == forgotten).then(make)
+    /// Does what must not be overtaken by a change of the memory: none is made before it is done.
+    pub(crate) fn unchanged<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _changes = self.lock();
+        work()
     }
 
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes mappings that are an answer; `None`: it has to be asked again.
+    pub(crate) fn map<R>(&self, told: &Told, make: impl FnOnce() -> R) -> Option<R> {
+        let _changes = self.lock();
+        let holds = told.holds(&self.mapped.known());
+        holds.then(make)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn runners(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Runner>>> {
@@ -178,13 +350,27 @@ impl Guest {
     }
 }
 
-/// What a landlord tells when its replica stands: the number of it, and where the guest is to be sent.
-type Begun = Sender<io::Result<(u32, Sender<Arc<Guest>>)>>;
+/// How a replica says something about who may change the memory.
+fn says(
+    group: GroupId,
+    epoch: u64,
+    layer: &Arc<Layer>,
+) -> impl Fn(InstanceId, Word, u64) -> bool + Send + Sync + 'static {
+    let layer = Arc::clone(layer);
+    move |to, word, time| layer.send(to, &Claim { group, epoch, word, time }, &[]).is_ok()
+}
 
-fn begun(tell: Begun, process: u32) -> Result<Arc<Guest>, mpsc::RecvError> {
+/// What a landlord tells when its replica stands: the number of it, its pages, and where the guest is to be sent.
+type Begun = Sender<io::Result<(u32, Option<Arc<Store>>, Sender<Arc<Guest>>)>>;
+
+fn begun(
+    tell: Begun,
+    process: u32,
+    store: Option<Arc<Store>>,
+) -> Result<Arc<Guest>, mpsc::RecvError> {
     let (hand_over, handed) = mpsc::channel();
     // Whoever has asked waits for it.
-    let _ = tell.send(Ok((process, hand_over)));
+    let _ = tell.send(Ok((process, store, hand_over)));
     handed.recv()
 }
 
@@ -199,13 +385,26 @@ struct Landlord {
 }
 
 impl Landlord {
-    fn begin(window: &Range<u64>, frames: File) -> io::Result<Self> {
+    /// Makes a replica; and its pages, if they `move`.
+    fn begin(
+        window: &Range<u64>,
+        frames: File,
+        moves: bool,
+    ) -> io::Result<(Self, Option<Arc<Store>>)> {
+        let own = frames.try_clone()?;
         let (child, keeper) = stub::start(window.start, frames, Options::EXIT_KILL)?;
         let code = window.start + stub::CODE;
         let (instruction, rest) = (code + park::instruction(), code + park::rest());
         let mut landlord = Self { child, keeper, instruction, rest };
-        match landlord.clear(window) {
-            Ok(()) => Ok(landlord),
+        let store = landlord.clear(window).and_then(|()| {
+            if !moves {
+                return Ok(None);
+            }
+            let userfault = pages::open(&mut landlord.keeper, landlord.instruction)?;
+            Ok(Some(Store::new(Arc::new(own), userfault)))
+        });
+        match store {
+            Ok(store) => Ok((landlord, store)),
             Err(error) => {
                 landlord.end();
                 Err(error)
@@ -232,11 +431,20 @@ impl Landlord {
         for job in asked {
             match job {
                 Job::Thread(tell) => drop(tell.send(self.thread())),
-                Job::Forget(ranges, reply) => {
-                    let mut forgotten = guest.lock();
-                    *forgotten += 1;
+                Job::Thaw => guest.mapped.known().thaw(),
+                Job::Follow(Follow { members, plan, .. }, reply) => {
+                    guest.lock.follow(&members);
+                    // No answer is mapped any more that was believed before.
+                    let _changes = guest.lock();
+                    guest.mapped.known().follow(members, plan);
+                    reply.say(&(), &[]);
+                }
+                Job::Forget(Forget { ranges, freezes, .. }, reply) => {
+                    let changes = guest.lock();
+                    guest.mapped.known().forget(&ranges, freezes);
+                    let ranges = if faults::fails(Step::Forget) { Vec::new() } else { ranges };
                     let done = ranges.iter().try_for_each(|range| self.forget(guest, range));
-                    drop(forgotten);
+                    drop(changes);
                     // If that failed nobody is left who could see what was there: the keeper was killed.
                     reply.say(&(), &[]);
                     if done.is_err() {

@@ -12,6 +12,7 @@ pub(crate) struct UserHalf {
     /// The general ones, in the kernel's order (`struct user_regs_struct`).
     general: [u64; 27],
     /// All others, as `XSAVE` lays them out.
+    #[serde(with = "bytes")]
     extended: Vec<u8>,
 }
 
@@ -38,6 +39,13 @@ impl UserHalf {
         Ok(Self { general: to_words(general), extended: held.extended_state()? })
     }
 
+    /// Where its stack ends.
+    pub(crate) fn stack(&self) -> u64 {
+        /// The place of `rsp` above.
+        const AT: usize = 19;
+        self.general[AT]
+    }
+
     /// The general registers; `like` is any thread's, for what a later kernel may add.
     pub(crate) fn general(&self, like: Registers) -> Registers {
         let mut registers = like;
@@ -47,7 +55,42 @@ impl UserHalf {
 
     /// Has a thread that stands go on with it, with general registers that may differ.
     pub(crate) fn give(&self, held: &Held, general: &Registers) -> io::Result<()> {
-        held.set_extended_state(&self.extended)?;
+        // To read it takes a tenth of what setting it does, for which the kernel maps a buffer.
+        if held.extended_state()? != self.extended {
+            held.set_extended_state(&self.extended)?;
+        }
         held.set_registers(general)
+    }
+}
+
+/// Bytes that are copied at once, not one by one.
+mod bytes {
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], into: S) -> Result<S::Ok, S::Error> {
+        into.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u8>, D::Error> {
+        struct Bytes;
+
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(bytes.to_vec())
+            }
+
+            fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+                Ok(bytes)
+            }
+        }
+
+        from.deserialize_byte_buf(Bytes)
     }
 }

@@ -5,12 +5,86 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use refit_sys::foreign::Memory;
 use refit_sys::trace::Held;
 
+use super::pages::{PAGE, Store};
+use super::retrieval::Known;
 use super::stub;
 use super::wire::Mapping;
+
+/// What a replica has mapped.
+#[derive(Debug, Default)]
+pub(super) struct Mapped {
+    known: Mutex<Known>,
+    /// Odd while something is being mapped that nobody may touch yet.
+    changes: AtomicU64,
+}
+
+impl Mapped {
+    /// What is known of the group's memory; nothing is waited for by who holds that.
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many of so many pages from this one on are mapped; one at least.
+    pub(super) fn pages_from(&self, page: u64, count: u16) -> u16 {
+        let there = self.known().at(page).map_or(1, |(range, _)| (range.end - page).div_ceil(PAGE));
+        u16::try_from(there.clamp(1, count.into())).unwrap_or(count)
+    }
+
+    /// Counts what is mapped: a thread that has met no access since it was at `seen` may have met a mapping that was being made.
+    pub(super) fn seen(&self) -> u64 {
+        // Pairs with both stores in `make_moving`; a thread of the replica meets the mapping itself in between.
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Whether a mapping was made since, or was being made then.
+    pub(super) fn since(&self, seen: u64) -> bool {
+        seen % 2 == 1 || self.seen() != seen
+    }
+}
+
+/// As [`make`], of pages that move.
+///
+/// # Errors
+/// The task is no more; the kernel does not map it, or does not serve it.
+pub(super) fn make_moving(
+    held: &mut Held,
+    instruction: u64,
+    (store, mapped): (&Store, &Mapped),
+    mapping: &Mapping,
+    address: u64,
+) -> io::Result<bool> {
+    let Mapping::Frames { range, access } = mapping else { return Ok(false) };
+    // Another thread was faster.
+    if mapped.known().at(address).is_some() {
+        return Ok(true);
+    }
+    let (range, access) = (range.clone(), *access);
+    let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let none = libc::PROT_NONE.cast_unsigned();
+    // Pairs with `seen`.
+    mapped.changes.fetch_add(1, Ordering::SeqCst);
+    let held = std::cell::RefCell::new(held);
+    let done = store.map(
+        &range,
+        || map(&mut held.borrow_mut(), instruction, &range, none, kind, 0, range.start),
+        || {
+            let arguments = [range.start, range.end - range.start, access.into(), 0, 0, 0];
+            held.borrow_mut().call(instruction, libc::SYS_mprotect, arguments)?;
+            Ok(())
+        },
+    );
+    if done.is_ok() {
+        mapped.known().insert(&range, access);
+    }
+    mapped.changes.fetch_add(1, Ordering::SeqCst);
+    done.map(|()| true)
+}
 
 /// Maps it, by a task of the replica; whether it is anything.
 ///
@@ -19,7 +93,7 @@ use super::wire::Mapping;
 pub(super) fn make(
     held: &mut Held,
     instruction: u64,
-    window: &Range<u64>,
+    (window, mapped): (&Range<u64>, &Mapped),
     mapping: &Mapping,
 ) -> io::Result<bool> {
     match mapping {
@@ -28,6 +102,7 @@ pub(super) fn make(
             let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
             // Its descriptor 0 is the frames'.
             map(held, instruction, range, *access, kind, 0, range.start)?;
+            mapped.known().insert(range, *access);
             Ok(true)
         }
         Mapping::File { range, access, offset, shared, path } => {
@@ -75,4 +150,18 @@ fn pass(
     let from = i64::from(libc::AT_FDCWD).cast_unsigned();
     let arguments = [from, at, u64::from(how.cast_unsigned()), 0, 0, 0];
     Ok(held.call(instruction, libc::SYS_openat, arguments)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_pages_are_asked_for_as_are_mapped() {
+        let mapped = Mapped::default();
+        mapped.known().insert(&(PAGE..3 * PAGE), 1);
+        mapped.known().insert(&(4 * PAGE..9 * PAGE), 1);
+        assert_eq!([mapped.pages_from(PAGE, 8), mapped.pages_from(8 * PAGE, 8)], [2, 1]);
+        assert_eq!(mapped.pages_from(3 * PAGE, 8), 1);
+    }
 }

@@ -17,37 +17,64 @@
 //! Does: move threads ([`Migration::move_to`], [`Migration::spread`]), tell where they are ([`Migration::places`]).
 //! Does not: decide where a thread is better off.
 
+mod abroad;
+mod answers;
 mod calls;
 mod changes;
+mod consistency;
+mod counts;
 mod custodian;
+mod faults;
+mod files;
 mod guest;
 mod half;
+mod locks;
 mod mappings;
+mod orders;
+mod pages;
 mod passage;
 mod planting;
+mod proxy;
+mod quota;
+mod retrieval;
 mod runner;
 mod space;
 mod stub;
 mod wire;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use refit_messages::{Builder, InstanceId, Layer, Reply};
+use refit_messages::{ENDED, InstanceId, Layer, Reply};
+use refit_sys::awake::{Awake, Watch};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::kernel::Setting;
 use crate::tree::Tree;
-use custodian::{Ask, Custodian};
+use crate::tree::moves::Told;
+use abroad::Abroad;
+use counts::Ledgers;
+use custodian::{Ask, Asked, Custodian, Means, Pages};
+use faults::Step;
 use guest::Guest;
-use wire::{Arrive, Came, Change, Fell, Forget, Recall, Retrieve, Vanish};
+use pages::PAGE;
+use quota::Quota;
+use wire::{Arrive, Hold, Particulars, Prepare, Vanish};
 
+pub(crate) use calls::Request;
+pub use counts::{MoveCounts, PageCounts, Tally, Times, Traffic};
+pub use locks::Lock;
+pub use pages::Window;
+pub use retrieval::Protocol;
 pub use wire::GroupId;
 
 /// Why a thread is not where it was wanted; it goes on where it was.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum MoveError {
     /// No program of this instance has such a process.
     #[error("no program that began at this instance has a process {0}")]
@@ -64,9 +91,21 @@ pub enum MoveError {
     /// Something stood in the way.
     #[error("{0}")]
     Refused(String),
+    /// An instance does not own the memory that it needs.
+    #[error("{0}")]
+    NoMemory(String),
     /// It has ended meanwhile.
     #[error("it has ended")]
     Ended,
+}
+
+impl From<io::Error> for MoveError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::QuotaExceeded => Self::NoMemory(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
 }
 
 /// Where threads are that are not where they began: by process, and by thread.
@@ -97,68 +136,40 @@ impl Places {
 pub struct Migration {
     own: InstanceId,
     layer: OnceLock<Arc<Layer>>,
-    custodians: Mutex<BTreeMap<u32, Sender<Ask>>>,
+    custodians: Mutex<BTreeMap<u32, Sender<Asked>>>,
+    /// For each process one after the other makes a custodian.
+    turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
     guests: Mutex<BTreeMap<GroupId, Arc<Guest>>>,
     places: Arc<Places>,
+    abroad: Arc<Abroad>,
+    pages: Pages,
+    protocol: Protocol,
+    lock: Lock,
+    ledgers: Ledgers,
+    /// Had by who must not wait for a processor to wake up; `None`: nobody.
+    watch: Option<Watch>,
+    quota: Arc<Quota>,
 }
 
 impl Migration {
     /// That of an instance with this number.
-    pub fn new(own: InstanceId) -> Arc<Self> {
+    pub fn new(own: InstanceId, setting: &Setting) -> Arc<Self> {
+        let Setting { always_move, window, retrieval, lock, memory, awake, .. } = *setting;
         Arc::new(Self {
             own,
             layer: OnceLock::new(),
             custodians: Mutex::default(),
+            turns: Mutex::default(),
             guests: Mutex::default(),
             places: Arc::default(),
+            abroad: Arc::default(),
+            pages: Pages { always_move, window },
+            protocol: retrieval,
+            lock,
+            ledgers: Ledgers::default(),
+            watch: awake.then(Watch::default),
+            quota: Arc::new(Quota::new(own, memory)),
         })
-    }
-
-    /// Has messages of other instances answered here.
-    pub fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
-        let this = |migration: &Arc<Self>| Arc::downgrade(migration);
-        let [a, b, c, d, e, f, g, h, i] = std::array::from_fn(|_| this(self));
-        builder
-            .answer::<Arrive>(move |_, arrive, _, reply| {
-                if let Some(this) = a.upgrade() {
-                    this.arrive(arrive, reply);
-                }
-            })
-            .on::<Recall>(move |_, recall, _| {
-                let guest = b.upgrade().and_then(|this| this.guest(recall.group));
-                let runner = guest.and_then(|guest| guest.known(recall.thread));
-                if let Some(runner) = runner {
-                    runner.recall(recall.stay);
-                }
-            })
-            .answer::<Forget>(move |_, forget, _, reply| {
-                match c.upgrade().and_then(|this| this.guest(forget.group)) {
-                    Some(guest) => guest.forget(forget.ranges, reply),
-                    None => reply.say(&(), &[]),
-                }
-            })
-            .on::<Vanish>(move |_, vanish, _| {
-                if let Some(this) = d.upgrade() {
-                    this.vanish(vanish);
-                }
-            })
-            .on::<Came>(move |_, came, _| {
-                tell(&e, came.group, |_| Ask::Came(Box::new(came)));
-            })
-            .on::<Fell>(move |_, fell, _| {
-                tell(&i, fell.group, |_| Ask::Fell(fell));
-            })
-            .answer::<Retrieve>(move |_, question, _, reply| {
-                tell(&f, question.group, |_| Ask::Retrieve(question, reply));
-            })
-            .answer::<Change>(move |_, change, _, reply| {
-                tell(&g, change.group, |_| Ask::Change(change, reply));
-            })
-            .lost(move |peer, _| {
-                if let Some(this) = h.upgrade() {
-                    this.lost(peer);
-                }
-            })
     }
 
     /// Over which messages go, once.
@@ -198,6 +209,26 @@ impl Migration {
         self.places.all().get(&process).cloned().unwrap_or_default()
     }
 
+    /// What the moves of a program come to that began here, and has moved; of one that has ended, if that is not long ago.
+    pub fn counts(&self, process: u32) -> Option<MoveCounts> {
+        let ledger = self.ledgers.of(process)?;
+        if let Some(layer) = self.layer.get() {
+            ledger.ask(layer);
+        }
+        let counts = ledger.counts().clone();
+        Some(counts)
+    }
+
+    /// Bytes of memory that are used here by programs that move, and how many the instance owns for them, if that is limited.
+    pub fn memory(&self) -> (u64, Option<u64>) {
+        (self.quota.used(), self.quota.owned())
+    }
+
+    /// The same of all such programs, by number, without what their hosts count.
+    pub fn all_counts(&self) -> Vec<(u32, MoveCounts)> {
+        self.ledgers.all()
+    }
+
     fn known(&self, to: InstanceId) -> Result<(), MoveError> {
         let peers = self.layer.get().map(|layer| layer.peers()).unwrap_or_default();
         let known = to == self.own || peers.iter().any(|peer| peer.id == to);
@@ -212,20 +243,29 @@ impl Migration {
     ) -> Result<(), MoveError> {
         let custodian = self.custodian(tree, process)?;
         let (done, told) = mpsc::channel();
-        custodian.send(ask(done)).map_err(|_| MoveError::Ended)?;
+        custodian.send(Asked::now(ask(done))).map_err(|_| MoveError::Ended)?;
         // As many as there are threads; none, where they have all ended.
         told.iter().collect()
     }
 
     /// The custodian of a process, which begins with the first move.
-    fn custodian(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Ask>, MoveError> {
+    fn custodian(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
+        let turn = Arc::clone(self.turns().entry(process).or_default());
+        // Making one takes a while, and others are asked about other programs.
+        let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let custodian = self.begin(tree, process);
+        self.turns().remove(&process);
+        drop(turn);
+        custodian
+    }
+
+    fn begin(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
         if !tree.process_numbers().contains(&process) {
             return Err(MoveError::NoProcess(process));
         }
-        let mut custodians = self.custodians.lock().unwrap_or_else(PoisonError::into_inner);
         // One that has ended was of an earlier program.
-        if let Some(custodian) = custodians.get(&process)
-            && custodian.send(Ask::Told(crate::tree::moves::Told::Changed(0))).is_ok()
+        if let Some(custodian) = self.custodians().get(&process)
+            && custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
         {
             return Ok(custodian.clone());
         }
@@ -233,16 +273,35 @@ impl Migration {
         let layer = self.layer.get().ok_or(MoveError::NoInstance(self.own.0))?;
         let group = GroupId { origin: self.own.0, process };
         let (ask, asked) = mpsc::channel();
-        let told = ask.clone();
-        let tell = move |event| told.send(Ask::Told(event)).is_ok();
-        let begun = Custodian::begin(group, tree, layer, (asked, tell), Arc::clone(&self.places));
+        let means = Means {
+            ask: ask.clone(),
+            places: Arc::clone(&self.places),
+            ledger: self.ledgers.begin(group),
+            abroad: Arc::clone(&self.abroad),
+            pages: self.pages,
+            protocol: self.protocol,
+            lock: self.lock,
+            quota: Arc::clone(&self.quota),
+        };
+        let awake = self.awake();
+        let begun = Custodian::begin(group, tree, layer, asked, means);
         let custodian = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
         let started = thread::Builder::new().name("refit-custodian".to_owned());
-        started
-            .spawn(move || custodian.run())
-            .map_err(|error| MoveError::Refused(error.to_string()))?;
-        custodians.insert(process, ask.clone());
+        let run = move || {
+            custodian.run();
+            drop(awake);
+        };
+        started.spawn(run).map_err(MoveError::from)?;
+        self.custodians().insert(process, ask.clone());
         Ok(ask)
+    }
+
+    fn custodians(&self) -> MutexGuard<'_, BTreeMap<u32, Sender<Asked>>> {
+        self.custodians.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turns(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Mutex<()>>>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn guest(&self, group: GroupId) -> Option<Arc<Guest>> {
@@ -253,25 +312,68 @@ impl Migration {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arrive(self: &Arc<Self>, arrive: Arrive, reply: Reply<Arrive>) {
+    fn prepare(self: &Arc<Self>, prepare: Prepare, reply: Reply<Prepare>) {
         let this = Arc::clone(self);
-        // Making a replica takes a while, and others have messages, too.
-        let serve = move || match this.guest_for(&arrive) {
-            Ok(guest) => guest.arrive(arrive, reply),
-            Err(error) => reply.say(&Err(error.to_string()), &[]),
+        let serve = move || {
+            let Prepare { group, particulars, thread } = prepare;
+            let guest = this.has_room(&particulars);
+            let guest = guest.and_then(|()| this.guest_for(group, &particulars));
+            let ready = guest.and_then(|guest| guest.ready(thread).map(|()| guest.process));
+            reply.say(&ready.map_err(MoveError::from), &[]);
         };
+        Self::apart(serve);
+    }
+
+    fn arrive(self: &Arc<Self>, arrive: Arrive, reply: Reply<Arrive>) {
+        if faults::fails(Step::Arrive) {
+            std::process::abort();
+        }
+        if let Err(error) = self.has_room(&arrive.particulars) {
+            return reply.say(&Err(error.into()), &[]);
+        }
+        // As a rule it is expected.
+        let guest = self.guests.try_lock().ok();
+        let guest = guest.and_then(|guests| guests.get(&arrive.group).cloned());
+        if let Some(runner) = guest.and_then(|guest| guest.known(arrive.thread)) {
+            return runner.arrive(arrive, reply);
+        }
+        let this = Arc::clone(self);
+        Self::apart(move || match this.guest_for(arrive.group, &arrive.particulars) {
+            Ok(guest) => guest.arrive(arrive, reply),
+            Err(error) => reply.say(&Err(error.into()), &[]),
+        });
+    }
+
+    /// Whether a thread finds memory here for what it touches at once, where pages of its group have to be held.
+    fn has_room(&self, particulars: &Particulars) -> io::Result<()> {
+        /// Its code, its stack, what it works on.
+        const AT_ONCE: u64 = 16 * PAGE;
+        match particulars.hold {
+            Hold::Move { .. } => Ok(self.quota.permits(AT_ONCE)?),
+            Hold::Borrow { .. } => Ok(()),
+        }
+    }
+
+    /// Making a replica takes a while, and others have messages, too.
+    fn apart(serve: impl FnOnce() + Send + 'static) {
         // Without a thread the reply is dropped, which is an answer.
         let _ = thread::Builder::new().name("refit-arrival".to_owned()).spawn(serve);
     }
 
-    fn guest_for(&self, arrive: &Arrive) -> io::Result<Arc<Guest>> {
+    /// Has processors stay awake, if they are to, as far as that is permitted still.
+    fn awake(&self) -> Option<Arc<Awake>> {
+        self.watch.as_ref()?.keep().ok()
+    }
+
+    fn guest_for(&self, group: GroupId, particulars: &Particulars) -> io::Result<Arc<Guest>> {
         let mut guests = self.guests();
-        if let Some(guest) = guests.get(&arrive.group) {
+        if let Some(guest) = guests.get(&group) {
             return Ok(Arc::clone(guest));
         }
         let layer = self.layer.get().ok_or(io::ErrorKind::NotConnected)?;
-        let guest = Guest::begin(arrive.group, &arrive.particulars, layer)?;
-        guests.insert(arrive.group, Arc::clone(&guest));
+        let with = (self.awake(), &self.quota);
+        let guest = Guest::begin(group, particulars, layer, with)?;
+        guests.insert(group, Arc::clone(&guest));
         Ok(guest)
     }
 
@@ -290,31 +392,30 @@ impl Migration {
         }
     }
 
-    fn lost(&self, peer: InstanceId) {
+    fn lost(&self, peer: InstanceId, why: &str) {
         let mut guests = self.guests();
         let theirs = guests.extract_if(.., |group, _| group.home() == peer);
-        theirs.for_each(|(_, guest)| guest.end());
+        let theirs: Vec<_> = theirs.map(|(_, guest)| guest).collect();
         drop(guests);
-        let custodians = self.custodians.lock().unwrap_or_else(PoisonError::into_inner);
-        for custodian in custodians.values() {
-            // One that has ended has nothing there.
-            let _ = custodian.send(Ask::Lost(peer));
+        let lost = || Asked::now(Ask::Lost(peer, why.to_owned()));
+        let custodians = self.custodians().clone();
+        // One that has ended has nothing there, and takes nothing.
+        let concerned = |custodian: &Sender<Asked>| {
+            custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
+        };
+        if why != ENDED || !theirs.is_empty() || custodians.values().any(concerned) {
+            // Else it is the end of both.
+            eprintln!("refit: {} has lost {peer}: {why}", self.own);
         }
+        theirs.into_iter().for_each(|guest| guest.end());
+        let others: Vec<_> = self.guests().values().cloned().collect();
+        others.iter().for_each(|guest| guest.lose(peer));
+        custodians.values().for_each(|custodian| drop(custodian.send(lost())));
     }
 }
 
 impl std::fmt::Debug for Migration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Migration").field("own", &self.own).finish_non_exhaustive()
-    }
-}
-
-/// Brings what is said of a group to its custodian, if there is one.
-fn tell(migration: &Weak<Migration>, group: GroupId, ask: impl FnOnce(()) -> Ask) {
-    let Some(this) = migration.upgrade() else { return };
-    let custodians = this.custodians.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(custodian) = custodians.get(&group.process) {
-        // A group that is no more tells its hosts.
-        let _ = custodian.send(ask(()));
     }
 }

@@ -9,17 +9,22 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use refit_sys::park::{self, Place, Slot};
 use refit_sys::trace::{Held, Registers, SystemCall};
 
 use super::custodian::PATIENCE;
+use super::faults::{self, Step};
 use super::half::UserHalf;
-use crate::tree::moves::{Standing, interrupted};
+use crate::tree::moves::{Standing, interrupted, signals};
 use crate::tree::{After, Stands, Tree};
 
-/// Stands for the signal that a thread is about to be given.
-pub(super) const PENDING: i32 = -1;
+/// How long a thread may take to stop that could as well go on.
+const SOON: Duration = Duration::from_secs(2);
+/// In the place of a call's result: it has not been made, and its thread, which is called back, makes it at home (`ERESTARTNOINTR`, which the
+/// kernel tells nobody).
+pub(super) const NOT_MADE: i64 = -513;
 /// Only the kernel knows what is left of the call.
 const RESTART_BLOCK: i64 = -516;
 
@@ -34,12 +39,24 @@ pub(super) struct Way {
     pub(super) place: u64,
 }
 
+/// The call that a thread comes back from another instance in.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Call {
+    /// Whether it stands in one.
+    pub(super) within: bool,
+    /// What it has returned, where somebody else knows.
+    pub(super) answer: Option<u64>,
+}
+
 /// Why a thread has not left.
 pub(super) enum Stays {
-    /// Its process is stopped, by job control; or it stands within a call that somebody has to decide about first.
+    /// Its process is stopped, by job control.
+    Stopped,
+    /// It stands within a call that somebody has to decide about first.
     NotNow,
-    /// There are signals for it, which it is to have first: it goes on up to its next call.
-    Signals,
+    /// There are signals for it, or it has written a part of what it is to write: these it is to have first, this to end. It goes on up to the
+    /// end of a call.
+    First,
     /// It cannot be stopped, or is gone.
     Refused(io::Error),
 }
@@ -51,16 +68,20 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
     }
     way.slot.clear();
     let moves = Arc::clone(tree);
-    let left = tree.order(id, PATIENCE, move |held, stands| {
+    let left = tree.order(id, SOON, move |held, stands| {
         if stands == Stands::WithItsProcess {
-            return (Err(Stays::NotNow), After::GoOn);
+            return (Err(Stays::Stopped), After::GoOn);
+        }
+        // It may be another program meanwhile, which nothing of this one is to be put into.
+        if !moves.moves.knows(id) {
+            return (Err(Stays::NotNow), moves.moves.plainly(id));
         }
         if !between(held) {
             return (Err(Stays::NotNow), After::Stay);
         }
-        if signals(id) {
+        if signals(held) || moves.rests.is_short(id) {
             moves.moves.place(way.process, id, Standing::Visiting);
-            return (Err(Stays::Signals), After::ToSystemCall(0));
+            return (Err(Stays::First), After::ToSystemCall(0));
         }
         let left = leave_by(held, way).map_err(Stays::Refused);
         if left.is_ok() {
@@ -72,7 +93,7 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
 }
 
 /// Whether a thread stands where its registers are its own: it was interrupted, or is back from a call.
-fn between(held: &Held) -> bool {
+pub(super) fn between(held: &Held) -> bool {
     /// `PTRACE_EVENT_STOP`.
     const INTERRUPTED: i32 = 128;
     let interrupted =
@@ -80,24 +101,23 @@ fn between(held: &Held) -> bool {
     interrupted || matches!(held.system_call(), Ok(SystemCall::Exit { .. }))
 }
 
-/// Whether a thread is about to be given signals when it goes on.
-fn signals(id: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{id}/status")) else { return false };
-    let set = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or_default()
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+/// The signal that a thread is about to be given.
+pub(super) fn signal_of(held: &Held) -> i32 {
+    held.information().map_or(0, |information| information.signal())
 }
 
-/// Lets a thread that stands go on here, if nobody has to decide about it first.
+/// Lets a thread that was kept go on here, if nobody has to decide about it first.
 pub(super) fn go_on(tree: &Tree, id: u32) {
-    let on = |held: &mut Held, _| ((), if between(held) { After::GoOn } else { After::Stay });
-    // One that is killed meanwhile tells so.
-    let _ = tree.order(id, PATIENCE, on);
+    tree.order_kept(id, |held| if between(held) { After::GoOn } else { After::Stay });
+}
+
+/// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
+pub(super) fn hold(tree: &Tree, id: u32) {
+    tree.order_later(id, |_| After::Stay);
 }
 
 fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
+    faults::reach(Step::Leave)?;
     let stood = held.registers()?;
     let (mut user, mut shadow) = (stood, stood);
     let number = stood.orig_rax;
@@ -109,6 +129,9 @@ fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
         park::enter(&mut shadow, way.code, way.place);
         if called && interrupted(stood.rax) {
             park::step_back(&mut user, number);
+            // Within calls as `sigsuspend` another mask holds than the thread's, which is told here: a signal that comes now is to wait until the call is
+            // made again, and to end it.
+            held.set_signal_mask(held.signal_mask()?)?;
         }
         user.orig_rax = u64::MAX;
     }
@@ -120,24 +143,44 @@ fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
     Ok((in_call, half))
 }
 
-/// Puts the user half back into a thread, which goes on as `after` says.
+/// How a thread goes on that has its user half again, unless it is about to be given a signal: that it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Onward {
+    /// With its instructions.
+    On,
+    /// Up to the end of its next call.
+    Call,
+    /// Not yet, whatever it is about to be given.
+    Stay,
+}
+
+/// Puts the user half back into a thread, which goes on as `onward` says; whether it was about to be given a signal.
 pub(super) fn come(
     tree: &Arc<Tree>,
     id: u32,
     way: Way,
     half: &UserHalf,
-    in_call: bool,
-    after: After,
-) -> io::Result<()> {
+    call: Call,
+    onward: Onward,
+) -> io::Result<bool> {
     let (moves, half) = (Arc::clone(tree), half.clone());
     tree.order(id, PATIENCE, move |held, _| {
-        let done = come_by(held, way, &half, in_call);
-        let after = match after {
-            After::Once(PENDING) => {
-                let signal = held.information().map_or(0, |information| information.signal());
-                After::Once(signal)
-            }
-            after => after,
+        if !moves.moves.knows(id) {
+            let gone = io::Error::from_raw_os_error(libc::ESRCH);
+            return (Err(gone), moves.moves.plainly(id));
+        }
+        let done = come_by(held, way, &half, call);
+        // What its shadow has written a part of, it writes on.
+        if !matches!(done, Ok(true)) {
+            moves.rests.forget(id);
+        }
+        // Its custodian has been told so, or will be.
+        let signal = (!between(held)).then(|| signal_of(held));
+        let after = match (onward, signal) {
+            (Onward::Stay, _) => After::Stay,
+            (_, Some(signal)) => After::Once(signal),
+            (Onward::Call, None) => After::ToSystemCall(0),
+            (Onward::On, None) => After::GoOn,
         };
         let standing = if matches!(after, After::ToSystemCall(_)) {
             Standing::Visiting
@@ -145,27 +188,33 @@ pub(super) fn come(
             Standing::Home
         };
         moves.moves.place(way.process, id, standing);
-        (done, after)
+        (done.map(|_| signal.is_some()), after)
     })?
 }
 
-fn come_by(held: &Held, way: Way, half: &UserHalf, in_call: bool) -> io::Result<()> {
+/// Gives a thread its registers; whether it stands behind a call as its shadow does.
+fn come_by(held: &Held, way: Way, half: &UserHalf, call: Call) -> io::Result<bool> {
+    faults::reach(Step::Come)?;
     let shadow = held.registers()?;
     let mut user = half.general(shadow);
     let number = user.orig_rax;
     user.orig_rax = u64::MAX;
-    if in_call {
+    let mut as_shadow = false;
+    if call.within {
         // Once it has put the result there it waits for the next call: where it stands tells nothing then.
-        let answer = way.slot.answer();
+        let answer = call.answer.or_else(|| way.slot.answer());
         match park::place(&shadow, way.code) {
             _ if let Some(value) = answer => user.rax = value,
-            Place::At => carry_on(&mut user, &shadow),
+            Place::At => {
+                carry_on(&mut user, &shadow);
+                as_shadow = true;
+            }
             Place::Behind => user.rax = way.slot.result(),
             Place::Before | Place::Outside => park::step_back(&mut user, number),
         }
     }
     way.slot.clear();
-    half.give(held, &user)
+    half.give(held, &user).map(|()| as_shadow)
 }
 
 /// The shadow is back from the call, or was interrupted in it.
@@ -180,7 +229,6 @@ fn carry_on(user: &mut Registers, shadow: &Registers) {
 /// What a shadow's call has returned that stands about to be given a signal, and does not come to say so itself.
 pub(super) fn answer_of(tree: &Tree, id: u32, code: u64, slot: Slot) -> io::Result<i64> {
     let registers = tree.order(id, PATIENCE, |held, _| (held.registers(), After::Stay))??;
-    let again = || io::Error::from_raw_os_error(libc::EINTR);
     match park::place(&registers, code) {
         _ if let Some(value) = slot.answer() => Ok(value.cast_signed()),
         Place::At if !interrupted(registers.rax) => {
@@ -188,6 +236,6 @@ pub(super) fn answer_of(tree: &Tree, id: u32, code: u64, slot: Slot) -> io::Resu
             Ok(registers.rax.cast_signed())
         }
         Place::Behind => Ok(slot.result().cast_signed()),
-        _ => Err(again()),
+        _ => Ok(NOT_MADE),
     }
 }

@@ -22,11 +22,13 @@ use refit_sys::seccomp::{Action, Condition, Filter, Install};
 use refit_sys::trace::{Held, find_syscall};
 use refit_sys::words::Words;
 
-use super::calls::{CHANGES, OURS, ours};
+use super::calls::{ADVICE, CHANGES, OURS, ours};
+use super::faults::{self, Step};
 use super::guest::TOP;
+use super::quota::Quota;
 use super::space::{NAME, Space};
 use super::stub;
-use crate::tree::moves::MAPS;
+use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER};
 use crate::tree::{FOLLOWED, Tree};
 
 const PAGE: u64 = 4096;
@@ -47,16 +49,19 @@ pub(super) struct Planted {
 ///
 /// # Errors
 /// What stands in the way.
-pub(super) fn plant(tree: &Arc<Tree>, process: u32) -> io::Result<Planted> {
+pub(super) fn plant(tree: &Arc<Tree>, process: u32, quota: &Arc<Quota>) -> io::Result<Planted> {
+    faults::reach(Step::Plant)?;
+    if refit_sys::process::life(process).is_none_or(|life| life.ended()) {
+        return Err(io::Error::other("its first thread has ended"));
+    }
     let frames = File::from(memfd::create(NAME, TOP, Pages::Base)?);
     let slots = Words::new(c"refit-slots", SLOTS * park::WORDS)?;
-    let asked = Arc::clone(tree);
+    let (asked, quota) = (Arc::clone(tree), Arc::clone(quota));
     let by = move |held: &mut Held| {
         let planted = plant_by(held, process, &frames, &slots);
-        planted.map(|(agent, window, number)| {
-            let (frames, agent) = (Arc::new(frames), Arc::new(agent));
-            let space = Space { process, window, frames, agent, number, tree: asked };
-            Planted { space, slots }
+        planted.and_then(|(agent, window, number)| {
+            let space = Space::new(process, window, frames, (agent, number), (asked, quota))?;
+            Ok(Planted { space, slots })
         })
     };
     tree.ask(process, PATIENCE, by)?
@@ -67,7 +72,7 @@ fn plant_by(
     process: u32,
     frames: &File,
     slots: &Words,
-) -> io::Result<(Agent, Range<u64>, u32)> {
+) -> io::Result<((Agent, u32), Range<u64>, u32)> {
     let memory = Memory::of(process)?;
     let mappings = maps::of(process)?;
     let instruction = find_syscall(&memory, &mappings)
@@ -104,7 +109,7 @@ fn fit_out(
     window: &Range<u64>,
     frames: &File,
     slots: &Words,
-) -> io::Result<(Agent, u32)> {
+) -> io::Result<((Agent, u32), u32)> {
     memory.write(window.start + stub::CODE, park::code())?;
     let run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     held.call(instruction, libc::SYS_mprotect, [window.start, PAGE, run, 0, 0, OURS])?;
@@ -114,6 +119,7 @@ fn fit_out(
     let ground =
         Ground { program: &program, memory, instruction, area, options: FOLLOWED, keep: &[] };
     let (agent, task) = Agent::plant(held, &ground)?;
+    let agent_task = task.thread();
     // Its end is told to whoever follows the tree, as that of any task.
     task.leave();
     // Not before the agent is there: what it does is nobody's business.
@@ -133,7 +139,7 @@ fn fit_out(
     if let Some(&error @ ..0) = answers.first() {
         return Err(io::Error::from_raw_os_error(-(error as i32)));
     }
-    Ok((agent, number))
+    Ok(((agent, agent_task), number))
 }
 
 /// Has all threads stop before calls that change what is mapped where something was mapped before.
@@ -146,18 +152,21 @@ fn watch_changes(held: &mut Held, instruction: u64, memory: &Memory, room: u64) 
         }
         filter = match number {
             libc::SYS_mmap => {
-                let fixed = libc::MAP_FIXED as u64;
-                filter.rule_if(number, &[is(3, OURS | fixed, fixed)], Action::Trace(MAPS))
+                [libc::MAP_FIXED, libc::MAP_GROWSDOWN].into_iter().fold(filter, |filter, kind| {
+                    let kind = kind as u64;
+                    filter.rule_if(number, &[is(3, OURS | kind, kind)], Action::Trace(MAPS))
+                })
             }
-            libc::SYS_madvise => [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE]
-                .into_iter()
-                .fold(filter, |filter, advice| {
-                    let advised = is(2, u64::MAX, u64::from(advice.cast_unsigned()));
-                    filter.rule_if(number, &[advised], Action::Trace(MAPS))
-                }),
+            libc::SYS_madvise => ADVICE.into_iter().fold(filter, |filter, advice| {
+                let advised = is(2, u64::MAX, u64::from(advice.cast_unsigned()));
+                filter.rule_if(number, &[advised], Action::Trace(MAPS))
+            }),
             _ => filter.rule(number, Action::Trace(MAPS)),
         };
     }
+    let alone = (libc::CLONE_VM | libc::CLONE_CHILD_SETTID) as u64;
+    let told = is(0, alone, SETS_NUMBER);
+    filter = filter.rule_if(libc::SYS_clone, &[told], Action::Trace(FORKS));
     memory.write(room, &filter.assemble()?.image(room))?;
     let how = Install::ALL_THREADS | Install::SPECULATION;
     let (number, arguments) = how.call(room);

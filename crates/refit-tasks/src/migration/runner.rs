@@ -10,23 +10,32 @@
 //! The task is traced by the thread that serves it, and makes no system call of its own: the kernel stops it at each, and passes over it
 //! (`PTRACE_SYSEMU`). It has one signal that says to look up, which nobody else sends.
 
-use std::collections::VecDeque;
+mod on_files;
+
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
 use refit_sys::linger;
 use refit_sys::park::{self, Slot};
+use refit_sys::schedule::{Urgency, set_urgency};
 use refit_sys::trace::{self, Event, Held, Options, Registers};
 
-use super::calls::{Kind, kind};
+use super::MoveError;
+use super::calls::{Kind, Request, kind};
+use super::counts::Tally;
+use super::faults::{self, Step};
+use super::files::Files;
 use super::guest::Guest;
 use super::half::UserHalf;
+use super::locks;
 use super::mappings;
+use super::orders::{Order, Orders};
+use super::passage;
 use super::stub;
-use super::wire::{Arrive, Came, Change, Fell, Retrieve, Why};
+use super::wire::{Arrive, Came, Change, Fell, Make, Why};
 
 /// A task has been asked to stop, and should have by then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,31 +46,17 @@ const LOOK_UP: Duration = Duration::from_secs(1);
 pub(crate) struct Runner {
     task: u32,
     process: u32,
-    state: Mutex<State>,
-    called: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    orders: VecDeque<Order>,
-    /// Where it may wait for a call to return.
-    slot: Option<Slot>,
-}
-
-enum Order {
-    Arrive(Box<Arrive>, Reply<Arrive>),
-    Recall(u64),
-    /// Its thread is no more; another may come.
-    Rest,
-    End,
+    orders: Orders,
+    /// Of all threads that it has served.
+    tally: Mutex<Tally>,
 }
 
 impl Runner {
     /// Serves a task of a replica that rests.
     pub(super) fn begin(guest: &Arc<Guest>, task: u32) -> io::Result<Arc<Self>> {
         let process = guest.process;
-        let (state, called) = (Mutex::default(), Condvar::new());
-        let runner = Arc::new(Self { task, process, state, called });
+        let (orders, tally) = (Orders::default(), Mutex::default());
+        let runner = Arc::new(Self { task, process, orders, tally });
         let (tell, told) = mpsc::channel();
         let (serves, guest) = (Arc::clone(&runner), Arc::clone(guest));
         let serve = move || match seize(task) {
@@ -81,9 +76,19 @@ impl Runner {
         self.order(Order::Arrive(Box::new(arrive), reply));
     }
 
+    /// A thread is about to arrive.
+    pub(super) fn expect(&self) {
+        self.orders.hand(Order::Expect);
+    }
+
     /// The thread is wanted back, if it is still in this stay.
     pub(crate) fn recall(&self, stay: u64) {
         self.order(Order::Recall(stay));
+    }
+
+    /// The call that the thread stands in has returned, if it is still in this stay.
+    pub(crate) fn made(&self, stay: u64, value: u64) {
+        self.orders.hand(Order::Made(stay, value));
     }
 
     /// Its thread has ended: it may serve another one.
@@ -97,34 +102,13 @@ impl Runner {
     }
 
     fn order(&self, order: Order) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.orders.push_back(order);
-        let slot = state.slot;
-        drop(state);
-        // It waits for orders, or for a call, or runs: each has its own bell.
-        self.called.notify_all();
-        if let Some(slot) = slot {
-            slot.ring();
+        if self.orders.hand(order) {
+            refit_sys::process::nudge_thread(self.process, self.task);
         }
-        refit_sys::process::nudge_thread(self.process, self.task);
     }
 
-    /// The next order; waits for one.
-    fn wait(&self) -> Order {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let none = |state: &mut State| state.orders.is_empty();
-        let waited = self.called.wait_while(state, none);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.orders.pop_front().unwrap_or(Order::End)
-    }
-
-    /// The next order, if there is one.
-    fn look(&self) -> Option<Order> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).orders.pop_front()
-    }
-
-    fn waits_at(&self, slot: Option<Slot>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).slot = slot;
+    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,11 +131,15 @@ enum Gone {
     Killed,
 }
 
+/// The call that a thread stands in, if it does: where its result is put.
+type Call<'a> = Option<&'a mut Option<u64>>;
+
 /// One thread's stay.
 struct Stay {
     thread: u32,
     stay: u64,
-    slot: Slot,
+    /// `None`: its shadow is told by messages.
+    slot: Option<Slot>,
 }
 
 /// What the serving thread has.
@@ -161,21 +149,32 @@ struct Running<'a> {
     held: Held,
     /// A `syscall` instruction of the replica.
     instruction: u64,
+    /// What was mapped when the thread went on last.
+    seen: u64,
+    /// How urgent it was made last: policy, priority, niceness.
+    urgency: Option<(i32, i32, i32)>,
+    /// How often the thread has given way to others since it last did anything else.
+    yields: u32,
+    files: Files,
+    /// What is read from or written to files, on its way.
+    buffer: Vec<u8>,
 }
 
 impl<'a> Running<'a> {
     fn new(guest: &'a Guest, runner: &'a Runner, held: Held) -> Self {
         let instruction = guest.window.start + stub::CODE + park::instruction();
-        Self { guest, runner, held, instruction }
+        let (seen, urgency, yields) = (0, None, 0);
+        let (files, buffer) = (Files::default(), Vec::new());
+        Self { guest, runner, held, instruction, seen, urgency, yields, files, buffer }
     }
 
     fn serve(mut self) {
         loop {
-            match self.runner.wait() {
+            match self.runner.orders.wait() {
                 Order::Arrive(arrive, reply) => {
                     let thread = arrive.thread;
                     let gone = self.stay(*arrive, reply);
-                    self.runner.waits_at(None);
+                    self.runner.orders.waits_at(None);
                     let why = match gone {
                         Ok(Gone::Back) => continue,
                         Ok(Gone::Ended) => break,
@@ -187,8 +186,9 @@ impl<'a> Running<'a> {
                     let _ = self.guest.layer.send(self.guest.group.home(), &fell, &[]);
                     break;
                 }
+                Order::Expect => self.runner.orders.await_one(linger::SOON),
                 // It has gone back of its own meanwhile, or for ever.
-                Order::Recall(_) | Order::Rest => {}
+                Order::Recall(_) | Order::Made(..) | Order::Rest => {}
                 Order::End => break,
             }
         }
@@ -197,33 +197,64 @@ impl<'a> Running<'a> {
     }
 
     fn stay(&mut self, arrive: Arrive, reply: Reply<Arrive>) -> io::Result<Gone> {
-        let Some(slot) = Slot::at(self.guest.slots, arrive.slot as usize) else {
-            reply.say(&Err("there is no such slot".to_owned()), &[]);
-            return Ok(Gone::Back);
+        let slot = match self.guest.slots.map(|slots| Slot::at(slots, arrive.slot as usize)) {
+            None => None,
+            Some(Some(slot)) => Some(slot),
+            Some(None) => {
+                reply.say(&Err(MoveError::Refused("there is no such slot".to_owned())), &[]);
+                return Ok(Gone::Back);
+            }
         };
         let stay = Stay { thread: arrive.thread, stay: arrive.stay, slot };
         let general = arrive.half.general(self.held.registers()?);
-        if let Err(error) = arrive.half.give(&self.held, &general) {
-            reply.say(&Err(error.to_string()), &[]);
+        let given =
+            faults::reach(Step::Registers).and_then(|()| arrive.half.give(&self.held, &general));
+        if let Err(error) = given {
+            reply.say(&Err(error.into()), &[]);
             return Ok(Gone::Back);
         }
-        self.runner.waits_at(Some(slot));
-        reply.say(&Ok(()), &[]);
-        if arrive.in_call
-            && let Some(gone) = self.until_answered(&stay)?
-        {
-            return Ok(gone);
+        if arrive.urgency.is_some() && arrive.urgency != self.urgency {
+            self.urgency = arrive.urgency;
+            let (policy, priority, nice) = arrive.urgency.unwrap_or_default();
+            // As far as it is permitted here.
+            set_urgency(self.held.thread(), Urgency { policy, priority, nice });
         }
-        self.run(&stay)
+        self.runner.orders.waits_at(slot);
+        if slot.is_some() {
+            self.files.serve(self.guest.group.process, arrive.thread);
+        }
+        let arrived = || reply.say(&Ok(()), &[]);
+        if !arrive.in_call {
+            return self.run(&stay, Some(arrived));
+        }
+        arrived();
+        match self.until_answered(&stay)? {
+            Some(gone) => Ok(gone),
+            None => self.run(&stay, None::<fn()>),
+        }
     }
 
-    fn run(&mut self, stay: &Stay) -> io::Result<Gone> {
+    /// Runs the thread; says that it has `arrived` once it runs.
+    fn run(&mut self, stay: &Stay, mut arrived: Option<impl FnOnce()>) -> io::Result<Gone> {
         loop {
-            if let Some(gone) = self.orders(stay, false)? {
+            if arrived.is_none()
+                && let Some(gone) = self.orders(stay, None)?
+            {
                 return Ok(gone);
             }
-            self.held.resume_emulated(0)?;
-            let gone = match self.next()? {
+            self.seen = self.guest.mapped.seen();
+            let runs = self.runner.orders.begins_to_run();
+            let resumed = if runs { self.held.resume_emulated(0) } else { Ok(()) };
+            if let Some(arrived) = arrived.take() {
+                arrived();
+            }
+            resumed?;
+            if !runs {
+                continue;
+            }
+            let event = self.next()?;
+            self.runner.orders.stands();
+            let gone = match event {
                 Event::SystemCall => self.call(stay)?,
                 Event::Signal(signal) => self.signal(stay, signal)?,
                 Event::Exited(_) | Event::Killed(_) => Some(Gone::Killed),
@@ -247,16 +278,24 @@ impl<'a> Running<'a> {
     }
 
     /// Does what was ordered meanwhile.
-    fn orders(&mut self, stay: &Stay, in_call: bool) -> io::Result<Option<Gone>> {
-        while let Some(order) = self.runner.look() {
+    fn orders(&mut self, stay: &Stay, mut call: Call<'_>) -> io::Result<Option<Gone>> {
+        while let Some(order) = self.runner.orders.look() {
             match order {
                 Order::Recall(wanted) if wanted == stay.stay => {
                     let general = self.held.registers()?;
-                    return self.back(stay, Why::Recalled, in_call, &general).map(Some);
+                    return self.back(stay, Why::Recalled, call.is_some(), &general).map(Some);
                 }
                 Order::Rest => return Ok(Some(Gone::Back)),
-                Order::Recall(_) => {}
-                Order::Arrive(_, reply) => reply.say(&Err("it is here".to_owned()), &[]),
+                Order::Made(of, value) if of == stay.stay => {
+                    if let Some(answer) = call.take() {
+                        *answer = Some(value);
+                        break;
+                    }
+                }
+                Order::Expect | Order::Recall(_) | Order::Made(..) => {}
+                Order::Arrive(_, reply) => {
+                    reply.say(&Err(MoveError::Refused("it is here".to_owned())), &[]);
+                }
                 Order::End => return Ok(Some(Gone::Ended)),
             }
         }
@@ -265,18 +304,33 @@ impl<'a> Running<'a> {
 
     /// The thread stands before a system call.
     fn call(&mut self, stay: &Stay) -> io::Result<Option<Gone>> {
+        let began = Instant::now();
         let mut registers = self.held.registers()?;
         let number = registers.orig_rax;
-        match kind(number, registers.rdi) {
-            kind if kind == Kind::Home || self.guest.calls_home => {
-                park::step_back(&mut registers, number);
-                return self.back(stay, Why::Call, false, &registers).map(Some);
+        let kind = kind(number, &arguments(&registers));
+        if kind == Kind::Request(Request::Move(self.guest.group.origin.into())) {
+            // Wherever it goes on, it is there.
+            (registers.rax, registers.orig_rax) = (0, u64::MAX);
+            return self.back(stay, Why::Asked, false, &registers).map(Some);
+        }
+        if self.goes_home(kind) {
+            park::step_back(&mut registers, number);
+            return self.back(stay, Why::Call, false, &registers).map(Some);
+        }
+        match kind {
+            Kind::Request(request) => {
+                self.runner.tally().local += 1;
+                let answer = request.answer(self.guest.layer.own().0);
+                self.returns(registers, answer.unwrap_or_default())?;
             }
             Kind::Yield | Kind::Home => {
-                refit_sys::thread::give_way();
+                self.runner.tally().local += 1;
+                self.give_way();
                 self.returns(registers, 0)?;
+                return Ok(None);
             }
             Kind::SetFs => {
+                self.runner.tally().local += 1;
                 registers.fs_base = registers.rsi;
                 self.returns(registers, 0)?;
             }
@@ -288,16 +342,71 @@ impl<'a> Running<'a> {
                     arguments: arguments(&registers),
                     stack: registers.rsp,
                 };
-                let answer = self.guest.layer.ask(self.guest.group.home(), &change, &[]);
-                let Ok((answer, _)) = answer else { return Ok(Some(Gone::Ended)) };
+                let Some(answer) = self.change(&change) else { return Ok(Some(Gone::Ended)) };
+                if answer == passage::NOT_MADE {
+                    park::step_back(&mut registers, number);
+                    self.held.set_registers(&registers)?;
+                    return Ok(None);
+                }
                 self.returns(registers, answer.cast_unsigned())?;
+                self.runner.tally().changes.since(began);
             }
             Kind::Shadow => {
-                stay.slot.ask(number, arguments(&registers), registers.rsp);
-                return self.until_answered(stay);
+                self.yields = 0;
+                if let Some(value) = self.on_file(stay, number, &arguments(&registers)) {
+                    self.returns(registers, value)?;
+                    self.runner.tally().made_here(number, began);
+                    return Ok(None);
+                }
+                if !self.ask_shadow(stay, number, &registers) {
+                    return Ok(Some(Gone::Ended));
+                }
+                let gone = self.until_answered(stay);
+                self.runner.tally().called(number, began);
+                return gone;
             }
         }
         Ok(None)
+    }
+
+    /// Has the memory changed; what that returns. `None`: the origin is no more.
+    fn change(&self, change: &Change) -> Option<i64> {
+        let began = Instant::now();
+        let (_held, messages) = locks::Held::acquire(&*self.guest.lock);
+        if messages > 0 {
+            let mut tally = self.runner.tally();
+            tally.locks.since(began);
+            tally.lock_messages += messages;
+        }
+        let answer = self.guest.layer.ask(self.guest.group.home(), change, &[]);
+        answer.ok().map(|(answer, _)| answer)
+    }
+
+    /// Whether the thread makes a call at home.
+    fn goes_home(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Home => true,
+            // Who gives way again and again would do little else.
+            Kind::Yield => false,
+            // It is where it wants to be, and would be asked again and again.
+            Kind::Request(request) => request.answer(self.guest.layer.own().0).is_none(),
+            _ => self.guest.calls_home,
+        }
+    }
+
+    /// The thread lets others run. One that does so again and again waits for something, and the two of us, who wake each other in between,
+    /// would leave others nothing for a second (Linux 6.18, 2 processors).
+    fn give_way(&mut self) {
+        /// So often it is taken at its word.
+        const OFTEN: u32 = 100;
+        const MOMENT: Duration = Duration::from_micros(50);
+        self.yields += 1;
+        if self.yields < OFTEN {
+            refit_sys::thread::give_way();
+        } else {
+            // That is what it is for.
+            thread::sleep(MOMENT);
+        }
     }
 
     fn returns(&self, mut registers: Registers, value: u64) -> io::Result<()> {
@@ -306,19 +415,37 @@ impl<'a> Running<'a> {
         self.held.set_registers(&registers)
     }
 
+    /// Has its shadow make a call; whether there is one.
+    fn ask_shadow(&self, stay: &Stay, number: u64, registers: &Registers) -> bool {
+        let (arguments, stack) = (arguments(registers), registers.rsp);
+        if let Some(slot) = stay.slot {
+            slot.ask(number, arguments, stack);
+            return true;
+        }
+        let group = self.guest.group;
+        let make = Make { group, thread: stay.thread, stay: stay.stay, number, arguments, stack };
+        self.guest.layer.send(group.home(), &make, &[]).is_ok()
+    }
+
     /// The thread stands behind a call that its shadow makes.
     fn until_answered(&mut self, stay: &Stay) -> io::Result<Option<Gone>> {
         loop {
-            let heard = stay.slot.bell();
-            if let Some(gone) = self.orders(stay, true)? {
+            let heard = stay.slot.map(|slot| slot.bell());
+            let mut made = None;
+            if let Some(gone) = self.orders(stay, Some(&mut made))? {
                 return Ok(Some(gone));
             }
-            if let Some(value) = stay.slot.answer() {
+            if let Some(value) = made.or_else(|| stay.slot?.answer()) {
                 self.returns(self.held.registers()?, value)?;
                 return Ok(None);
             }
-            if !linger::a_moment(|| stay.slot.bell() != heard) {
-                stay.slot.wait(heard, LOOK_UP);
+            match stay.slot.zip(heard) {
+                None => self.runner.orders.await_one(linger::MOMENT),
+                Some((slot, heard)) => {
+                    if !linger::a_moment(|| slot.bell() != heard) {
+                        slot.wait(heard, LOOK_UP);
+                    }
+                }
             }
         }
     }
@@ -330,7 +457,13 @@ impl<'a> Running<'a> {
         if information.code() <= 0 {
             return Ok(None);
         }
-        let missing = signal == libc::SIGSEGV && information.code() == SEGV_MAPERR;
+        let segment = signal == libc::SIGSEGV;
+        if segment && information.code() == SEGV_ACCERR && self.guest.mapped.since(self.seen) {
+            // It may have met a mapping that was being made, which is done when we are let in here.
+            self.guest.settled();
+            return Ok(None);
+        }
+        let missing = segment && information.code() == SEGV_MAPERR;
         if let Some(address) = information.address().filter(|_| missing) {
             match self.retrieve(stay, address) {
                 Ok(true) => return Ok(None),
@@ -353,24 +486,39 @@ impl<'a> Running<'a> {
 
     /// Has what is at an address mapped; whether there is anything.
     fn retrieve(&mut self, stay: &Stay, address: u64) -> io::Result<bool> {
+        faults::reach(Step::Map)?;
+        let began = Instant::now();
+        let mut only_origin = false;
         loop {
-            let forgotten = self.guest.forgotten();
-            let group = self.guest.group;
-            let question = Retrieve { group, thread: stay.thread, address };
-            let answer = self.guest.layer.ask(group.home(), &question, &[]);
-            let (mapping, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
-            let (held, instruction) = (&mut self.held, self.instruction);
-            let made = self
-                .guest
-                .map(forgotten, || mappings::make(held, instruction, &self.guest.window, &mapping));
+            let asked = Instant::now();
+            let told = self.guest.look_up(stay.thread, address, only_origin)?;
+            self.runner.tally().looked_up(asked, told.messages);
+            let (held, instruction, guest) = (&mut self.held, self.instruction, self.guest);
+            let made = guest.map(&told, || match guest.store() {
+                Some(store) => {
+                    let into = (store, &guest.mapped);
+                    mappings::make_moving(held, instruction, into, &told.mapping, address)
+                }
+                None => {
+                    let into = (&guest.window, &guest.mapped);
+                    mappings::make(held, instruction, into, &told.mapping)
+                }
+            });
+            let mut tally = self.runner.tally();
             if let Some(made) = made {
+                tally.faults.since(began);
+                tally.by_members += u64::from(!told.by_origin());
                 return made;
             }
+            tally.again += 1;
+            // Others might say again what is just being changed.
+            only_origin = true;
         }
     }
 
     /// Sends the thread back.
     fn back(&self, stay: &Stay, why: Why, in_call: bool, general: &Registers) -> io::Result<Gone> {
+        faults::reach(Step::Back)?;
         let half = UserHalf::of(&self.held, general)?;
         let (group, thread) = (self.guest.group, stay.thread);
         let came = Came { group, thread, stay: stay.stay, why, in_call, half };
@@ -386,6 +534,8 @@ impl<'a> Running<'a> {
 const SI_KERNEL: i32 = 0x80;
 /// The address is not mapped (`asm-generic/siginfo.h`).
 const SEGV_MAPERR: i32 = 1;
+/// It is, but not for that (`asm-generic/siginfo.h`).
+const SEGV_ACCERR: i32 = 2;
 
 fn arguments(registers: &Registers) -> [u64; 6] {
     [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9]

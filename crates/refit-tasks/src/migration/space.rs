@@ -7,6 +7,10 @@
 //! Copy-on-write is broken by that (Katz 2014, §5.7.3): what was private is copied into frames while all threads stand, so that nobody
 //! writes to what is being copied.
 
+mod former;
+mod title;
+
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -15,16 +19,26 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use refit_messages::InstanceId;
 use refit_sys::agent::{Agent, Call};
 use refit_sys::foreign::Memory;
-use refit_sys::maps::{self, Kind, Mapping as Mapped};
+use refit_sys::maps::{self, Kind, Mapping as Mapped, Maps};
 use refit_sys::pagemap::{Categories, Pagemap, Region, Scan};
+use refit_sys::pidfd::Pidfd;
+use refit_sys::smaps::Flags;
 use refit_sys::trace::{Held, find_syscall};
+use refit_sys::userfault::Userfault;
 use rustix::fs::SeekFrom;
 
-use super::calls::ours;
+use super::calls::{OURS, ours};
+use super::consistency;
+use super::faults::{self, Step};
+use super::pages::{self, Library};
+use super::quota::Quota;
 use super::wire::Mapping;
 use crate::tree::Tree;
+use crate::tree::moves::say_again;
+use former::Former;
 
 const PAGE: u64 = 4096;
 /// How long all threads may take to stand.
@@ -36,46 +50,85 @@ const PIECE: usize = 256 << 10;
 
 /// A group's memory.
 pub(super) struct Space {
-    pub(super) process: u32,
+    process: u32,
     pub(super) window: Range<u64>,
     pub(super) frames: Arc<File>,
     pub(super) agent: Arc<Agent>,
+    /// Its number: `/proc` shows the memory by it, and by a process only until its first thread has ended.
+    pub(super) agent_task: u32,
+    maps: Maps,
     /// The number by which the agent knows the frames.
     pub(super) number: u32,
     pub(super) tree: Arc<Tree>,
+    /// Who gives its pages, where they move.
+    pub(super) library: Option<Library>,
+    former: Arc<Former>,
+    quota: Arc<Quota>,
 }
 
 /// The name of the frames' memfd.
 pub(super) const NAME: &std::ffi::CStr = c"refit-frames";
 
 impl Space {
-    /// What is at an address; private memory becomes frames.
-    pub(super) fn at(&self, address: u64) -> io::Result<Mapping> {
-        let mappings = maps::of(self.process)?;
-        let Some((mapping, grows)) = find(&mappings, address) else { return Ok(Mapping::Nothing) };
+    pub(super) fn new(
+        process: u32,
+        window: Range<u64>,
+        frames: File,
+        ((agent, agent_task), number): ((Agent, u32), u32),
+        (tree, quota): (Arc<Tree>, Arc<Quota>),
+    ) -> io::Result<Self> {
+        let (frames, agent, former) = (Arc::new(frames), Arc::new(agent), Arc::new(Former::new()));
+        let (library, maps) = (None, Maps::open(agent_task)?);
+        quota.count(&frames);
+        Ok(Self {
+            process,
+            window,
+            frames,
+            agent,
+            agent_task,
+            maps,
+            number,
+            tree,
+            library,
+            former,
+            quota,
+        })
+    }
+
+    /// What is at an address; private memory becomes frames, and whether any just has.
+    ///
+    /// # Errors
+    /// What the system says; the instance has no memory left for the frames ([`io::ErrorKind::QuotaExceeded`]).
+    pub(super) fn at(&self, address: u64) -> io::Result<(Mapping, bool)> {
+        let no = |mapping| Ok((mapping, false));
+        let found = self.maps.from(address)?.and_then(|next| find(next, address));
+        let Some((mut mapping, grows)) = found else { return no(Mapping::Nothing) };
         let inside = self.window.contains(&mapping.range.start);
         if inside || !(mapping.readable || mapping.writable || mapping.executable) {
-            return Ok(Mapping::Nothing);
+            return no(Mapping::Nothing);
         }
-        if frames(mapping) {
-            let (range, access) = (mapping.range.clone(), access(mapping));
-            return Ok(Mapping::Frames { range, access });
+        if frames(&mapping) {
+            let (access, range) = (access(&mapping), mapping.range);
+            return no(Mapping::Frames { range, access });
         }
         match mapping.kind() {
-            Kind::KernelCode | Kind::KernelData | Kind::Other => return Ok(Mapping::Nothing),
-            _ if mapping.shared => return Ok(self.file(mapping)),
-            _ if of_file(mapping) && !mapping.writable && !self.written(&mapping.range)? => {
-                return Ok(self.file(mapping));
+            Kind::KernelCode | Kind::KernelData | Kind::Other => return no(Mapping::Nothing),
+            // Files stay where they are: other hosts do not have them.
+            _ if mapping.shared && self.library.is_some() => return no(Mapping::Nothing),
+            _ if mapping.shared => return no(self.file(&mapping)),
+            _ if self.library.is_some() => {}
+            _ if of_file(&mapping) && !mapping.writable && !self.written(&mapping.range)? => {
+                return no(self.file(&mapping));
             }
             _ => {}
         }
-        let mut mapping = mapping.clone();
-        if grows {
-            mapping.range.start = stack_begin(&mappings, &mapping.range);
+        let advice = self.former.advice(self.agent_task, mapping.range.start)?;
+        if grows || advice.has(*b"gd") {
+            mapping.range.start = stack_begin(&maps::of(self.agent_task)?, &mapping.range);
         }
         let (range, access) = (mapping.range.clone(), access(&mapping));
         self.share(mapping)?;
-        Ok(Mapping::Frames { range, access })
+        Ok((Mapping::Frames { range, access }, true))
     }
 
     fn file(&self, mapping: &Mapped) -> Mapping {
@@ -85,7 +138,7 @@ impl Space {
             access: access(mapping),
             offset: mapping.offset,
             shared: mapping.shared,
-            path: format!("/proc/{}/map_files/{start:x}-{end:x}", self.process),
+            path: format!("/proc/{}/map_files/{start:x}-{end:x}", self.agent_task),
         }
     }
 
@@ -97,47 +150,119 @@ impl Space {
             most: 1,
             ..Scan::default()
         };
-        Ok(!scan_all(&Pagemap::of(self.process)?, range, &scan)?.is_empty())
+        Ok(!scan_all(&Pagemap::of(self.agent_task)?, range, &scan)?.is_empty())
     }
 
-    /// Makes a private mapping frames.
+    /// Whether there is memory for the frames that are needed at once for what is at an address to be elsewhere.
+    pub(super) fn permits(&self, address: u64) -> io::Result<()> {
+        if self.quota.owned().is_none() {
+            return Ok(());
+        }
+        let found = self.maps.from(address)?.and_then(|next| find(next, address));
+        match found {
+            Some((mapping, _)) if !mapping.shared && !of_file(&mapping) => {
+                Ok(self.quota.permits(held(self.agent_task, &mapping)?)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a private mapping frames, if there is memory for them.
     fn share(&self, mapping: Mapped) -> io::Result<()> {
-        let (process, number) = (self.process, self.number);
+        faults::reach(Step::Convert)?;
+        self.quota.add(|| held(self.agent_task, &mapping), || self.convert(mapping.clone()))
+    }
+
+    fn convert(&self, mapping: Mapped) -> io::Result<()> {
+        let (process, number) = (self.agent_task, self.number);
         let (agent, frames) = (Arc::clone(&self.agent), Arc::clone(&self.frames));
+        let (former, beside) = (Arc::clone(&self.former), self.window.end);
         // What was there once, under the same addresses, is not there any more.
-        refit_sys::memfd::punch(frames.as_fd(), mapping.range.clone())?;
+        self.drop_frames(&mapping.range)?;
+        let library = self.library.clone();
         self.tree.still(self.process, PATIENCE, move || {
+            let advice = former.advice(process, mapping.range.end - PAGE)?;
+            let file = self::file(process, &mapping);
             fill(process, &mapping, &frames)?;
+            title::keep(process, &mapping, &agent, beside)?;
             let Range { start, end } = mapping.range;
             let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
             let kind = u64::from(kind.cast_unsigned());
             let arguments =
                 [start, end - start, access(&mapping).into(), kind, number.into(), start];
             let arguments = ours(libc::SYS_mmap, arguments);
-            one(&agent, Call { number: libc::SYS_mmap, arguments })
+            one(&agent, Call { number: libc::SYS_mmap, arguments })?;
+            former.note(&mapping, file, &advice);
+            advise(&agent, &mapping.range, &advice)?;
+            library.map_or(Ok(()), |library| library.watch(&(start..end)))
         })?
+    }
+
+    /// Has all frames served from now on, by what `begin` makes of the program's userfaultfd. Nobody else may have any of them mapped.
+    pub(super) fn begin_moving(
+        &mut self,
+        begin: impl FnOnce(Arc<File>, Userfault) -> io::Result<Library>,
+    ) -> io::Result<()> {
+        let (process, agent) = (self.process, self.agent_task);
+        // Not by a thread of the program: it may stand in a call.
+        let number = self.call(libc::SYS_userfaultfd, pages::OPEN)?;
+        let number =
+            u32::try_from(number).map_err(|_| io::Error::from_raw_os_error(-(number as i32)))?;
+        let userfault = Pidfd::open(self.agent_task).and_then(|task| task.get_fd(number));
+        self.call(libc::SYS_close, [number.into(), 0, 0, 0, 0, 0])?;
+        let userfault = pages::agree(userfault?)?;
+        let library = begin(Arc::clone(&self.frames), userfault)?;
+        let serves = library.clone();
+        let watch = move || {
+            let all = within(agent, &(0..u64::MAX))?;
+            all.iter().try_for_each(|mapping| serves.watch(&mapping.range))
+        };
+        let watched = self.tree.still(process, PATIENCE, watch).flatten();
+        match watched {
+            Ok(()) => self.library = Some(library),
+            Err(error) => {
+                library.close();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `work` while all threads of a process stand, and all that is in a range is here.
+    fn still_here<R: Send + 'static>(
+        &self,
+        range: Range<u64>,
+        work: impl FnOnce() -> io::Result<R> + Send + 'static,
+    ) -> io::Result<R> {
+        let library = self.library.clone();
+        let work = move || match library {
+            Some(library) => library.gather(range, work).flatten(),
+            None => work(),
+        };
+        self.tree.still(self.process, PATIENCE, work).flatten()
     }
 
     /// Makes the frames in a range private memory again. Nobody else may have any of them mapped.
     pub(super) fn keep(&self, range: &Range<u64>) -> io::Result<()> {
-        let process = self.process;
+        let process = self.agent_task;
         let (agent, file) = (Arc::clone(&self.agent), Arc::clone(&self.frames));
-        let range = range.clone();
-        self.tree.still(self.process, PATIENCE, move || {
-            for mapping in within(process, &range)? {
+        let whole = range.clone();
+        self.still_here(range.clone(), move || {
+            for mapping in within(process, &whole)? {
                 let Call { number, arguments } = private(&mapping);
                 one(&agent, Call { number, arguments })?;
                 empty(process, &mapping, &file)?;
                 refit_sys::memfd::punch(file.as_fd(), mapping.range)?;
             }
             Ok(())
-        })?
+        })
     }
 
-    /// Gives a child its own copy of all frames, while nobody writes to them. It stands, kept, in its first stop.
-    pub(super) fn copy_for(&self, child: u32) -> io::Result<()> {
-        let file = Arc::clone(&self.frames);
-        self.tree.still(self.process, PATIENCE, move || {
+    /// Gives a child its own copy of all frames, while nobody writes to them, and tells it its number in a `word`. It stands, kept, in its
+    /// first stop.
+    pub(super) fn copy_for(&self, child: u32, word: Option<u64>) -> io::Result<()> {
+        let (file, former) = (Arc::clone(&self.frames), Arc::clone(&self.former));
+        self.still_here(0..super::guest::TOP, move || {
             let mapped = within(child, &(0..u64::MAX))?;
             let memory = Memory::of(child)?;
             let instruction = find_syscall(&memory, &maps::of(child)?)
@@ -146,22 +271,88 @@ impl Space {
             let done = mapped.into_iter().try_for_each(|mapping| {
                 let Call { number, arguments } = private(&mapping);
                 held.call(instruction, number, arguments)?;
-                empty(child, &mapping, &file)
+                empty(child, &mapping, &file)?;
+                for Range { start, end } in former.wiped(&mapping.range) {
+                    // As its own children are to get zeros there, too.
+                    for advice in [libc::MADV_DONTNEED, libc::MADV_WIPEONFORK] {
+                        let arguments = [start, end - start, advice as u64, 0, 0, OURS];
+                        held.call(instruction, libc::SYS_madvise, arguments)?;
+                    }
+                }
+                Ok(())
+            });
+            let told = word.map_or(Ok(()), |word| {
+                let number = refit_sys::process::number_within(child)?;
+                // The kernel does not say either whether that could be done.
+                let _ = memory.write(word, &number.to_ne_bytes());
+                say_again(&held)
             });
             held.leave();
-            done
-        })?
+            done.and(told)
+        })
     }
 
     /// Frames in a range are not needed any more, or are to be zeros.
     pub(super) fn drop_frames(&self, range: &Range<u64>) -> io::Result<()> {
         let whole = range.start / PAGE * PAGE..range.end.min(super::guest::TOP);
-        if whole.is_empty() { Ok(()) } else { refit_sys::memfd::punch(self.frames.as_fd(), whole) }
+        if whole.is_empty() {
+            return Ok(());
+        }
+        if let Some(library) = &self.library {
+            library.discard(vec![whole.clone()])?;
+        }
+        refit_sys::memfd::punch(self.frames.as_fd(), whole)
+    }
+
+    /// The kernel clears a word when a thread ends, and wakes who waits for that; not, where the word's page is elsewhere.
+    pub(super) fn clear(&self, word: u64, thread: u32) -> io::Result<()> {
+        let Some(library) = &self.library else { return Ok(()) };
+        let frames = Arc::clone(&self.frames);
+        let page = word / PAGE * PAGE;
+        let still_there = library.gather(page..page + PAGE, move || {
+            let mut value = [0; 4];
+            frames.read_exact_at(&mut value, word)?;
+            let there = u32::from_ne_bytes(value) == thread;
+            if there {
+                frames.write_all_at(&[0; 4], word)?;
+            }
+            io::Result::Ok(there)
+        })??;
+        if still_there {
+            let wake = libc::FUTEX_WAKE.cast_unsigned().into();
+            self.call(libc::SYS_futex, [word, wake, i32::MAX as u64, 0, 0, 0])?;
+        }
+        Ok(())
+    }
+
+    /// Memory in a range is dropped: its frames show what they would if they were not.
+    pub(super) fn show_again(&self, range: &Range<u64>) -> io::Result<()> {
+        let parts = within(self.agent_task, range)?;
+        parts.iter().try_for_each(|part| match &self.library {
+            None => self.former.show_again(&self.frames, &part.range),
+            Some(library) => {
+                library.discard(vec![part.range.clone()])?;
+                let show = || self.former.show_again(&self.frames, &part.range);
+                library.gather(part.range.clone(), show).flatten()
+            }
+        })
+    }
+
+    /// What replicas on this host have that is not here, if anything.
+    pub(super) fn violation(&self, replicas: &BTreeMap<InstanceId, u32>) -> Option<String> {
+        let (origin, window) = (self.agent_task, &self.window);
+        let moves = self.library.is_some();
+        consistency::Memory { origin, replicas, window, moves }.violation()
+    }
+
+    /// Somebody gives advice about memory that is not frames yet.
+    pub(super) fn is_advised(&self) {
+        self.former.is_advised();
     }
 
     /// The parts of a range that are frames.
     pub(super) fn frames_in(&self, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        Ok(within(self.process, range)?.into_iter().map(|mapping| mapping.range).collect())
+        Ok(within(self.agent_task, range)?.into_iter().map(|mapping| mapping.range).collect())
     }
 
     /// Has the agent make a call.
@@ -179,6 +370,29 @@ fn one(agent: &Agent, call: Call) -> io::Result<()> {
     }
 }
 
+/// Gives frames the advice that the memory before them had. What stands in the way is nothing that a program would see.
+fn advise(agent: &Agent, range: &Range<u64>, advice: &Flags) -> io::Result<()> {
+    let Range { start, end } = *range;
+    let [mut first, mut second] = [None; 2];
+    if advice.has(*b"dc") {
+        let arguments = [start, end - start, libc::MADV_DONTFORK as u64, 0, 0, OURS];
+        first = Some(Call { number: libc::SYS_madvise, arguments });
+    }
+    if advice.has(*b"lo") {
+        second =
+            Some(Call { number: libc::SYS_mlock, arguments: [start, end - start, 0, 0, 0, 0] });
+    }
+    let calls: Vec<Call> = first.into_iter().chain(second).collect();
+    if calls.is_empty() { Ok(()) } else { agent.make(&calls, &mut []).map(drop) }
+}
+
+/// The file of a private mapping.
+fn file(process: u32, mapping: &Mapped) -> Option<File> {
+    let Range { start, end } = mapping.range;
+    let path = || format!("/proc/{process}/map_files/{start:x}-{end:x}");
+    of_file(mapping).then(|| File::open(path()).ok()).flatten()
+}
+
 /// The call that puts empty private memory in the place of a mapping.
 fn private(mapping: &Mapped) -> Call {
     let Range { start, end } = mapping.range;
@@ -188,9 +402,8 @@ fn private(mapping: &Mapped) -> Call {
     Call { number: libc::SYS_mmap, arguments: ours(libc::SYS_mmap, arguments) }
 }
 
-/// The mapping of an address, and whether it is a stack that would grow to it.
-fn find(mappings: &[Mapped], address: u64) -> Option<(&Mapped, bool)> {
-    let mapping = mappings.iter().find(|mapping| mapping.range.end > address)?;
+/// What is at an address or the next behind it, if it is the mapping of that; and whether it is a stack that would grow to it.
+fn find(mapping: Mapped, address: u64) -> Option<(Mapped, bool)> {
     let stack = mapping.kind() == Kind::Stack;
     let near = mapping.range.start.saturating_sub(STACK) <= address;
     (mapping.range.contains(&address) || stack && near).then_some((mapping, stack))
@@ -211,7 +424,8 @@ fn of_file(mapping: &Mapped) -> bool {
     inode != 0
 }
 
-fn frames(mapping: &Mapped) -> bool {
+/// Whether a mapping is frames, where they belong.
+pub(super) fn frames(mapping: &Mapped) -> bool {
     mapping.shared
         && mapping.kind() == Kind::Memfd
         && mapping.name.as_os_str() == "/memfd:refit-frames"
@@ -237,20 +451,27 @@ fn access(mapping: &Mapped) -> u32 {
         | one(mapping.executable, libc::PROT_EXEC)
 }
 
+/// What a process has in a private mapping: of a file all that is there; else only what was touched.
+fn pieces(process: u32, mapping: &Mapped) -> io::Result<Vec<Range<u64>>> {
+    if of_file(mapping) {
+        return Ok(vec![mapping.range.clone()]);
+    }
+    let any = Categories::PRESENT | Categories::SWAPPED;
+    let scan = Scan { any, none: Categories::ZERO, ..Scan::default() };
+    let found = scan_all(&Pagemap::of(process)?, &mapping.range, &scan)?;
+    Ok(found.into_iter().map(|region| region.range).collect())
+}
+
+/// How many bytes these are.
+fn held(process: u32, mapping: &Mapped) -> io::Result<u64> {
+    Ok(pieces(process, mapping)?.into_iter().map(|piece| piece.end - piece.start).sum())
+}
+
 /// Copies what a process has in a private mapping into its frames.
 fn fill(process: u32, mapping: &Mapped, frames: &File) -> io::Result<()> {
     let memory = Memory::of(process)?;
-    // Of a file all that is there; else only what was touched.
-    let pieces = if of_file(mapping) {
-        vec![mapping.range.clone()]
-    } else {
-        let any = Categories::PRESENT | Categories::SWAPPED;
-        let scan = Scan { any, none: Categories::ZERO, ..Scan::default() };
-        let found = scan_all(&Pagemap::of(process)?, &mapping.range, &scan)?;
-        found.into_iter().map(|region| region.range).collect()
-    };
     let mut bytes = vec![0; PIECE];
-    for piece in pieces {
+    for piece in pieces(process, mapping)? {
         let mut at = piece.start;
         while at < piece.end {
             let length = (piece.end - at).min(PIECE as u64) as usize;

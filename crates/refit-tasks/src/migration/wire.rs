@@ -2,21 +2,46 @@
 //!
 //! | who | says | |
 //! |---|---|---|
+//! | origin | [`Prepare`] | a thread's instructions will run there |
+//! | origin | [`Expect`] | they are about to |
 //! | origin | [`Arrive`] | a thread's instructions are to run there |
 //! | origin | [`Recall`] | it is wanted back |
 //! | origin | [`Forget`] | these addresses are not what they were |
+//! | origin | [`Thaw`] | now they are something else |
+//! | origin | [`Follow`] | whom to ask what is at an address |
 //! | origin | [`Vanish`] | a thread, or the whole program, is no more |
 //! | host | [`Came`] | the thread is back, and why |
 //! | host | [`Fell`] | the thread is lost |
 //! | host | [`Retrieve`] | what is at this address? |
+//! | host | [`Seek`] | the same, to those that may know as well |
+//! | any of those | [`Found`] | what is there |
+//! | host | [`Claim`] | who may change the memory, if hosts agree on that |
 //! | host | [`Change`] | a thread makes a call that changes the memory |
+//! | origin | [`Counted`] | what has been counted there? |
+//!
+//! And where hosts share no memory:
+//!
+//! | who | says | |
+//! |---|---|---|
+//! | host | [`Fetch`] | these pages are needed |
+//! | host | [`Full`] | it has no memory for another page: its threads are to come |
+//! | origin | [`Grant`] | here they are |
+//! | origin | [`Yield`] | this one is needed by another |
+//! | origin | [`Drop`] | nobody needs these any more |
+//! | host | [`Make`] | a thread makes a call |
+//! | origin | [`Made`] | its shadow has made it |
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use refit_messages::{InstanceId, Message, Request, Way};
 use serde::{Deserialize, Serialize};
 
+use super::MoveError;
+use super::counts::Tally;
 use super::half::UserHalf;
+use super::locks::{Lock, Word};
+use super::retrieval::Plan;
 
 /// A distributed thread group (Katz 2014, §5.3): the instance that its process began at, and the process's number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,17 +59,52 @@ pub(crate) struct Descriptor {
     pub(crate) number: i32,
 }
 
+/// How a host has the group's memory, and its threads' shadows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Hold {
+    /// It shares memory with the origin.
+    Borrow {
+        /// The frames of the group's memory, where the address is the offset.
+        frames: Descriptor,
+        /// Where calls are left for the threads.
+        slots: Descriptor,
+    },
+    /// It has messages only: pages move.
+    Move {
+        /// How many pages are asked for at once; 0: as many as turn out to be good.
+        window: u16,
+    },
+}
+
 /// What a host has to know of a group before its first thread comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Particulars {
     /// Addresses that are refit's in every instance.
     pub(crate) window: Range<u64>,
-    /// The frames of the group's memory, where the address is the offset.
-    pub(crate) frames: Descriptor,
-    /// Where calls are left for the threads.
-    pub(crate) slots: Descriptor,
+    pub(crate) hold: Hold,
     /// Whether threads go home for each of their calls.
     pub(crate) calls_home: bool,
+    /// Who may change the memory.
+    pub(crate) lock: Lock,
+    /// Which replicas of the group these are: what those say that ended before concerns nobody.
+    pub(crate) epoch: u64,
+}
+
+/// A thread will arrive, and runs on until then: what it needs there is to be ready. The answer is the number of the replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Prepare {
+    pub(crate) group: GroupId,
+    pub(crate) particulars: Particulars,
+    /// Its number at the origin.
+    pub(crate) thread: u32,
+}
+
+/// A thread is about to arrive where it has been: who will have to do with it looks out for it, and does not have to be woken then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Expect {
+    pub(crate) group: GroupId,
+    /// Its number at the origin.
+    pub(crate) thread: u32,
 }
 
 /// A thread arrives.
@@ -60,8 +120,8 @@ pub(crate) struct Arrive {
     pub(crate) slot: u32,
     /// Whether it stands behind a call that the shadow is still in.
     pub(crate) in_call: bool,
-    /// How nice it is (getpriority(2)).
-    pub(crate) nice: i32,
+    /// How urgent it is, if that is known: policy, priority, niceness (sched(7)).
+    pub(crate) urgency: Option<(i32, i32, i32)>,
     pub(crate) half: UserHalf,
 }
 
@@ -78,6 +138,23 @@ pub(crate) struct Recall {
 pub(crate) struct Forget {
     pub(crate) group: GroupId,
     pub(crate) ranges: Vec<Range<u64>>,
+    /// Until it is thawed only the origin answers for them.
+    pub(crate) freezes: bool,
+}
+
+/// The change is made for which something had to be forgotten, or is not made at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Thaw {
+    pub(crate) group: GroupId,
+}
+
+/// Whom to ask what is at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Follow {
+    pub(crate) group: GroupId,
+    /// Nobody else but the origin is believed.
+    pub(crate) members: BTreeSet<u16>,
+    pub(crate) plan: Plan,
 }
 
 /// A thread has ended, or all of them.
@@ -92,6 +169,8 @@ pub(crate) struct Vanish {
 pub(crate) enum Why {
     /// It was asked to.
     Recalled,
+    /// It has asked to be there, and been told that it is.
+    Asked,
     /// It makes a call that makes a task, or ends one, or changes all of its registers.
     Call,
     /// It does what only happens there: it touches what is not memory, divides by zero, has a breakpoint.
@@ -126,6 +205,34 @@ pub(crate) struct Retrieve {
     pub(crate) address: u64,
 }
 
+/// What is at an address, as far as whoever is asked has it mapped? Who does not know passes it on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seek {
+    pub(crate) group: GroupId,
+    /// Who is answered.
+    pub(crate) asker: u16,
+    /// Which of its questions it is.
+    pub(crate) number: u64,
+    pub(crate) thread: u32,
+    pub(crate) address: u64,
+    /// Whether pages move there.
+    pub(crate) moves: bool,
+    /// Who is asked after this one.
+    pub(crate) left: Vec<u16>,
+    /// Messages until now, with this one.
+    pub(crate) messages: u32,
+}
+
+/// What is at an address that was sought; `None`: who was asked last does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) group: GroupId,
+    pub(crate) number: u64,
+    pub(crate) mapping: Option<Mapping>,
+    /// Messages that it took, with this one.
+    pub(crate) messages: u32,
+}
+
 /// What is at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mapping {
@@ -158,6 +265,91 @@ pub(crate) struct Change {
     pub(crate) stack: u64,
 }
 
+/// What is said about who may change the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) group: GroupId,
+    pub(crate) epoch: u64,
+    pub(crate) word: Word,
+    pub(crate) time: u64,
+}
+
+/// Pages are needed: so many, from this one on, the first of them at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fetch {
+    pub(crate) group: GroupId,
+    pub(crate) page: u64,
+    pub(crate) count: u16,
+    pub(crate) write: bool,
+}
+
+/// A page is needed, and there is no memory for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Full {
+    pub(crate) group: GroupId,
+}
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Piece {
+    /// It is in the body.
+    Data,
+    /// It is all zeros.
+    Zeros,
+    /// Whoever has asked has it.
+    Held,
+}
+
+/// Pages from this one on are granted; the body has those that are said to be in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    pub(crate) group: GroupId,
+    pub(crate) page: u64,
+    pub(crate) write: bool,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A page is needed elsewhere; whoever has it may keep it to be read, or not. The body of the answer has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Yield {
+    pub(crate) group: GroupId,
+    pub(crate) page: u64,
+    pub(crate) keeps: bool,
+}
+
+/// What is on these pages is needed no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Drop {
+    pub(crate) group: GroupId,
+    pub(crate) ranges: Vec<Range<u64>>,
+}
+
+/// A thread makes a call, with this stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Make {
+    pub(crate) group: GroupId,
+    pub(crate) thread: u32,
+    pub(crate) stay: u64,
+    pub(crate) number: u64,
+    pub(crate) arguments: [u64; 6],
+    pub(crate) stack: u64,
+}
+
+/// The call that a thread stands in has returned this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) group: GroupId,
+    pub(crate) thread: u32,
+    pub(crate) stay: u64,
+    pub(crate) value: u64,
+}
+
+/// What has been counted of a group?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) group: GroupId,
+}
+
 macro_rules! messages {
     ($($name:ident = $kind:literal $(=> $answer:ty)?;)*) => {
         $(
@@ -173,7 +365,7 @@ macro_rules! messages {
 }
 
 messages! {
-    Arrive = 1 => Result<(), String>;
+    Arrive = 1 => Result<(), MoveError>;
     Recall = 2;
     Forget = 3 => ();
     Vanish = 4;
@@ -181,6 +373,21 @@ messages! {
     Retrieve = 6 => Mapping;
     Change = 7 => i64;
     Fell = 8;
+    Fetch = 9;
+    Grant = 10;
+    Yield = 11 => Option<Piece>;
+    Drop = 12 => ();
+    Make = 13;
+    Made = 14;
+    Counted = 15 => Option<Tally>;
+    Prepare = 16 => Result<u32, MoveError>;
+    Thaw = 17;
+    Follow = 18 => ();
+    Seek = 19;
+    Found = 20;
+    Claim = 21;
+    Expect = 22;
+    Full = 23;
 }
 
 impl GroupId {

@@ -3,7 +3,7 @@
 //! Of such a process one thread of ours decides everything (its *custodian*, `migration::custodian`): it is told here, and answers by
 //! [`Tree::order`](super::Tree::order). Whatever it has to decide about stands until then. Nothing here waits for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -11,23 +11,41 @@ use std::sync::{Mutex, MutexGuard};
 use refit_sys::foreign::Memory;
 use refit_sys::trace::{Event, Held, SystemCall};
 
+use super::asking::Wish;
 use super::{After, lock};
 use crate::process;
 
 /// What a filter says of a call that changes a memory which several instances have ([`crate::migration`]).
 pub(crate) const MAPS: u16 = 0x6d70;
 
+/// What a filter says of a call that makes a process which is told its number by the kernel, in its memory: until refit has copied that, it is
+/// its parent's too.
+pub(crate) const FORKS: u16 = 0x666b;
+
+/// Has the kernel tell a new process its number in its memory (`linux/sched.h`).
+pub(crate) const SETS_NUMBER: u64 = libc::CLONE_CHILD_SETTID as u64;
+
 /// What a custodian is told. The task that is named stands, unless it is said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// A thread that runs elsewhere is to be given a signal that it has a handler for.
     Signal(u32),
+    /// A thread is about to be given a signal that stops all of the process.
+    Stopping(u32),
+    /// A thread has been given such a signal: whether they are stopped is decided.
+    StopGiven(u32),
+    /// A thread that runs elsewhere is stopped, with its process.
+    Stopped(u32),
+    /// A thread that was stopped with its process goes on.
+    Continued(u32),
     /// A thread is about to change the memory.
     Maps(u32),
     /// It has changed it; it runs.
     Changed(u32),
     /// A thread that came for a call is back from it.
     Returned(u32),
+    /// A thread asks to run elsewhere.
+    Asks(Wish),
     /// There is a new thread, or a process that a thread of this one has made.
     Born(u32),
     /// A process was made, with a memory of its own, or not. The parent stands, where the memory is the child's own.
@@ -38,6 +56,15 @@ pub(crate) enum Told {
         child: u32,
         /// Whether it has a copy of the memory.
         copy: bool,
+        /// Where it is to be told its number by us.
+        word: Option<u64>,
+    },
+    /// A thread has ended, and the kernel was to clear this word.
+    Cleared {
+        /// Which thread.
+        thread: u32,
+        /// The word's address.
+        word: u64,
     },
     /// A thread has ended.
     Ended(u32),
@@ -70,6 +97,20 @@ pub(crate) struct Moves {
 struct State {
     custodians: BTreeMap<u32, Custodian>,
     threads: BTreeMap<u32, (u32, Standing)>,
+    /// Threads in a call that makes a process which we tell its number, and where.
+    forking: BTreeMap<u32, u64>,
+    /// Threads that are stopped with their processes.
+    stopped: BTreeSet<u32>,
+    /// Threads that are being given a signal that stops all.
+    given_stop: BTreeSet<u32>,
+    /// Tasks of which whoever has made them has told before there was a custodian, and that have not been seen: their memory is their own.
+    early: BTreeSet<u32>,
+    /// Tasks that have been told of, and not been seen: by whose custodian they are waited for.
+    awaited: BTreeMap<u32, u32>,
+    /// Tasks that were seen before there was a custodian, and that whoever has made them has not told of; and their parents.
+    seen: BTreeMap<u32, u32>,
+    /// Processes that have not begun: their memory is not their own yet.
+    unborn: BTreeSet<u32>,
 }
 
 /// How a custodian is told; whether it is still there.
@@ -90,10 +131,15 @@ pub(crate) fn interrupted(rax: u64) -> bool {
 }
 
 impl Moves {
-    /// A custodian begins, or goes on with other threads.
+    /// A custodian begins. Its threads are known at the same moment: of whatever they make it is told both halves ([`Told::Made`],
+    /// [`Told::Born`]), or none.
     pub(crate) fn begin(&self, process: u32, tell: impl Fn(Told) -> bool + Send + 'static) {
         let custodian = Custodian { tell: Box::new(tell), shared: false };
-        self.state().custodians.insert(process, custodian);
+        let mut state = self.state();
+        state.custodians.insert(process, custodian);
+        let threads = refit_sys::process::threads(process).into_iter();
+        state.threads.extend(threads.map(|thread| (thread, (process, Standing::Home))));
+        drop(state);
         // Pairs with the load in `none`: who follows sees it with the first event that the custodian's own orders cause.
         self.any.store(true, Ordering::Release);
     }
@@ -103,6 +149,11 @@ impl Moves {
         let mut state = self.state();
         state.custodians.remove(&process);
         state.threads.retain(|_, (of, _)| *of != process);
+    }
+
+    /// Whether a process has a custodian.
+    pub(crate) fn has(&self, process: u32) -> bool {
+        !self.none() && self.state().custodians.contains_key(&process)
     }
 
     /// From now on another instance has some of a process's memory: changes of it are told.
@@ -125,58 +176,131 @@ impl Moves {
         !self.any.load(Ordering::Acquire)
     }
 
+    /// A thread has made a task. Whether a custodian is to know.
+    fn is_made(&self, by: u32, child: u32) -> bool {
+        let mut state = self.state();
+        // One that was seen before there was a custodian has a memory of its own.
+        if state.seen.remove(&child).is_some() {
+            return false;
+        }
+        let Some(&(process, _)) = state.threads.get(&by) else {
+            state.early.insert(child);
+            return false;
+        };
+        if !state.unborn.contains(&child) && !state.threads.contains_key(&child) {
+            state.awaited.insert(child, process);
+        }
+        true
+    }
+
     /// What an event means to a thread of such a process; `None`: what it means to any.
     pub(super) fn take(&self, held: &Held, event: Event) -> Option<After> {
+        let task = held.thread();
+        if let Event::Fork { child } | Event::Vfork { child } | Event::Clone { child } = event
+            && !self.is_made(task, child)
+        {
+            return None;
+        }
         if self.none() {
             return None;
         }
-        let task = held.thread();
         let mut state = self.state();
-        let &(process, standing) = state.threads.get(&task)?;
+        let word = state.forking.get(&task).copied();
+        let over = word.is_some() && event == Event::SystemCall && state.fork_returns(held);
+        let by_job_control = state.stop_of(task, event);
+        let State { custodians, threads, forking, given_stop, .. } = &mut *state;
+        let &(process, standing) = threads.get(&task)?;
         let tell = |told| {
             // It ends with its process only.
-            state.custodians.get(&process).is_some_and(|custodian| (custodian.tell)(told))
+            custodians.get(&process).is_some_and(|custodian| (custodian.tell)(told))
         };
-        let shared = state.custodians.get(&process).is_some_and(|custodian| custodian.shared);
-        let keep = |told| if tell(told) { After::Stay } else { After::GoOn };
+        let shared = custodians.get(&process).is_some_and(|custodian| custodian.shared);
+        // Without anybody who decides it means what it does to any.
+        let keep = |told| tell(told).then_some(After::Stay);
+        let made = |child, copy| Told::Made { parent: task, child, copy, word };
+        let given = given_stop.remove(&task).then_some(Told::StopGiven(task));
+        for told in given.into_iter().chain(by_job_control) {
+            tell(told);
+        }
+        let away = || {
+            let mut all = threads.values();
+            all.any(|&(of, standing)| of == process && standing == Standing::Away)
+        };
+        let stops_all = matches!(event, Event::Signal(signal) if stops(task, signal) && away());
         match (event, standing) {
+            _ if stops_all => keep(Told::Stopping(task)),
+            (Event::Seccomp { message: FORKS }, _) if shared => {
+                let word = withhold_word(held).ok()?;
+                forking.insert(task, word);
+                Some(After::ToSystemCall(0))
+            }
+            (Event::SystemCall, Standing::Home | Standing::Away) if word.is_some() => {
+                Some(if over { After::GoOn } else { After::ToSystemCall(0) })
+            }
             (Event::Signal(signal), Standing::Away) if caught(task, signal) => {
-                Some(keep(Told::Signal(task)))
+                keep(Told::Signal(task))
             }
             (Event::Signal(signal), Standing::Visiting | Standing::Changing) => {
                 Some(After::ToSystemCall(signal))
             }
             (Event::Seccomp { message: MAPS }, Standing::Home | Standing::Visiting) if shared => {
-                Some(keep(Told::Maps(task)))
+                keep(Told::Maps(task))
             }
-            (Event::SystemCall, Standing::Visiting) if returned(held) => {
-                Some(keep(Told::Returned(task)))
-            }
+            (Event::SystemCall, Standing::Visiting) if returned(held) => keep(Told::Returned(task)),
             (Event::SystemCall, Standing::Changing) if returned(held) => {
                 tell(Told::Changed(task));
-                state.threads.insert(task, (process, Standing::Home));
+                threads.insert(task, (process, Standing::Home));
                 Some(After::GoOn)
             }
-            (Event::Fork { child }, _) => {
-                Some(keep(Told::Made { parent: task, child, copy: true }))
+            (Event::Clone { child }, _) if process::process_of(child) == Some(process) => None,
+            (Event::Fork { child } | Event::Clone { child }, _)
+                if !self.shares_memory(held, child) =>
+            {
+                keep(made(child, true))
             }
-            (Event::Clone { child }, _) if !shares_memory(held) => {
-                Some(keep(Told::Made { parent: task, child, copy: true }))
-            }
-            (Event::Vfork { child } | Event::Clone { child }, _) => {
-                tell(Told::Made { parent: task, child, copy: false });
+            (Event::Vfork { child } | Event::Fork { child } | Event::Clone { child }, _) => {
+                tell(made(child, false));
                 None
             }
             _ => None,
         }
     }
 
+    /// Whether a thread that has just made a task shares its memory with it.
+    fn shares_memory(&self, held: &Held, child: u32) -> bool {
+        refit_sys::process::same_memory(held.thread(), child)
+            // A kernel that does not tell.
+            .or_else(|_| self.with_page(held, flags_of_clone))
+            .map_or(true, |flags| flags)
+    }
+
+    /// Reads what a thread has handed to the call that it stands in; its page may be elsewhere.
+    pub(super) fn with_page<R>(
+        &self,
+        held: &Held,
+        read: impl Fn(&Held) -> io::Result<R>,
+    ) -> io::Result<R> {
+        /// Somebody else may take it again before it is read.
+        const TIMES: usize = 100;
+        for _ in 0..TIMES {
+            match read(held) {
+                Err(_) if !self.none() => {
+                    refit_sys::foreign::bring(held.thread(), held.registers()?.rdi)?;
+                }
+                read => return read,
+            }
+        }
+        read(held)
+    }
+
     /// How a thread goes on about which there is nothing to say.
-    pub(super) fn plainly(&self, task: u32) -> After {
+    pub(crate) fn plainly(&self, task: u32) -> After {
         if self.none() {
             return After::GoOn;
         }
-        match self.state().threads.get(&task) {
+        let state = self.state();
+        match state.threads.get(&task) {
+            _ if state.forking.contains_key(&task) => After::ToSystemCall(0),
             Some((_, Standing::Visiting | Standing::Changing)) => After::ToSystemCall(0),
             _ => After::GoOn,
         }
@@ -184,6 +308,19 @@ impl Moves {
 
     /// There is a new task; whether it stands until its custodian, or that of its parent, says something.
     pub(super) fn born(&self, task: u32) -> bool {
+        let mut state = self.state();
+        state.awaited.remove(&task);
+        let early = state.early.remove(&task);
+        drop(state);
+        let stands = self.stands(task, early);
+        if !stands && !early {
+            let parent = process::parent_of(task).unwrap_or_default();
+            self.state().seen.insert(task, parent);
+        }
+        stands
+    }
+
+    fn stands(&self, task: u32, early: bool) -> bool {
         if self.none() {
             return false;
         }
@@ -193,22 +330,65 @@ impl Moves {
             state.threads.insert(task, (process, Standing::Home));
             process
         } else {
-            let Some(parent) = process::parent_of(task) else { return false };
+            let Some(parent) = process::parent_of(task).filter(|_| !early) else { return false };
             parent
         };
         let custodian = state.custodians.get(&of);
-        custodian.is_some_and(|custodian| (custodian.tell)(Told::Born(task)))
+        let stands = custodian.is_some_and(|custodian| (custodian.tell)(Told::Born(task)));
+        if stands && of != process {
+            state.unborn.insert(process);
+        }
+        stands
+    }
+
+    /// A thread asks to run elsewhere; whether its custodian is told.
+    pub(super) fn asks(&self, wish: Wish) -> bool {
+        let state = self.state();
+        let of = state.threads.get(&wish.thread);
+        let custodian = of.and_then(|(process, _)| state.custodians.get(process));
+        custodian.is_some_and(|custodian| (custodian.tell)(Told::Asks(wish)))
+    }
+
+    /// Whether a thread is one of a program with a custodian: not, once the program has become another one.
+    pub(crate) fn knows(&self, thread: u32) -> bool {
+        self.state().threads.contains_key(&thread)
+    }
+
+    /// A thread is being given a signal that stops all.
+    pub(crate) fn gives_stop(&self, thread: u32) {
+        self.state().given_stop.insert(thread);
+    }
+
+    /// A process begins that a thread of such a process has made.
+    pub(crate) fn begins(&self, process: u32) {
+        self.state().unborn.remove(&process);
+    }
+
+    /// Whether a process has been made, and has not begun.
+    pub(super) fn is_unborn(&self, process: u32) -> bool {
+        !self.none() && self.state().unborn.contains(&process)
     }
 
     /// A task has ended.
-    pub(super) fn ended(&self, task: u32) {
-        if self.none() {
-            return;
-        }
+    pub(super) fn ended(&self, task: u32, word: Option<u64>) {
         let mut state = self.state();
+        state.forking.remove(&task);
+        state.early.remove(&task);
+        // Whoever has ended tells of none.
+        state.seen.retain(|_, parent| *parent != task);
+        state.stopped.remove(&task);
+        state.given_stop.remove(&task);
+        state.unborn.remove(&task);
+        if let Some(custodian) =
+            state.awaited.remove(&task).and_then(|of| state.custodians.get(&of))
+        {
+            // Killed before it was seen: nobody is to wait for it.
+            (custodian.tell)(Told::Born(task));
+        }
         let Some((process, _)) = state.threads.remove(&task) else { return };
         if let Some(custodian) = state.custodians.get(&process) {
             // It may have ended, too.
+            word.map(|word| (custodian.tell)(Told::Cleared { thread: task, word }));
             (custodian.tell)(Told::Ended(task));
         }
     }
@@ -227,12 +407,78 @@ impl Moves {
     }
 }
 
+impl State {
+    /// What an event of a thread tells of its process being stopped, or going on.
+    fn stop_of(&mut self, task: u32, event: Event) -> Option<Told> {
+        let &(_, standing) = self.threads.get(&task)?;
+        match event {
+            Event::Stopped(_) => {
+                let first = self.stopped.insert(task);
+                (first && standing == Standing::Away).then_some(Told::Stopped(task))
+            }
+            Event::Interrupted => self.stopped.remove(&task).then_some(Told::Continued(task)),
+            _ => None,
+        }
+    }
+
+    /// A thread stands at the end of a call that makes a process, if it does: its registers are again what it had put there. Whether it does.
+    fn fork_returns(&mut self, held: &Held) -> bool {
+        let exit = held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }));
+        if exit && self.forking.remove(&held.thread()).is_some() {
+            // Killed meanwhile, if not.
+            let _ = say_again(held);
+        }
+        exit
+    }
+}
+
+/// Takes the wish that a new process is told its number out of the call that a thread is about to make; where it was to be told.
+fn withhold_word(held: &Held) -> io::Result<u64> {
+    let mut registers = held.registers()?;
+    registers.rdi &= !SETS_NUMBER;
+    held.set_registers(&registers)?;
+    Ok(registers.r10)
+}
+
+/// Puts that wish back into the registers of one that is behind the call.
+pub(crate) fn say_again(held: &Held) -> io::Result<()> {
+    let mut registers = held.registers()?;
+    registers.rdi |= SETS_NUMBER;
+    held.set_registers(&registers)
+}
+
 /// Whether a thread has a handler for a signal.
 fn caught(task: u32, signal: i32) -> bool {
+    is_among(task, signal, "SigCgt:")
+}
+
+/// Whether a signal stops the process of a thread, unless the kernel finds that nobody could continue it.
+fn stops(task: u32, signal: i32) -> bool {
+    let stop = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+    stop && !caught(task, signal) && !is_among(task, signal, "SigIgn:")
+}
+
+/// Whether a signal is in one of the sets that the kernel tells of a thread.
+fn is_among(task: u32, signal: i32, set: &str) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{task}/status")) else { return false };
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = status.lines().find_map(|line| line.strip_prefix(set));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+/// Whether a thread is about to be given signals when it goes on.
+pub(crate) fn signals(held: &Held) -> bool {
+    // As a rule there are none, and to read the text takes ten times as long.
+    if held.has_signals().is_ok_and(|some| !some) {
+        return false;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", held.thread()));
+    let Ok(status) = status else { return false };
+    let set = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or_default()
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
 }
 
 /// Whether a thread is back from a call, for good.
@@ -241,17 +487,15 @@ fn returned(held: &Held) -> bool {
     exit && held.registers().is_ok_and(|registers| !interrupted(registers.rax))
 }
 
-/// Whether a thread that has just made a task shares its memory with it.
-fn shares_memory(held: &Held) -> bool {
-    let Ok(registers) = held.registers() else { return true };
+/// Whether a thread that stands in the call that makes a task shares its memory with it.
+fn flags_of_clone(held: &Held) -> io::Result<bool> {
+    let registers = held.registers()?;
     let flags = match registers.orig_rax.cast_signed() {
         // `struct clone_args` begins with its flags.
-        libc::SYS_clone3 => Memory::of(held.thread())
-            .and_then(|memory| Ok(memory.word(registers.rdi)?))
-            .unwrap_or_default(),
+        libc::SYS_clone3 => Memory::of(held.thread())?.word(registers.rdi)?,
         _ => registers.rdi,
     };
-    flags & libc::CLONE_VM as u64 != 0
+    Ok(flags & libc::CLONE_VM as u64 != 0)
 }
 
 /// What a thread that stands before a call is about to call.

@@ -12,7 +12,6 @@ use refit_sys::trace::{self, Event, Held};
 use rustix::io::Errno;
 
 use super::{Following, StillWork, Tree, is, lock};
-use crate::process;
 
 /// How long all of them may take to stand. One that waits for a page does not, and everybody else waits for us.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -77,16 +76,15 @@ impl Tree {
 
     fn with_memory_of(&self, process: u32) -> Vec<u32> {
         let mut threads = refit_sys::process::threads(process);
-        let of_process = |parent: u32| process::process_of(parent) == Some(process);
         let borrowers = lock(&self.borrowers);
-        let of_this = borrowers.iter().filter(|&(_, &parent)| of_process(parent));
+        let of_this = borrowers.iter().filter(|(_, borrower)| borrower.of == process);
         threads.extend(of_this.map(|(&child, _)| child));
         threads
     }
 
     /// Whether a thread has lent its memory, and waits to have it back.
     pub(crate) fn lends(&self, thread: u32) -> bool {
-        lock(&self.borrowers).values().any(|&parent| parent == thread)
+        lock(&self.borrowers).values().any(|one| one.waits == Some(thread))
     }
 }
 
@@ -110,4 +108,69 @@ fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    use super::*;
+
+    /// A process that cannot be stopped: it waits for the child of its `vfork`, of which nobody has told; and that child.
+    struct Unstoppable(Child, u32);
+
+    impl Drop for Unstoppable {
+        fn drop(&mut self) {
+            for number in [self.1, self.0.id()] {
+                if let Some(number) = rustix::process::Pid::from_raw(number.cast_signed()) {
+                    // It may have ended.
+                    let _ = rustix::process::kill_process(number, rustix::process::Signal::KILL);
+                }
+            }
+        }
+    }
+
+    fn unstoppable() -> Unstoppable {
+        const PROGRAM: &str = "import ctypes, os\n\
+            l = ctypes.CDLL(None)\n\
+            if l.vfork() == 0:\n    print(os.getpid(), flush=True)\n    l.pause()\n    l._exit(0)\n\
+            l.pause()";
+        let mut command = Command::new("python3");
+        command.args(["-c", PROGRAM]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut parent = command.spawn().expect("there is python3");
+        let mut line = String::new();
+        let output = parent.stdout.as_mut().expect("it is ours");
+        BufReader::new(output).read_line(&mut line).expect("it says who its child is");
+        let child = line.trim().parse().expect("a number");
+        Unstoppable(parent, child)
+    }
+
+    #[test]
+    fn who_follows_goes_on_where_one_does_not_stand() {
+        let unstoppable = unstoppable();
+        let (tree, process) = (Arc::new(Tree::default()), unstoppable.0.id());
+        let (ready, follows) = mpsc::channel();
+        let followed = Arc::clone(&tree);
+        let follower = thread::spawn(move || {
+            followed.follow(process, || ready.send(()).map_err(io::Error::other))
+        });
+        follows.recv().expect("it is followed");
+        let asked = Arc::clone(&tree);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            for _ in 0..2 {
+                let _ = tell.send(asked.still(process, 2 * PATIENCE, || ()));
+            }
+        });
+        for _ in 0..2 {
+            let refused = told.recv_timeout(Duration::from_secs(30)).expect("it answers");
+            let error = refused.expect_err("it does not stand");
+            assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
+        }
+        drop(unstoppable);
+        follower.join().expect("no panic").expect("until the end");
+    }
 }

@@ -10,21 +10,24 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
-use refit_instance::wire::KernelInfo;
-use refit_instance::{Instance, InstanceOptions, SocketDirectory, host_of_kernel};
-use refit_tasks::Kernel;
+use refit_instance::wire::{KernelInfo, OwnedInfo, PeerInfo, ReachedInfo};
+use refit_instance::{Client, Instance, InstanceOptions, SocketDirectory, host_of_kernel};
+use refit_tasks::{Kernel, MessageError, Refusal};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::setting::SettingArgs;
 use crate::failure::Failure;
+use crate::format;
 use crate::instances::{self, Live};
 use crate::output::Output;
 use crate::processors;
 use crate::table::{Align, Table};
 
-/// What an instance says when others may count on it.
+/// What an instance says when others may count on it; else it says why not, and what to do.
 const SERVES: &str = "serves";
+const DOCTOR: &str = "see `refit doctor` for what this host permits";
 
 /// Arguments of `refit boot`.
 #[derive(Debug, Args)]
@@ -37,7 +40,11 @@ Example:
   refit shutdown
 
 Without --cpus the processors of this machine are dealt out in turn. An instance whose program's threads run elsewhere cannot be \
-shut down without ending that program.")]
+shut down without ending that program. With --memory 2G what would need more than 2 GiB of an instance goes on where the program \
+began.\n\n\
+On several hosts, each with numbers of its own:\n  \
+refit boot --instances 1 --number 0 --listen 10.0.0.1:7383 --authority ca.pem --certificate a.pem --key a.key\n  \
+refit boot --instances 1 --number 1 --join 10.0.0.1:7383 --authority ca.pem --certificate b.pem --key b.key")]
 pub(crate) struct BootArgs {
     /// How many
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -45,6 +52,11 @@ pub(crate) struct BootArgs {
     /// The processors of each, e.g. 0-3/4-7
     #[arg(long, value_name = "LIST/LIST…")]
     cpus: Option<String>,
+    /// The number of the first
+    #[arg(long, default_value_t = 0)]
+    number: u16,
+    #[command(flatten)]
+    setting: SettingArgs,
 }
 
 #[derive(Serialize)]
@@ -57,7 +69,8 @@ struct Line<'a> {
 /// Boots.
 pub(crate) fn run(args: &BootArgs, out: &mut Output) -> Result<(), Failure> {
     let running: Vec<u16> = kernels(None)?.iter().map(|(_, kernel)| kernel.number).collect();
-    if let Some(one) = (0..args.instances).find(|number| running.contains(number)) {
+    let numbers = args.number..args.number.saturating_add(args.instances);
+    if let Some(one) = numbers.clone().find(|number| running.contains(number)) {
         return Err(Failure::new(
             format!("boot {} instances", args.instances),
             format!("instance {one} is running"),
@@ -65,11 +78,10 @@ pub(crate) fn run(args: &BootArgs, out: &mut Output) -> Result<(), Failure> {
         ));
     }
     let shares = shares(args)?;
-    for (number, share) in (0..args.instances).zip(&shares) {
+    for ((place, number), share) in (0..).zip(numbers).zip(&shares) {
         let asked = format!("boot instance {number}");
-        if let Err(error) = begin(number, share) {
-            let remedy = "see `refit doctor` for what this host permits";
-            return Err(Failure::new(asked, error.to_string(), remedy));
+        if let Err((error, remedy)) = begin(number, share, &args.setting.of(place)) {
+            return Err(Failure::new(asked, error, remedy));
         }
     }
     list(None, out)
@@ -106,24 +118,32 @@ fn shares(args: &BootArgs) -> Result<Vec<String>, Failure> {
 }
 
 /// Starts one, and waits until it serves.
-fn begin(number: u16, processors: &str) -> io::Result<()> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg0("refit").args(["kernel", &number.to_string(), processors]).current_dir("/");
-    let (_, says) = refit_sys::launch::apart(&mut command)?;
-    let line = BufReader::new(says).lines().next();
-    match line.unwrap_or_else(|| Err(io::Error::other("it has ended at once")))? {
+///
+/// # Errors
+/// Why not, and what to do about it.
+fn begin(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), (String, String)> {
+    let start = || {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg0("refit").args(["kernel", &number.to_string(), processors]);
+        command.args(setting.arguments()?).current_dir("/");
+        Ok(BufReader::new(refit_sys::launch::apart(&mut command)?.1).lines())
+    };
+    let unable = |error: io::Error| (error.to_string(), DOCTOR.to_owned());
+    let mut said = start().map_err(unable)?;
+    let ended = || Err(io::Error::other("it has ended at once"));
+    match said.next().unwrap_or_else(ended).map_err(unable)? {
         serves if serves == SERVES => Ok(()),
-        why => Err(io::Error::other(why)),
+        why => Err((why, said.next().and_then(Result::ok).unwrap_or_else(|| DOCTOR.to_owned()))),
     }
 }
 
 /// Is an instance, until it is told to end: what `refit boot` starts.
-pub(crate) fn be(number: u16, processors: &str) -> Result<(), Failure> {
+pub(crate) fn be(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), Failure> {
     let say = |line: &str| {
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())
     };
-    let begun = serve(number, processors);
+    let begun = serve(number, processors, setting);
     match begun {
         Ok(instance) => {
             let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -134,17 +154,36 @@ pub(crate) fn be(number: u16, processors: &str) -> Result<(), Failure> {
             // The kernel kills what is followed.
             std::process::exit(0);
         }
-        Err(why) => say(&why).map_err(Failure::from),
+        Err((why, remedy)) => say(&format!("{why}\n{remedy}")).map_err(Failure::from),
     }
 }
 
-fn serve(number: u16, processors: &str) -> Result<Instance, String> {
-    let own = processors::parse(processors)?;
-    processors::bind(&own).map_err(|e| e.to_string())?;
-    let directory = SocketDirectory::open().map_err(|e| e.to_string())?;
-    let kernel = Kernel::boot(number, directory.path()).map_err(|e| e.to_string())?;
+/// Why an instance cannot be, and what to do about it: a line each.
+type Unable = (String, &'static str);
+
+fn serve(number: u16, processors: &str, setting: &SettingArgs) -> Result<Instance, Unable> {
+    let no = |error: &dyn std::fmt::Display| (error.to_string(), DOCTOR);
+    let own = processors::parse(processors).map_err(|e| no(&e))?;
+    processors::bind(&own).map_err(|e| no(&e))?;
+    let directory = SocketDirectory::open().map_err(|e| no(&e))?;
+    let setting = setting.setting();
+    let kernel = Kernel::boot(number, directory.path(), &setting);
+    let kernel = kernel.map_err(|error| (error.to_string(), remedy(&error)))?;
     let system = host_of_kernel(kernel, own);
-    Instance::start(system, InstanceOptions::at(directory)).map_err(|e| e.to_string())
+    Instance::start(system, InstanceOptions::at(directory)).map_err(|e| no(&e))
+}
+
+/// What to do where an instance cannot be with others.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(MessageError::Refused { why: Refusal::Encrypted, .. }) => {
+            "give `--authority`, `--certificate` and `--key`, as those there were given"
+        }
+        Some(MessageError::Insecure(_)) => {
+            "give `--authority`, `--certificate` and `--key`, or `--insecure`"
+        }
+        _ => DOCTOR,
+    }
 }
 
 /// Lets go of what was for the beginning. A panic is told in the log.
@@ -163,7 +202,7 @@ fn be_silent() -> io::Result<()> {
 pub(crate) fn kernels(only: Option<u32>) -> Result<Vec<(Live, KernelInfo)>, Failure> {
     let mut found = Vec::new();
     for live in instances::answering(only)? {
-        if let Some(kernel) = live.client.kernel()? {
+        if let Some(Some(kernel)) = live.says(Client::kernel)? {
             found.push((live, kernel));
         }
     }
@@ -177,29 +216,52 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         ("NUMBER", Align::Right),
         ("INSTANCE", Align::Right),
         ("CPUS", Align::Left),
-        ("PEERS", Align::Left),
         ("PROCESSES", Align::Right),
+        ("MEMORY", Align::Right),
+        ("ADDRESS", Align::Left),
+        ("PEERS", Align::Left),
     ]);
     let all = kernels(only)?;
     if all.is_empty() {
         let remedy = "start some with `refit boot --instances 2`";
         return Err(Failure::new("list instances", "there are none that make one system", remedy));
     }
-    for (Live { pid, client }, kernel) in &all {
+    for (live, kernel) in &all {
+        let Some(processes) = live.says(Client::processes)? else { continue };
         if out.json() {
-            out.object(&Line { instance: *pid, kernel })?;
+            out.object(&Line { instance: live.pid, kernel })?;
             continue;
         }
-        let peers: Vec<String> = kernel.peers.iter().map(u16::to_string).collect();
+        let peers: Vec<String> = kernel.peers.iter().map(reached).collect();
         table.row(vec![
             kernel.number.to_string(),
-            pid.to_string(),
+            live.pid.to_string(),
             processors::list(&kernel.processors),
-            peers.join(","),
-            client.processes()?.len().to_string(),
+            processes.len().to_string(),
+            memory(kernel.memory),
+            kernel.address.clone().unwrap_or_else(|| "-".to_owned()),
+            peers.join(", "),
         ]);
     }
+    if out.json() {
+        return Ok(());
+    }
     table.lines().iter().try_for_each(|line| out.line(line))
+}
+
+/// How much memory programs that move use of what it owns for them.
+fn memory(OwnedInfo { used, owned }: OwnedInfo) -> String {
+    let used = format::size(used);
+    owned.map_or_else(|| used.clone(), |owned| format!("{used} of {}", format::size(owned)))
+}
+
+/// How another one is reached, and for how long.
+fn reached(peer: &PeerInfo) -> String {
+    let PeerInfo { number, reached, place, seconds } = peer;
+    match reached {
+        ReachedInfo::Memory => format!("{number} {reached} {seconds} s"),
+        ReachedInfo::Tcp | ReachedInfo::Tls => format!("{number} {reached} {place} {seconds} s"),
+    }
 }
 
 /// Ends all of them.
@@ -213,8 +275,8 @@ pub(crate) fn shutdown(kill: bool, only: Option<u32>) -> Result<(), Failure> {
             remedy,
         ));
     }
-    for (Live { client, .. }, kernel) in &all {
-        if let Some(process) = client.processes()?.first()
+    for (live, kernel) in &all {
+        if let Some(process) = live.says(Client::processes)?.unwrap_or_default().first()
             && !kill
         {
             return Err(Failure::new(

@@ -110,6 +110,7 @@ fn findings() -> Vec<Finding> {
         splicing(),
         perf_events(),
         network_namespaces(),
+        sleep(),
     ]
 }
 
@@ -356,13 +357,25 @@ fn perf_events() -> Finding {
     )
 }
 
+fn sleep() -> Finding {
+    let device = refit_sys::awake::DEVICE;
+    let (ok, found) = match refit_sys::awake::Awake::hold() {
+        Ok(_) => (true, format!("idle processors can be kept from it ({device})")),
+        Err(e) => (false, format!("{device}: {}", words(&e.to_string()))),
+    };
+    Finding::new("sleep", ok, found).or(
+        "refit boot --awake: what threads do elsewhere waits for processors to wake up",
+        "run refit as root, or let a group write to the device",
+    )
+}
+
 fn network_namespaces() -> Finding {
     let there = Path::new("/proc/self/ns/net").exists();
     let user = read("/proc/sys/user/max_user_namespaces").parse::<u64>().unwrap_or(0) > 0
         && read("/proc/sys/kernel/unprivileged_userns_clone") != "0";
     let ok = there && (user || capable(CAP_SYS_ADMIN));
     Finding::new("network namespaces", ok, if ok { "can be made" } else { "cannot be made" }).or(
-        "nothing yet: files do not need them, several instances on one host will",
+        "the tests of instances on several hosts",
         "sysctl user.max_user_namespaces=10000, or run refit as root",
     )
 }

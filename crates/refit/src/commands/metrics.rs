@@ -1,5 +1,6 @@
 //! `refit metrics`.
 
+use refit_instance::Client;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -24,7 +25,7 @@ pub(crate) fn print(only: Option<u32>, out: &mut Output) -> Result<(), Failure> 
         ));
     }
     for live in live {
-        let metrics = live.client.metrics()?;
+        let Some(metrics) = live.says(Client::metrics)? else { continue };
         if out.json() {
             out.object(&Line { instance: live.pid, metrics })?;
         } else {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use refit_instance::Client;
 use refit_instance::wire::Mount;
 use serde::Serialize;
 
@@ -38,14 +39,14 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         ("SOURCE", Align::Left),
         ("MOUNTPOINT", Align::Left),
     ]);
-    for Live { pid, client } in instances::live("list mounts", only)? {
-        for mount in client.mounts()? {
+    for live in instances::live("list mounts", only)? {
+        for mount in live.says(Client::mounts)?.unwrap_or_default() {
             if out.json() {
-                out.object(&Line { instance: pid, mount: &mount })?;
+                out.object(&Line { instance: live.pid, mount: &mount })?;
                 continue;
             }
             table.row(vec![
-                pid.to_string(),
+                live.pid.to_string(),
                 if mount.leaving { "unmounting" } else { "serving" }.to_owned(),
                 mount.source.display().to_string(),
                 mount.mountpoint.display().to_string(),

@@ -12,7 +12,7 @@ use crate::commands::{interruption, process, sleep, wrappers};
 use crate::failure::Failure;
 use crate::format;
 use crate::hierarchy::Hierarchy;
-use crate::instances::{self, Live};
+use crate::instances;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
@@ -107,8 +107,8 @@ fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Fail
         return print_json(&found, out);
     }
     let mut all = Vec::new();
-    for Live { pid, client } in instances::live(&asked, only)? {
-        all.push((pid, client.objects("*")?));
+    for live in instances::live(&asked, only)? {
+        all.push((live.pid, live.says(|client| client.objects("*"))?.unwrap_or_default()));
     }
     for (i, (pid, object)) in found.iter().enumerate() {
         if i > 0 {
@@ -148,8 +148,8 @@ fn kin(
     only: Option<u32>,
 ) -> Result<BTreeSet<(u32, u64)>, Failure> {
     let mut kin = BTreeSet::new();
-    for Live { pid, client } in instances::live(asked, only)? {
-        let objects = client.objects("*")?;
+    for live in instances::live(asked, only)? {
+        let objects = live.says(|client| client.objects("*"))?.unwrap_or_default();
         let hierarchy = Hierarchy::new(&objects);
         let named = |name: &str| objects.iter().find(|o| o.name == name).map(|o| o.id);
         let reached = |name: Option<&str>, way: &dyn Fn(u64) -> BTreeSet<u64>| match name {
@@ -158,15 +158,16 @@ fn kin(
         };
         let on = reached(on, &|id| hierarchy.on(id));
         let under = reached(under, &|id| hierarchy.under(id));
-        kin.extend(on.intersection(&under).map(|id| (pid, *id)));
+        kin.extend(on.intersection(&under).map(|id| (live.pid, *id)));
     }
     Ok(kin)
 }
 
 fn matching(asked: &str, glob: &str, only: Option<u32>) -> Result<Vec<(u32, ObjectInfo)>, Failure> {
     let mut found = Vec::new();
-    for Live { pid, client } in instances::live(asked, only)? {
-        found.extend(client.objects(glob)?.into_iter().map(|object| (pid, object)));
+    for live in instances::live(asked, only)? {
+        let objects = live.says(|client| client.objects(glob))?.unwrap_or_default();
+        found.extend(objects.into_iter().map(|object| (live.pid, object)));
     }
     Ok(found)
 }

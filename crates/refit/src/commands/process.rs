@@ -1,11 +1,15 @@
-//! `refit show PID`: a process of a program that runs under an instance, and its memory.
+//! `refit show PID`: a process of a program that runs under an instance, its memory, and what its moves come to.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use refit_instance::Client;
-use refit_instance::wire::{MemoryInfo, ProcessMemory, RegionInfo, StoreInfo};
+use refit_instance::wire::{
+    MemoryInfo, MovesInfo, PlaceInfo, ProcessMemory, RegionInfo, StoreInfo,
+};
 use serde::Serialize;
 
+use super::moved;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances;
@@ -29,6 +33,16 @@ struct Line<'a> {
     process: &'a ProcessMemory,
     /// That of all processes of the instance.
     memory: Option<&'a MemoryInfo>,
+    /// What its moves come to.
+    moves: Option<&'a MovesInfo>,
+}
+
+/// A program that has ended.
+#[derive(Serialize)]
+struct Former<'a> {
+    instance: u32,
+    pid: u32,
+    moves: &'a MovesInfo,
 }
 
 /// Finds the instance under which a process runs.
@@ -40,33 +54,80 @@ pub(crate) fn find(asked: &str, pid: u32, only: Option<u32>) -> Result<Found, Fa
         Some(_) => instances::live(asked, only)?,
         None => instances::answering(None)?,
     };
-    for instances::Live { pid: instance, client } in all {
-        if let Some(process) = client.process(pid)? {
-            return Ok(Found { instance, client, process });
+    for live in all {
+        if let Some(Some(process)) = live.says(|client| client.process(pid))? {
+            return Ok(Found { instance: live.pid, client: live.client, process });
         }
     }
+    Err(nobody(asked, pid))
+}
+
+fn nobody(asked: &str, pid: u32) -> Failure {
     if Path::new(&format!("/proc/{pid}")).exists() {
         let remedy = "see `refit ps` for those that do; start programs with `refit run -- COMMAND`";
-        return Err(Failure::new(asked, "it is no process that runs under refit", remedy));
+        return Failure::new(asked, "it is no process that runs under refit", remedy);
     }
-    Err(Failure::new(asked, "no such process", "see `refit ps` for those that run under refit"))
+    Failure::new(asked, "no such process", "see `refit ps` for those that run under refit")
+}
+
+/// Shows what the moves of a program came to that has ended; whether there was one.
+fn show_former(pid: u32, only: Option<u32>, out: &mut Output) -> Result<bool, Failure> {
+    for live in instances::answering(only)? {
+        let Some(Some(moves)) = live.says(|client| client.moves(pid))? else { continue };
+        if out.json() {
+            out.object(&Former { instance: live.pid, pid, moves: &moves })?;
+            return Ok(true);
+        }
+        out.line(&format!("{pid}, which has ended"))?;
+        out.line(&format!("  {:<16}{}", "instance", live.pid))?;
+        show_moves(&moves, out)?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+fn show_moves(moves: &MovesInfo, out: &mut Output) -> Result<(), Failure> {
+    for (what, value) in moved::facts(moves) {
+        out.line(&format!("  {what:<16}{value}"))?;
+    }
+    let lines = moved::table(&moves.hosts).lines();
+    if lines.len() == 1 {
+        return Ok(());
+    }
+    out.line("")?;
+    lines.iter().try_for_each(|line| out.line(&format!("  {line}")))
+}
+
+/// How many threads there are, and where: `4; 2 at 1`.
+fn threads(all: u64, places: &[PlaceInfo]) -> String {
+    let mut at = BTreeMap::<u16, u64>::new();
+    places.iter().for_each(|place| *at.entry(place.at).or_default() += 1);
+    let texts: Vec<String> = at.iter().map(|(at, threads)| format!("{threads} at {at}")).collect();
+    let texts = texts.join(", ");
+    if texts.is_empty() { format::count(all) } else { format!("{}: {texts}", format::count(all)) }
 }
 
 /// Shows a process.
 pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let found = find(&format!("show {pid}"), pid, only)?;
+    let asked = format!("show {pid}");
+    let found = match find(&asked, pid, only) {
+        Err(_) if show_former(pid, only, out)? => return Ok(()),
+        found => found?,
+    };
     // Without a swap file there is nothing to tell; that is no reason not to tell the rest.
     let memory = found.client.memory().ok();
+    let moves = found.client.moves(pid)?;
     let Found { instance, process, .. } = &found;
     if out.json() {
-        return out.object(&Line { instance: *instance, process, memory: memory.as_ref() });
+        let (memory, moves) = (memory.as_ref(), moves.as_ref());
+        return out.object(&Line { instance: *instance, process, memory, moves });
     }
     let of = &process.process;
     out.line(&of.command)?;
     let mut fact = |what: &str, value: &str| out.line(&format!("  {what:<16}{value}"));
     fact("instance", &instance.to_string())?;
     fact("process", &format!("{}, child of {}, {}", of.pid, of.parent, of.state))?;
-    fact("threads", &format::count(of.threads))?;
+    fact("threads", &threads(of.threads, &of.places))?;
     fact("cpu", &format!("{:.2} s", of.cpu_ms as f64 / 1000.0))?;
     fact("resident", &format::size(of.resident_bytes))?;
     fact("movable", format::yes_or_no(of.movable))?;
@@ -75,6 +136,9 @@ pub(crate) fn show(pid: u32, only: Option<u32>, out: &mut Output) -> Result<(), 
     }
     if let Some(why) = &process.refused {
         fact("not served", why)?;
+    }
+    if let Some(moves) = &moves {
+        show_moves(moves, out)?;
     }
     if process.regions.is_empty() {
         return Ok(());

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use refit_instance::Client;
 use refit_instance::wire::{PlaceInfo, ProcessInfo};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::format;
-use crate::instances::{self, Live};
+use crate::instances;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
@@ -42,9 +43,12 @@ pub(crate) fn run(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
         ("ELSEWHERE", Align::Left),
         ("COMMAND", Align::Left),
     ]);
-    for Live { pid, client } in instances::live("list processes", only)? {
-        let number = client.kernel()?.map(|kernel| kernel.number);
-        for process in client.processes()? {
+    for live in instances::live("list processes", only)? {
+        let pid = live.pid;
+        let asked = |client: &Client| Ok((client.kernel()?, client.processes()?));
+        let Some((kernel, processes)) = live.says(asked)? else { continue };
+        let number = kernel.map(|kernel| kernel.number);
+        for process in processes {
             if out.json() {
                 out.object(&Line { instance: pid, process: &process })?;
                 continue;

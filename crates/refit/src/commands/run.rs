@@ -41,6 +41,9 @@ pub(crate) struct RunArgs {
     /// Have its threads go to the next instance by themselves, to see whether that changes anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
     #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
     roam: Option<RoamRequest>,
+    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit spread`
+    #[arg(long, requires = "on", requires = "movable", conflicts_with = "roam")]
+    spread: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -91,7 +94,7 @@ fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
         return Err(Failure::new(format!("run on {number}"), "there is no such instance", remedy));
     };
     refit_sys::launch::allow_tracer(live.pid);
-    let roam = args.roam;
+    let roam = args.roam.or_else(|| args.spread.then_some(RoamRequest::Spread));
     let bound = processors::bind(&kernel.processors);
     live.client.follow(&FollowRequest { pid: process::id(), movable: args.movable, roam })?;
     Ok(bound)

@@ -6,17 +6,25 @@
 //! | `alone` | not at all, and without refit: whether the program itself says the same each time |
 //! | `never` | not at all, but so that it could be |
 //! | `once` | to the other instance, soon after its beginning |
-//! | `10ms` | each of its threads to and fro, every ten milliseconds |
+//! | `10ms` | each of its threads to and fro, every ten milliseconds; after each step it is seen whether the memory is the same at both (`REFIT_MOVE_CHECK`) |
 //! | `pingpong` | to and fro from outside, by `refit move`, without a pause |
 //! | `syscall` | each thread to and fro at each system call |
 //! | `faults=STEP` | as `10ms`, while the step of moves that is named fails (`REFIT_MOVE_FAULT`) |
 //!
 //! Each of them with two instances of one host (`one-host`), or of two that are network namespaces and speak TCP (`tcp`). [`modes::MODES`]
-//! says which are part of the tests; `ci/moves.sh [MODE…] [one-host|tcp] [PROGRAM…]` runs any, which it hands over in `REFIT_MOVES`.
+//! and [`SOME`] say what is part of the tests; `ci/moves.sh [MODE…] [one-host|tcp] [PROGRAM…]` runs any, which it hands over in `REFIT_MOVES`.
 
+mod asked;
+mod awake;
+mod failures;
+mod joining;
+mod losses;
 mod matrix;
+mod memory;
 mod modes;
+mod mounted;
 mod programs;
+mod refusals;
 mod running;
 #[path = "../stage/mod.rs"]
 mod stage;
@@ -36,10 +44,38 @@ fn moved_programs_say_and_end_as_others() {
     assert!(matrix.failures.is_empty(), "{matrix}");
 }
 
+/// Some of all topics, which are run in all modes that move; `ci/moves.sh` runs the others.
+const SOME: &str = "compute_digits compute_peterson compute_queue compute_sha256 \
+    file_append_locks file_bad_buffers file_epoll.c file_limits file_locks.c file_offset file_poll file_reuse_descriptor \
+    file_shared_offset futex_requeue futex_turns.c memory_allocator.c \
+    memory_break.c memory_forget_in_fork memory_guard_page memory_map_fixed memory_private_file \
+    memory_protect process_exec.c process_fork_and_wait process_tree process_vfork_and_exec \
+    process_zombie regs_avx.c regs_flags regs_general regs_red_zone regs_thread_bases regs_x87 \
+    signal_changes_registers signal_handler_registers signal_interval_timer signal_nested socket_tcp.c socket_unix \
+    thread_barrier thread_cancel thread_condition.c thread_create_and_join thread_mutex.c time_sleep.c";
+
 #[test]
-fn programs_compute_the_same_while_they_roam() {
-    // Those that only compute: what is known to differ in others stands in `docs/move.md`, and `ci/moves.sh 10ms` runs them all.
-    let choice = Choice::parse("10ms one-host compute_").expect("words that are known");
+fn some_programs_do_the_same_while_they_roam() {
+    let choice = Choice::parse(&format!("10ms once syscall pingpong one-host {SOME}"));
+    let choice = choice.expect("words that are known");
+    let mut matrix = Matrix::default();
+    for (mode, hosts) in &choice.cells {
+        matrix.fill(mode, *hosts, &choice.programs);
+    }
+    assert!(matrix.failures.is_empty(), "{matrix}");
+}
+
+/// Some that count on memory, calls, signals and children, which are run between two hosts too.
+const BETWEEN_HOSTS: &str = "compute_digits compute_peterson compute_queue compute_sha256 file_epoll.c file_poll \
+    futex_turns.c memory_allocator.c memory_break.c memory_protect memory_move_mapping process_exec.c \
+    process_fork_and_wait process_owner_after_fork process_vfork_and_exec regs_avx.c regs_general \
+    signal_handler_registers signal_nested socket_tcp.c thread_barrier thread_condition.c \
+    thread_create_and_join thread_mutex.c time_sleep.c";
+
+#[test]
+fn some_programs_do_the_same_between_hosts() {
+    let choice = Choice::parse(&format!("once tcp {BETWEEN_HOSTS}"));
+    let choice = choice.expect("words that are known");
     let mut matrix = Matrix::default();
     for (mode, hosts) in &choice.cells {
         matrix.fill(mode, *hosts, &choice.programs);

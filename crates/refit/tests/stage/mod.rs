@@ -63,6 +63,17 @@ impl Stage {
         entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
     }
 
+    /// Instances that are shut down one after the other may say in their logs whom they have lost.
+    pub(crate) fn forget_losses(&self) {
+        for log in self.sockets().into_iter().filter(|name| name.ends_with(".log")) {
+            let log = self.path("sockets").join(log);
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            if text.lines().all(|line| line.contains(" has lost instance ")) {
+                let _ = fs::remove_file(log);
+            }
+        }
+    }
+
     /// Serves `source` on `mnt`; returns when it says that it does. `None` where nothing can be mounted.
     pub(crate) fn serve(&self) -> Option<Serving> {
         self.serve_with(&[])

@@ -1,8 +1,8 @@
 //! Threads and processes that threads here make.
 
-use super::{Custodian, Next, PATIENCE, kill};
-use crate::migration::passage;
+use super::{Ask, Custodian, Next, PATIENCE, kill};
 use crate::tree::After;
+use crate::tree::moves::Told;
 
 impl Custodian {
     pub(super) fn is_born(&mut self, task: u32) -> Next {
@@ -25,17 +25,39 @@ impl Custodian {
             return Ok(());
         }
         self.made.remove(&child);
-        if copy && let Err(error) = self.space.copy_for(child) {
-            // It would share what it must not.
-            eprintln!("refit: a child of {}: {error}", self.group.process);
-            kill(child);
-        }
-        passage::go_on(&self.tree, child);
-        if copy {
-            let visiting = self.threads.get(&parent).is_some_and(|thread| thread.visiting);
-            let after = if visiting { After::ToSystemCall(0) } else { After::GoOn };
+        self.begins(child, copy);
+        if copy.is_some() {
+            let after = self.tree.moves.plainly(parent);
             let _ = self.tree.order(parent, PATIENCE, move |_, _| ((), after));
         }
         Ok(())
+    }
+
+    /// A process that a thread here has made begins.
+    fn begins(&self, child: u32, copy: Option<Option<u64>>) {
+        if let Some(word) = copy
+            && let Err(error) = self.space.copy_for(child, word)
+        {
+            // It would share what it must not. One that was killed meanwhile does not.
+            if ![Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error()) {
+                eprintln!("refit: a child of {} is killed: {error}", self.group.process);
+            }
+            kill(child);
+        }
+        self.tree.moves.begins(child);
+        // It stands in its first stop, or where a call was made in it. If it is killed meanwhile that is told.
+        let _ = self.tree.order(child, PATIENCE, |_, _| ((), After::GoOn));
+    }
+
+    /// The group is no more: lets all go on that wait for more to be told.
+    pub(super) fn let_all_live(&mut self) {
+        let all = std::mem::take(&mut self.deferred).into_iter().chain(self.asked.try_iter());
+        let born = all.filter_map(|asked| match asked.ask {
+            Ask::Told(Told::Born(task)) => Some(task),
+            _ => None,
+        });
+        let born: Vec<u32> = born.chain(std::mem::take(&mut self.born)).collect();
+        let made = |child| self.made.get(&child).map_or(Some(None), |&(_, copy)| copy);
+        born.into_iter().for_each(|child| self.begins(child, made(child)));
     }
 }

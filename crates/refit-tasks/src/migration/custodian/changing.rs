@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
 
@@ -16,19 +16,19 @@ impl Custodian {
     /// A thread elsewhere changes the memory.
     pub(super) fn change(&mut self, change: Change, reply: Reply<Change>) -> Next {
         let Change { thread, number, arguments, stack, .. } = change;
+        self.ledger.counts().changes += 1;
         let before = self.before(number.cast_signed(), &arguments);
-        if let Err(error) = before {
-            reply.say(&-i64::from(error.raw_os_error().unwrap_or(libc::ENOMEM)), &[]);
-            return Ok(());
-        }
-        let answer = if changes::by_shadow(number.cast_signed(), &arguments) {
-            self.by_shadow(thread, number, arguments, stack)
-        } else {
-            self.space.call(number.cast_signed(), arguments)
-        };
+        let answer = before.and_then(|()| {
+            if changes::by_shadow(number.cast_signed(), &arguments) {
+                self.by_shadow(thread, number, arguments, stack)
+            } else {
+                self.space.call(number.cast_signed(), arguments)
+            }
+        });
         if answer.is_ok() {
             self.behind(number.cast_signed(), &arguments);
         }
+        self.thaw();
         let failed = |error: io::Error| -i64::from(error.raw_os_error().unwrap_or(libc::ENOMEM));
         reply.say(&answer.unwrap_or_else(failed), &[]);
         Ok(())
@@ -42,8 +42,14 @@ impl Custodian {
         arguments: [u64; 6],
         stack: u64,
     ) -> io::Result<i64> {
-        let slot = self.threads.get(&id).and_then(|thread| thread.slot);
-        let Some((slot, _)) = slot.and_then(|slot| self.slot(slot)) else {
+        let thread = self.threads.get(&id);
+        if thread.is_some_and(|thread| thread.recalled) {
+            // Its shadow stands, or is about to.
+            return Ok(passage::NOT_MADE);
+        }
+        let Some((slot, _)) =
+            thread.and_then(|thread| thread.slot).and_then(|slot| self.slot(slot))
+        else {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         };
         slot.ask(number, arguments, stack);
@@ -52,10 +58,10 @@ impl Custodian {
             if let Some(value) = slot.answer() {
                 return Ok(value.cast_signed());
             }
-            while let Ok(ask) = self.asked.try_recv() {
+            while let Ok(asked) = self.asked.try_recv() {
                 let stands =
-                    matches!(ask, Ask::Told(Told::Signal(of) | Told::Ended(of)) if of == id);
-                self.deferred.push_back(ask);
+                    matches!(asked.ask, Ask::Told(Told::Signal(of) | Told::Ended(of)) if of == id);
+                self.deferred.push_back(asked);
                 if stands {
                     return passage::answer_of(&self.tree, id, self.code(), slot);
                 }
@@ -70,9 +76,11 @@ impl Custodian {
             .tree
             .order(id, PATIENCE, |held, _| (crate::tree::moves::about_to_call(held), After::Stay));
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
+        self.ledger.counts().changes_here += 1;
         let number = number.cast_signed();
         // What cannot be told to others is not done: they would see what is not there.
         if let Err(error) = self.before(number, &arguments) {
+            self.thaw();
             self.kill(&format!("a change of its memory cannot be told to others: {error}"));
             return Ok(());
         }
@@ -83,17 +91,19 @@ impl Custodian {
         let _ = self.tree.order(id, PATIENCE, |_, _| ((), After::ToSystemCall(0)));
         self.until_changed(id);
         self.behind(number, &arguments);
+        self.thaw();
         Ok(())
     }
 
     /// Waits until a thread here has made its change.
     pub(super) fn until_changed(&mut self, id: u32) {
-        while let Ok(ask) = self.asked.recv() {
-            let changed = matches!(ask, Ask::Told(Told::Changed(of) | Told::Returned(of) | Told::Ended(of)) if of == id);
+        while let Ok(asked) = self.asked.recv() {
+            let ask = &asked.ask;
+            let changed = matches!(*ask, Ask::Told(Told::Changed(of) | Told::Returned(of) | Told::Ended(of)) if of == id);
             let only = matches!(ask, Ask::Told(Told::Changed(_)));
             let over = matches!(ask, Ask::Told(Told::Another));
             if !only {
-                self.deferred.push_back(ask);
+                self.deferred.push_back(asked);
             }
             if changed || over {
                 break;
@@ -105,14 +115,15 @@ impl Custodian {
     pub(super) fn before(&mut self, number: i64, arguments: &[u64; 6]) -> io::Result<()> {
         let end = || self.space.call(libc::SYS_brk, [0; 6]).map(i64::cast_unsigned);
         let plan = changes::plan(number, arguments, end)?;
+        if plan.advised {
+            self.space.is_advised();
+        }
         self.forget(&plan.forget)?;
         for range in &plan.keep {
             self.space.keep(range)?;
         }
-        for range in &plan.zero {
-            for part in self.space.frames_in(range)? {
-                self.space.drop_frames(&part)?;
-            }
+        for range in &plan.fresh {
+            self.space.show_again(range)?;
         }
         Ok(())
     }
@@ -132,11 +143,22 @@ impl Custodian {
         if ranges.is_empty() {
             return Ok(());
         }
-        let forget = Forget { group: self.group, ranges: ranges.to_vec() };
+        let began = Instant::now();
+        self.frozen = self.asks_others;
+        let freezes = self.frozen;
+        let forget = Forget { group: self.group, ranges: ranges.to_vec(), freezes };
+        let mut lost = false;
         for &host in &self.hosts {
             // A host that is lost has forgotten.
-            let _ = self.layer.ask(host, &forget, &[]);
+            lost |= self.layer.ask(host, &forget, &[]).is_err();
         }
+        if lost {
+            // But others may still hear it.
+            self.plan_retrievals(None);
+        }
+        let mut counts = self.ledger.counts();
+        counts.forgets.since(began);
+        counts.told += self.hosts.len() as u64;
         Ok(())
     }
 }

@@ -2,17 +2,23 @@
 
 use std::time::{Duration, Instant};
 
+use refit_messages::{InstanceId, Request};
+use refit_sys::linger;
 use refit_sys::park::Slot;
+use refit_sys::schedule::urgency;
 
+use super::asking::Asking;
 use super::{Custodian, Next, Thread};
-use crate::migration::wire::{Arrive, Came, Descriptor, Particulars, Recall, Why};
+use crate::migration::passage::Onward;
+use crate::migration::wire::{Arrive, Came, Expect, Particulars, Prepare, Recall, Why};
 use crate::migration::{MoveError, passage, stub};
-use crate::tree::After;
 
 /// How long a thread that came because of an exception stays.
 const LINGER: Duration = Duration::from_millis(1);
 /// How long a thread that cannot leave now is left alone.
 const NOT_NOW: Duration = Duration::from_millis(5);
+/// How long one tries that, where somebody waits for it.
+const LONG: Duration = Duration::from_secs(5);
 
 impl Custodian {
     /// Has a thread go where it is wanted, if it can now.
@@ -22,7 +28,7 @@ impl Custodian {
             return Ok(());
         }
         if thread.at == thread.wanted {
-            thread.waiting.drain(..).for_each(|one| drop(one.send(Ok(()))));
+            thread.is_there();
             if thread.at == self.own {
                 // It may stand, kept.
                 passage::go_on(&self.tree, id);
@@ -31,6 +37,10 @@ impl Custodian {
         }
         if thread.at != self.own {
             self.recall(id);
+            return Ok(());
+        }
+        if !self.stopping.is_empty() {
+            passage::go_on(&self.tree, id);
             return Ok(());
         }
         self.depart(id)
@@ -43,13 +53,25 @@ impl Custodian {
             let recall = Recall { group: self.group, thread: id, stay: thread.stay };
             // One that is lost tells so by itself.
             let _ = self.layer.send(thread.at, &recall, &[]);
+            // While that is under way.
+            passage::hold(&self.tree, id);
+            linger::one_follows();
         }
     }
 
     /// Sends a thread where it is wanted.
     pub(super) fn depart(&mut self, id: u32) -> Next {
+        let began = Instant::now();
+        match self.ready_for(id) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.later(id);
+                return Ok(());
+            }
+            Err(error) => return self.stays(id, &error.into()),
+        }
         let Some(number) = self.free.pop() else {
-            return self.stays(id, MoveError::Refused("too many of its threads are away".into()));
+            return self.stays(id, &MoveError::Refused("too many of its threads are away".into()));
         };
         let Some((slot, place)) = self.slot(number) else { return Ok(()) };
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
@@ -58,71 +80,153 @@ impl Custodian {
         let (stay, to) = (thread.stay, thread.wanted);
         let way = passage::Way { process: self.group.process, code: self.code(), slot, place };
         self.tree.moves.share(self.group.process);
+        let particulars = self.particulars();
+        if let Err(why) = self.prepare(id, to, &particulars) {
+            self.give_back(id);
+            return self.stays(id, &why);
+        }
+        let urgency = urgency(id).map(|one| (one.policy, one.priority, one.nice));
+        // From here on it does not run.
         let (in_call, half) = match passage::leave(&self.tree, id, way) {
             Ok(left) => left,
-            Err(passage::Stays::NotNow) => {
-                self.give_back(id);
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.not_before = Some(Instant::now() + NOT_NOW);
-                }
-                return Ok(());
-            }
-            Err(passage::Stays::Signals) => {
-                self.give_back(id);
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.visiting = true;
-                }
-                return Ok(());
-            }
-            Err(passage::Stays::Refused(error)) => {
-                self.give_back(id);
-                return self.stays(id, MoveError::Refused(error.to_string()));
-            }
+            Err(why) => return self.not_now(id, why),
         };
         let arrive = Arrive {
             group: self.group,
-            particulars: self.particulars(),
+            particulars,
             thread: id,
             stay,
             slot: number,
             in_call,
-            nice: 0,
+            urgency,
             half: half.clone(),
         };
-        self.hosts.insert(to);
-        let arrived = self.layer.ask(to, &arrive, &[]);
+        let ready = self.space.permits(half.stack()).and_then(|()| self.stand_for(id, stay, slot));
+        let arrived = match ready {
+            Ok(()) => self.ask(to, &arrive).flatten(),
+            Err(error) => Err(error.into()),
+        };
         let why = match arrived {
-            Ok((Ok(()), _)) => {
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.at = to;
-                    thread.recalled = false;
-                    thread.waiting.drain(..).for_each(|one| drop(one.send(Ok(()))));
+            Ok(()) => {
+                if in_call {
+                    self.abroad.has_arrived(self.group.process, id);
                 }
-                self.places.put(self.group.process, id, to);
+                if let Some(thread) = self.threads.get_mut(&id) {
+                    (thread.at, thread.tries) = (to, None);
+                    thread.recalled = false;
+                    thread.asked.is_at(to);
+                    thread.is_there();
+                }
+                self.has_left(id, to, began);
                 return Ok(());
             }
-            Ok((Err(why), _)) => why,
-            Err(error) => error.to_string(),
+            Err(why) => why,
         };
         // Nobody has seen it: it goes on where it was.
-        let came = passage::come(&self.tree, id, way, &half, in_call, After::GoOn);
+        let answer = self.abroad.back(self.group.process, id);
+        let call = passage::Call { within: in_call, answer };
+        let came = passage::come(&self.tree, id, way, &half, call, Onward::On);
         self.give_back(id);
-        if came.is_err() {
-            // It was killed meanwhile, which is told.
+        if let Err(error) = came {
+            self.cannot_go_on(id, &error);
             return Ok(());
         }
-        self.stays(id, MoveError::Refused(why))
+        self.stays(id, &why)
+    }
+
+    fn ask<Q: Request>(&self, to: InstanceId, question: &Q) -> Result<Q::Answer, MoveError> {
+        let answer = self.layer.ask(to, question, &[]);
+        answer.map(|(answer, _)| answer).map_err(|why| MoveError::Refused(why.to_string()))
+    }
+
+    /// Has all made ready for a thread where it has not been, while it runs on here.
+    fn prepare(
+        &mut self,
+        id: u32,
+        to: InstanceId,
+        particulars: &Particulars,
+    ) -> Result<(), MoveError> {
+        self.is_host(to);
+        let Some(thread) = self.threads.get(&id) else { return Ok(()) };
+        if thread.ready_at.contains(&to) {
+            let expect = Expect { group: self.group, thread: id };
+            // It does as well without.
+            let _ = self.layer.send(to, &expect, &[]);
+            return Ok(());
+        }
+        let prepare = Prepare { group: self.group, particulars: particulars.clone(), thread: id };
+        let replica = self.ask(to, &prepare).flatten()?;
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.ready_at.insert(to);
+        }
+        if self.ready.insert(to, replica).is_none() {
+            self.plan_retrievals(Some(to));
+        }
+        Ok(())
+    }
+
+    /// A thread has not left, since it could not.
+    fn not_now(&mut self, id: u32, why: passage::Stays) -> Next {
+        self.give_back(id);
+        let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
+        match why {
+            passage::Stays::Stopped if !thread.waiting.is_empty() => {
+                return self.stays(id, &MoveError::Refused("it is stopped".into()));
+            }
+            // It tells when it goes on.
+            passage::Stays::Stopped => {}
+            passage::Stays::NotNow => {
+                let now = Instant::now();
+                if now - *thread.tries.get_or_insert(now) > LONG && !thread.waiting.is_empty() {
+                    thread.tries = None;
+                    let why = "it cannot leave now: it waits for the child of its `vfork`";
+                    self.refuse(id, &MoveError::Refused(why.into()));
+                    return Ok(());
+                }
+                self.later(id);
+            }
+            passage::Stays::First => thread.visiting = true,
+            passage::Stays::Refused(error) => {
+                return self.stays(id, &error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// It is tried again.
+    fn later(&mut self, id: u32) {
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.not_before = Some(Instant::now() + NOT_NOW);
+        }
+    }
+
+    fn is_host(&mut self, host: InstanceId) {
+        self.hosts.insert(host);
+        self.ledger.counts().hosts.entry(host.0).or_default();
+    }
+
+    fn has_left(&self, id: u32, to: InstanceId, began: Instant) {
+        self.places.put(self.group.process, id, to);
+        self.ledger.counts().out.since(began);
     }
 
     /// A thread cannot leave: it stays, and is wanted here.
-    pub(super) fn stays(&mut self, id: u32, why: MoveError) -> Next {
-        let own = self.own;
-        if let Some(thread) = self.threads.get_mut(&id) {
-            thread.wanted = own;
-            thread.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
-        }
+    pub(super) fn stays(&mut self, id: u32, why: &MoveError) -> Next {
+        self.refuse(id, why);
         passage::go_on(&self.tree, id);
         Ok(())
+    }
+
+    pub(super) fn refuse(&mut self, id: u32, why: &MoveError) {
+        let own = self.own;
+        self.ledger.counts().refused += 1;
+        if matches!(why, MoveError::NoMemory(_)) {
+            self.lacks_memory(why);
+        }
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.wanted = thread.asked.refuse(thread.wanted, own);
+            thread.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
+        }
     }
 
     pub(super) fn give_back(&mut self, id: u32) {
@@ -143,19 +247,9 @@ impl Custodian {
         self.space.window.start + stub::CODE
     }
 
-    pub(super) fn particulars(&self) -> Particulars {
-        use std::os::fd::{AsFd, AsRawFd};
-        let own = std::process::id();
-        Particulars {
-            window: self.space.window.clone(),
-            frames: Descriptor { process: own, number: self.space.frames.as_raw_fd() },
-            slots: Descriptor { process: own, number: self.slots.as_fd().as_raw_fd() },
-            calls_home: self.tree.makes_calls_here(),
-        }
-    }
-
     /// A thread is back.
     pub(super) fn came(&mut self, came: Came) -> Next {
+        let began = Instant::now();
         let id = came.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if thread.stay != came.stay || thread.at == self.own {
@@ -164,27 +258,56 @@ impl Custodian {
         thread.at = self.own;
         thread.recalled = false;
         let number = thread.slot.unwrap_or(0);
-        let signal = std::mem::take(&mut thread.signal);
-        let calls = came.why == Why::Call && !signal;
-        thread.visiting = calls;
         if came.why == Why::Exception {
             thread.not_before = Some(Instant::now() + LINGER);
         }
+        if came.why == Why::Asked {
+            thread.want(self.own);
+            thread.asked = Asking::Nothing;
+        }
         let lingers = thread.not_before.is_some();
+        let stops = self.stopping.contains_key(&id);
         let Some((slot, place)) = self.slot(number) else { return Ok(()) };
         let way = passage::Way { process: self.group.process, code: self.code(), slot, place };
-        let after = match (signal, calls) {
-            (true, _) => After::Once(passage::PENDING),
-            (false, true) => After::ToSystemCall(0),
-            (false, false) => After::GoOn,
+        let onward = match came.why {
+            _ if stops => Onward::Stay,
+            Why::Call => Onward::Call,
+            Why::Recalled | Why::Asked | Why::Exception => Onward::On,
         };
-        let back = passage::come(&self.tree, id, way, &came.half, came.in_call, after);
+        let answer = self.abroad.back(self.group.process, id);
+        let call = passage::Call { within: came.in_call, answer };
+        let back = passage::come(&self.tree, id, way, &came.half, call, onward);
+        let signalled = back.as_ref().is_ok_and(|signalled| *signalled);
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.visiting = onward == Onward::Call && !signalled;
+        }
         self.give_back(id);
         self.places.put(self.group.process, id, self.own);
-        if back.is_err() || lingers {
+        let mut counts = self.ledger.counts();
+        counts.came(came.why);
+        counts.back.since(began);
+        drop(counts);
+        if let Err(error) = back {
+            self.cannot_go_on(id, &error);
             return Ok(());
         }
-        self.settle(id)
+        self.stop_if_all_are_here();
+        match self.threads.get_mut(&id) {
+            _ if lingers || stops => Ok(()),
+            // It goes on already; where it stands again, that is for something else.
+            Some(thread) if thread.wanted == self.own && !thread.visiting => {
+                thread.is_there();
+                Ok(())
+            }
+            _ => self.settle(id),
+        }
+    }
+
+    /// A thread has not been given its registers: it was killed, which is told, or has to be.
+    fn cannot_go_on(&self, id: u32, error: &std::io::Error) {
+        if error.raw_os_error() != Some(libc::ESRCH) {
+            self.kill(&format!("thread {id} of it is not given its registers again: {error}"));
+        }
     }
 
     pub(super) fn depart_who_lingered(&mut self) -> Next {

@@ -27,6 +27,8 @@ int main(void) {
         EQUAL(tcgetattr(slave, &how), 0);
         pid_t child = fork();
         if (child == 0) {
+            // Whoever has started us may have had it ignored.
+            signal(SIGINT, SIG_DFL);
             CHECK(setsid() == getpid() && ioctl(slave, TIOCSCTTY, 0) == 0);
             EQUAL(tcgetpgrp(slave), getpid());
             expect(slave, "a line\n");

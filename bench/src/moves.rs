@@ -1,0 +1,203 @@
+//! What it is to a program to move between instances: how long it does not run, and what is slower afterwards.
+//!
+//! All is timed by the program itself ([`crate::moved`]), which has one thread. Three instances: the program begins at the first, with a processor of
+//! its own; the others share one. Each round is another program, so each has never moved before.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_instance::Client;
+use refit_instance::wire::MoveRequest;
+use refit_sys::clock;
+
+use crate::moved::ARGUMENT;
+use crate::spread::Instances;
+use crate::stats::Sample;
+use crate::workload::Workload;
+
+const ROUNDS: usize = 11;
+/// How often a program goes away and comes back after it has been everywhere.
+const TRIPS: usize = 20;
+/// It runs for so long where it has come to.
+const STAY: Duration = Duration::from_millis(10);
+/// Times that it did not run that are shorter are not a move's: an interrupt takes microseconds.
+const LEAST: Duration = Duration::from_micros(10);
+/// Mappings that are touched.
+const AREAS: usize = 50;
+const COMPUTATIONS: usize = 5;
+
+/// The ways of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The first one: the program is made ready, and a replica.
+    First,
+    /// To an instance where the program has not been.
+    New,
+    /// To one where it has been.
+    Warm,
+    /// Back.
+    Back,
+}
+
+pub(crate) const WAYS: [Way; 4] = [Way::First, Way::New, Way::Warm, Way::Back];
+
+/// Microseconds, but for ratios.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// For each of [`WAYS`]: the longest time that the program did not run, and all such times until it runs undisturbed.
+    pub(crate) stands: [[Sample; 2]; WAYS.len()],
+    /// For each of [`WAYS`]: from a thread's own call until it is there.
+    pub(crate) asked: [Sample; WAYS.len()],
+    /// The first touch of a mapping: natively (a page that is there), of private memory, of frames.
+    pub(crate) touches: [Sample; 3],
+    /// A computation after a move over the same natively.
+    pub(crate) computes: Sample,
+    /// [`CALLS`]: natively, at home, elsewhere.
+    pub(crate) calls: [[Sample; 3]; CALLS.len()],
+}
+
+/// The last two read 4 KiB, of a file of the disk and of one that only its own kernel half can read.
+pub(crate) const CALLS: [&str; 4] = ["getppid", "read", "pread file", "pread memfd"];
+
+/// While processors are kept awake, and while they may sleep.
+pub(crate) fn measure() -> Result<[Moves; 2], String> {
+    let asleep = ["--instances", "3", "--cpus", "0/1/1"];
+    let awake = [&asleep[..], &["--awake"]].concat();
+    // They are awake only while a program of theirs is there that has moved, so both can be there at once.
+    let both = [Instances::boot_with(&awake)?, Instances::boot_with(&asleep)?];
+    let clients = [both[0].client(0)?, both[1].client(0)?];
+    let ticks = ticks_per_microsecond();
+    let mut moves = <[Moves; 2]>::default();
+    for _ in 0..ROUNDS {
+        for ((instances, client), moves) in both.iter().zip(&clients).zip(&mut moves) {
+            let round = Round { instances, client, ticks };
+            round.stands(moves)?;
+            round.asks(moves)?;
+            round.touches(moves)?;
+            round.computes(moves)?;
+        }
+    }
+    Ok(moves)
+}
+
+/// How a thread goes, and where to.
+fn journey() -> Vec<(Way, u16)> {
+    let there = [(Way::First, 1), (Way::Back, 0), (Way::New, 2), (Way::Back, 0)];
+    let again = [(Way::Warm, 1), (Way::Back, 0)].into_iter().cycle().take(2 * TRIPS);
+    there.into_iter().chain(again).collect()
+}
+
+fn ticks_per_microsecond() -> f64 {
+    let (began, first) = (Instant::now(), clock::counter());
+    // The time that passes is what is measured.
+    thread::sleep(Duration::from_millis(200));
+    let ticks = clock::counter() - first;
+    ticks as f64 / began.elapsed().as_secs_f64() / 1e6
+}
+
+struct Round<'a> {
+    instances: &'a Instances,
+    client: &'a Client,
+    ticks: f64,
+}
+
+impl Round<'_> {
+    fn program(&self) -> Result<Workload, String> {
+        let mut program = Workload::start(&self.instances.under(), &[ARGUMENT.to_owned()])?;
+        // It is one by then.
+        let [_] = program.ask("getppid")?;
+        Ok(program)
+    }
+
+    fn move_to(&self, program: &Workload, to: u16) -> Result<(), String> {
+        let request = MoveRequest { pid: program.id(), thread: None, to: Some(to) };
+        self.client.move_to(&request).map_err(|refusal| refusal.to_string())
+    }
+
+    /// There and back, as the thread itself asks for.
+    fn asks(&self, moves: &mut Moves) -> Result<(), String> {
+        let mut program = self.program()?;
+        for (way, to) in journey() {
+            let [took] = program.ask(&format!("go {to}"))?;
+            moves.asked[way as usize].push(took / self.ticks);
+        }
+        Ok(())
+    }
+
+    /// There and back, and what of it the program notices.
+    fn stands(&self, moves: &mut Moves) -> Result<(), String> {
+        let journey = journey();
+        let mut program = self.program()?;
+        let id = program.id();
+        let micros = |time: Duration| (time.as_secs_f64() * 1e6 * self.ticks) as u64;
+        // Some more, to be there until the end.
+        let within = micros(STAY * journey.len() as u32 * 3);
+        let line = format!("gaps {within} {}", micros(LEAST));
+        let (gaps, began) = thread::scope(|scope| {
+            let gaps = scope.spawn(|| program.ask_all(&line));
+            // Here and below it runs for a while where it is: the gaps in that are what is measured.
+            thread::sleep(STAY);
+            let mut began = Vec::new();
+            for &(_, to) in &journey {
+                began.push(clock::counter());
+                let request = MoveRequest { pid: id, thread: None, to: Some(to) };
+                self.client.move_to(&request).map_err(|refusal| refusal.to_string())?;
+                thread::sleep(STAY);
+            }
+            let gaps = gaps.join().map_err(|_| "nobody waits for the program".to_owned())??;
+            Ok::<_, String>((gaps, began))
+        })?;
+        let until = |next: usize| began.get(next).map_or(f64::MAX, |&tick| tick as f64);
+        for (number, (way, _)) in journey.iter().enumerate() {
+            let during = until(number)..until(number + 1);
+            let gaps = gaps.chunks_exact(2).filter(|gap| during.contains(&(gap[0] + gap[1])));
+            let gaps: Vec<f64> = gaps.map(|gap| gap[1] / self.ticks).collect();
+            let stands = &mut moves.stands[*way as usize];
+            stands[0].push(gaps.iter().copied().fold(0.0, f64::max));
+            stands[1].push(gaps.iter().sum());
+        }
+        Ok(())
+    }
+
+    fn touches(&self, moves: &mut Moves) -> Result<(), String> {
+        let mut program = self.program()?;
+        let [_] = program.ask(&format!("areas {AREAS}"))?;
+        for (to, touches) in (0..).zip(&mut moves.touches) {
+            if to > 0 {
+                self.move_to(&program, to)?;
+            }
+            // What the program itself needs.
+            let [_] = program.ask("getppid")?;
+            let took = program.ask_all("touch")?;
+            took.iter().for_each(|ticks| touches.push(ticks / self.ticks));
+        }
+        Ok(())
+    }
+
+    fn computes(&self, moves: &mut Moves) -> Result<(), String> {
+        // Where the other one comes to.
+        let mut native = Workload::start(&[], &[ARGUMENT.to_owned(), "1".to_owned()])?;
+        let mut program = self.program()?;
+        for (name, calls) in CALLS.iter().zip(&mut moves.calls) {
+            for (whom, sample) in [&mut native, &mut program].into_iter().zip(calls) {
+                let [took] = whom.ask(name)?;
+                sample.push(took / self.ticks);
+            }
+        }
+        self.move_to(&program, 1)?;
+        for (name, calls) in CALLS.iter().zip(&mut moves.calls) {
+            let [_] = program.ask(name)?;
+            let [took] = program.ask(name)?;
+            calls[2].push(took / self.ticks);
+        }
+        for computation in 0..=COMPUTATIONS {
+            let [of_native] = native.ask("compute")?;
+            let [of_moved] = program.ask("compute")?;
+            // The first has to touch what it needs.
+            if computation > 0 {
+                moves.computes.push(of_moved / of_native);
+            }
+        }
+        Ok(())
+    }
+}

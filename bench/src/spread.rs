@@ -1,0 +1,233 @@
+//! Several instances of this host, and what programs' moves between them come to.
+
+use std::process::{Command, Stdio};
+
+use refit_instance::Client;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::workload;
+
+/// Several instances, until this goes.
+pub(crate) struct Instances {
+    /// Where their sockets are.
+    directory: TempDir,
+}
+
+impl Instances {
+    /// Two, a processor each.
+    pub(crate) fn boot() -> Result<Self, String> {
+        Self::boot_with(&["--instances", "2"])
+    }
+
+    /// As many, where, as the arguments of `refit boot` say.
+    pub(crate) fn boot_with(arguments: &[&str]) -> Result<Self, String> {
+        let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let instances = Self { directory };
+        instances.refit(&[&["boot"], arguments].concat()).map(|_| instances)
+    }
+
+    /// Whom to ask for moves of programs that begin at an instance.
+    pub(crate) fn client(&self, number: u16) -> Result<Client, String> {
+        let entries = std::fs::read_dir(self.directory.path()).map_err(|e| e.to_string())?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        for path in paths.filter(|path| path.extension().is_some_and(|is| is == "sock")) {
+            let client = Client::new(&path).map_err(|e| e.to_string())?;
+            if matches!(client.kernel(), Ok(Some(kernel)) if kernel.number == number) {
+                return Ok(client);
+            }
+        }
+        Err(format!("there is no instance {number}"))
+    }
+
+    /// The command that runs what follows at the first of them.
+    pub(crate) fn under(&self) -> Vec<String> {
+        let directory = format!("REFIT_RUNTIME_DIR={}", self.directory.path().display());
+        let run = ["run", "--on", "0", "--movable", "--"].map(str::to_owned);
+        ["env".to_owned(), directory, workload::refit()].into_iter().chain(run).collect()
+    }
+
+    /// The command that runs what follows there, its threads at both in turn.
+    pub(crate) fn run(&self) -> Command {
+        let mut command = self.command();
+        command.args(["run", "--on", "0", "--movable", "--spread", "--"]);
+        command
+    }
+
+    /// What the moves of a program came to that has just ended; `None`: there were none.
+    pub(crate) fn moves(&self, process: u32) -> Result<Option<Moves>, String> {
+        let said = match self.refit(&["--json", "show", &process.to_string()]) {
+            Err(why) if why.contains("no such process") => return Ok(None),
+            said => said?,
+        };
+        let said: Value = serde_json::from_str(&said).map_err(|e| format!("{e}: {said}"))?;
+        Ok(Some(Moves::read(&said["moves"])).filter(|moves| moves.out.count > 0))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(workload::refit());
+        command.env("REFIT_RUNTIME_DIR", self.directory.path());
+        command
+    }
+
+    /// Runs `refit` to its end; what it says.
+    fn refit(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = self.command();
+        let output = command.args(arguments).stdin(Stdio::null()).output();
+        let output = output.map_err(|e| format!("{}: {e}", workload::refit()))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}
+
+impl Drop for Instances {
+    fn drop(&mut self) {
+        // What cannot be ended is left for whoever sees this.
+        if let Err(why) = self.refit(&["shutdown", "--kill"]) {
+            eprintln!("bench: the instances: {why}");
+        }
+    }
+}
+
+/// How often something was done, and nanoseconds: in sum, at least, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) count: u64,
+    pub(crate) total: u64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Times {
+    fn read(value: &Value) -> Self {
+        let number = |name: &str| value[name].as_u64().unwrap_or(0);
+        Self {
+            count: number("count"),
+            total: number("total_ns"),
+            least: number("least_ns"),
+            most: number("most_ns"),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.least = match (self.count, other.count) {
+            (0, _) => other.least,
+            (_, 0) => self.least,
+            _ => self.least.min(other.least),
+        };
+        self.most = self.most.max(other.most);
+        self.count += other.count;
+        self.total += other.total;
+    }
+
+    /// What one took, in microseconds.
+    pub(crate) fn mean(&self) -> f64 {
+        self.total as f64 / self.count as f64 / 1e3
+    }
+}
+
+/// What moves come to, of one run or of several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moves {
+    pub(crate) runs: u64,
+    /// Threads that left.
+    pub(crate) out: Times,
+    /// Threads that came back.
+    pub(crate) back: Times,
+    /// Mapping retrievals, elsewhere.
+    pub(crate) faults: Times,
+    /// Of those: questions and answers.
+    pub(crate) asks: Times,
+    /// Of those: in the custodian's queue.
+    pub(crate) questions: Times,
+    /// Of those: finding the answer.
+    pub(crate) answers: Times,
+    /// Whatever waited in that queue.
+    pub(crate) waits: Times,
+    /// Changes of the memory that the other one was told.
+    pub(crate) forgets: Times,
+    /// System calls that shadows made.
+    pub(crate) calls: Times,
+    /// Questions for pages, where they move.
+    pub(crate) fetches: Times,
+    /// Pages that were sent with others.
+    pub(crate) ahead: u64,
+    /// Of those: needed next.
+    pub(crate) ahead_used: u64,
+}
+
+impl Moves {
+    fn read(value: &Value) -> Self {
+        let of = |name: &str| Times::read(&value[name]);
+        let mut moves = Self {
+            runs: 1,
+            out: of("out"),
+            back: of("back"),
+            questions: of("questions"),
+            answers: of("answers"),
+            waits: of("waits"),
+            forgets: of("forgets"),
+            fetches: Times::read(&value["pages"]["fetches"]),
+            ahead: value["pages"]["ahead"].as_u64().unwrap_or(0),
+            ahead_used: value["pages"]["ahead_used"].as_u64().unwrap_or(0),
+            ..Self::default()
+        };
+        for host in value["hosts"].as_array().into_iter().flatten() {
+            moves.faults.add(&Times::read(&host["faults"]));
+            moves.asks.add(&Times::read(&host["asks"]));
+            for call in host["calls"].as_array().into_iter().flatten() {
+                moves.calls.add(&Times::read(call));
+            }
+        }
+        moves
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.out.add(&other.out);
+        self.back.add(&other.back);
+        self.faults.add(&other.faults);
+        self.asks.add(&other.asks);
+        self.questions.add(&other.questions);
+        self.answers.add(&other.answers);
+        self.waits.add(&other.waits);
+        self.forgets.add(&other.forgets);
+        self.calls.add(&other.calls);
+        self.fetches.add(&other.fetches);
+        self.ahead += other.ahead;
+        self.ahead_used += other.ahead_used;
+    }
+
+    /// How long one retrieval's question and answer were under way, in microseconds.
+    pub(crate) fn under_way(&self) -> f64 {
+        let home = self.questions.total + self.answers.total;
+        self.asks.total.saturating_sub(home) as f64 / self.faults.count as f64 / 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_are_read_and_added() {
+        let times = |count: u64, total: u64| {
+            let each = total / count.max(1);
+            serde_json::json!({"count": count, "total_ns": total, "least_ns": each, "most_ns": each})
+        };
+        let host = serde_json::json!({
+            "faults": times(2, 100_000), "asks": times(2, 80_000), "calls": [times(1, 5), times(3, 9)]
+        });
+        let said = serde_json::json!({
+            "out": times(1, 700), "questions": times(2, 10_000), "answers": times(2, 30_000), "hosts": [host]
+        });
+        let mut moves = Moves::read(&said);
+        moves.add(&Moves::read(&said));
+        assert_eq!((moves.runs, moves.out.count, moves.calls.count), (2, 2, 8));
+        assert_eq!((moves.calls.least, moves.calls.most), (3, 5));
+        assert!((moves.under_way() - 20.0).abs() < 1e-9);
+        assert!((moves.faults.mean() - 50.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,67 @@
+//! How urgent a thread is to the scheduler: sched(7).
+
+use std::mem::MaybeUninit;
+
+/// How urgent a thread is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Urgency {
+    /// `SCHED_OTHER`, `SCHED_FIFO`, …
+    pub policy: i32,
+    /// Among those of a real-time policy; 0 with others.
+    pub priority: i32,
+    /// From -20, the most urgent, to 19.
+    pub nice: i32,
+}
+
+/// How urgent the thread with this number is; `None`: there is none, or it may not be known.
+pub fn urgency(thread: u32) -> Option<Urgency> {
+    let id = libc::pid_t::try_from(thread).ok()?;
+    let number = rustix::process::Pid::from_raw(id);
+    let nice = rustix::process::getpriority_process(number).ok()?;
+    // SAFETY: no memory.
+    let policy = unsafe { libc::sched_getscheduler(id) };
+    let mut parameters = MaybeUninit::<libc::sched_param>::uninit();
+    // SAFETY: the kernel writes the structure, which is read only if it has.
+    let told = unsafe { libc::sched_getparam(id, parameters.as_mut_ptr()) };
+    if policy < 0 || told < 0 {
+        return None;
+    }
+    // SAFETY: it was written, above.
+    let priority = unsafe { parameters.assume_init() }.sched_priority;
+    Some(Urgency { policy: policy & !libc::SCHED_RESET_ON_FORK, priority, nice })
+}
+
+/// Has the thread with this number be so urgent, as far as that is permitted; whether all of it is.
+pub fn set_urgency(thread: u32, urgency: Urgency) -> bool {
+    let Ok(id) = libc::pid_t::try_from(thread) else { return false };
+    let Urgency { policy, priority, nice } = urgency;
+    let number = rustix::process::Pid::from_raw(id);
+    let nicely = rustix::process::setpriority_process(number, nice).is_ok();
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads the structure.
+    let set = unsafe { libc::sched_setscheduler(id, policy, &raw const parameters) };
+    nicely && set == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_as_urgent_as_it_was_told_to_be() {
+        let ask = || {
+            let own = crate::thread::id();
+            let before = urgency(own).expect("our own");
+            let after = Urgency { policy: libc::SCHED_BATCH, nice: 19, ..before };
+            assert!(set_urgency(own, after));
+            assert_eq!(urgency(own), Some(after));
+        };
+        std::thread::spawn(ask).join().expect("no panic");
+    }
+
+    #[test]
+    fn who_is_not_there_has_none() {
+        assert_eq!(urgency(u32::MAX), None);
+        assert!(!set_urgency(u32::MAX, Urgency::default()));
+    }
+}

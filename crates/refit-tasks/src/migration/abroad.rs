@@ -1,0 +1,77 @@
+//! What other hosts ask for by messages of programs that began here: pages, and calls of their threads.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use refit_messages::InstanceId;
+
+use super::pages::{Access, Library};
+use super::proxy::Proxy;
+use super::wire::{Fetch, Make};
+
+/// By process.
+#[derive(Default)]
+pub(super) struct Abroad {
+    programs: Mutex<BTreeMap<u32, Program>>,
+}
+
+#[derive(Default)]
+struct Program {
+    library: Option<Library>,
+    /// By thread.
+    proxies: BTreeMap<u32, Proxy>,
+}
+
+impl Abroad {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Program>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on its pages are given there.
+    pub(super) fn lend(&self, process: u32, library: Library) {
+        self.all().entry(process).or_default().library = Some(library);
+    }
+
+    /// From now on its calls are brought there.
+    pub(super) fn stand_for(&self, process: u32, thread: u32, proxy: Proxy) {
+        self.all().entry(process).or_default().proxies.insert(thread, proxy);
+    }
+
+    /// A thread that has left in a call is there.
+    pub(super) fn has_arrived(&self, process: u32, thread: u32) {
+        if let Some(proxy) = self.all().get(&process).and_then(|one| one.proxies.get(&thread)) {
+            proxy.has_arrived();
+        }
+    }
+
+    /// A thread is on its way back, or no more; what the call that it may stand in has returned.
+    pub(super) fn back(&self, process: u32, thread: u32) -> Option<u64> {
+        let proxy = self.all().get_mut(&process)?.proxies.remove(&thread);
+        proxy?.end()
+    }
+
+    /// A process is no more.
+    pub(super) fn forget(&self, process: u32) {
+        let Some(program) = self.all().remove(&process) else { return };
+        program.library.iter().for_each(Library::close);
+        for proxy in program.proxies.into_values() {
+            proxy.end();
+        }
+    }
+
+    pub(super) fn fetch(&self, by: InstanceId, fetch: Fetch) {
+        let Fetch { group, page, count, write } = fetch;
+        let access = if write { Access::Write } else { Access::Read };
+        if let Some(library) = self.all().get(&group.process).and_then(|one| one.library.as_ref()) {
+            library.fetch(by, page, count, access);
+        }
+    }
+
+    pub(super) fn make(&self, make: Make) {
+        if let Some(program) = self.all().get(&make.group.process)
+            && let Some(proxy) = program.proxies.get(&make.thread)
+        {
+            proxy.call(make);
+        }
+    }
+}

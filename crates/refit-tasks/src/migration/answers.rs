@@ -1,0 +1,178 @@
+//! Which messages of other instances are answered here, and by whom: a program's custodian, or its guest.
+
+use std::sync::{Arc, Weak};
+
+use refit_messages::Builder;
+
+use super::custodian::{Ask, Asked};
+use super::wire::{
+    Arrive, Came, Change, Claim, Counted, Drop, Expect, Fell, Fetch, Follow, Forget, Found, Full,
+    Grant, GroupId, Made, Make, Prepare, Recall, Retrieve, Seek, Thaw, Vanish, Yield,
+};
+use super::{Migration, retrieval};
+
+impl Migration {
+    /// Has messages of other instances answered here.
+    pub fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
+        let [a, b, c, d, e, f, g, h, i, j, k] = std::array::from_fn(|_| Arc::downgrade(self));
+        self.answer_abroad(self.answer_sought(self.answer_counted(builder)))
+            .answer::<Arrive>(move |_, arrive, _, reply| {
+                if let Some(this) = a.upgrade() {
+                    this.arrive(arrive, reply);
+                }
+            })
+            .answer::<Prepare>(move |_, prepare, _, reply| {
+                if let Some(this) = j.upgrade() {
+                    this.prepare(prepare, reply);
+                }
+            })
+            .on::<Expect>(move |_, expect, _| {
+                refit_sys::linger::one_follows();
+                let guest = k.upgrade().and_then(|this| this.guest(expect.group));
+                if let Some(runner) = guest.and_then(|guest| guest.known(expect.thread)) {
+                    runner.expect();
+                }
+            })
+            .on::<Recall>(move |_, recall, _| {
+                let guest = b.upgrade().and_then(|this| this.guest(recall.group));
+                let runner = guest.and_then(|guest| guest.known(recall.thread));
+                if let Some(runner) = runner {
+                    runner.recall(recall.stay);
+                }
+            })
+            .answer::<Forget>(move |_, forget, _, reply| {
+                match c.upgrade().and_then(|this| this.guest(forget.group)) {
+                    Some(guest) => guest.forget(forget, reply),
+                    None => reply.say(&(), &[]),
+                }
+            })
+            .on::<Vanish>(move |_, vanish, _| {
+                if let Some(this) = d.upgrade() {
+                    this.vanish(vanish);
+                }
+            })
+            .on::<Came>(move |_, came, _| {
+                tell(&e, came.group, |_| Ask::Came(Box::new(came)));
+            })
+            .on::<Fell>(move |_, fell, _| {
+                tell(&i, fell.group, |_| Ask::Fell(fell));
+            })
+            .answer::<Retrieve>(move |_, question, _, reply| {
+                tell(&f, question.group, |_| Ask::Retrieve(question, reply));
+            })
+            .answer::<Change>(move |_, change, _, reply| {
+                tell(&g, change.group, |_| Ask::Change(change, reply));
+            })
+            .lost(move |peer, why| {
+                if let Some(this) = h.upgrade() {
+                    this.lost(peer, why);
+                }
+            })
+    }
+
+    /// What only those say who share no memory.
+    fn answer_abroad(self: &Arc<Self>, builder: Builder) -> Builder {
+        let [a, b, c, d, e, f, g] = std::array::from_fn(|_| Arc::downgrade(self));
+        builder
+            .on::<Full>(move |from, full, _| {
+                tell(&g, full.group, |_| Ask::Full(from));
+            })
+            .on::<Fetch>(move |from, fetch, _| {
+                if let Some(this) = a.upgrade() {
+                    this.abroad.fetch(from, fetch);
+                }
+            })
+            .on::<Make>(move |_, make, _| {
+                if let Some(this) = b.upgrade() {
+                    this.abroad.make(make);
+                }
+            })
+            .on::<Made>(move |_, made, _| {
+                let guest = c.upgrade().and_then(|this| this.guest(made.group));
+                if let Some(runner) = guest.and_then(|guest| guest.known(made.thread)) {
+                    runner.made(made.stay, made.value);
+                }
+            })
+            .on::<Grant>(move |_, grant, body| {
+                if let Some(guest) = d.upgrade().and_then(|this| this.guest(grant.group)) {
+                    guest.grant(&grant, body);
+                }
+            })
+            .answer::<Yield>(move |_, question, _, reply| {
+                let guest = e.upgrade().and_then(|this| this.guest(question.group));
+                let found = guest.and_then(|guest| guest.yields(&question));
+                let (piece, bytes) = found.unzip();
+                reply.say(&piece, &bytes.unwrap_or_default());
+            })
+            .answer::<Drop>(move |_, drop, _, reply| {
+                if let Some(guest) = f.upgrade().and_then(|this| this.guest(drop.group)) {
+                    guest.drop_pages(&drop.ranges);
+                }
+                reply.say(&(), &[]);
+            })
+    }
+
+    /// What only those say who may ask others than the origin.
+    fn answer_sought(self: &Arc<Self>, builder: Builder) -> Builder {
+        let [a, b, c, d, e] = std::array::from_fn(|_| Arc::downgrade(self));
+        builder
+            .on::<Claim>(move |from, claim, _| {
+                if let Some(guest) = e.upgrade().and_then(|this| this.guest(claim.group)) {
+                    guest.hear_claim(from, claim);
+                }
+            })
+            .on::<Thaw>(move |_, thaw, _| {
+                if let Some(guest) = a.upgrade().and_then(|this| this.guest(thaw.group)) {
+                    guest.thaw();
+                }
+            })
+            .answer::<Follow>(move |_, follow, _, reply| {
+                match b.upgrade().and_then(|this| this.guest(follow.group)) {
+                    Some(guest) => guest.follow(follow, reply),
+                    None => reply.say(&(), &[]),
+                }
+            })
+            .on::<Seek>(move |_, seek, _| {
+                if let Some(this) = c.upgrade() {
+                    this.is_sought(seek);
+                }
+            })
+            .on::<Found>(move |from, found, _| {
+                if let Some(guest) = d.upgrade().and_then(|this| this.guest(found.group)) {
+                    guest.found(from, found);
+                }
+            })
+    }
+
+    /// Somebody looks for what is at an address: the origin knows, others may.
+    fn is_sought(&self, seek: Seek) {
+        let custodian = self.custodians().get(&seek.group.process).cloned();
+        let custodian = custodian.filter(|_| seek.group.home() == self.own);
+        let seek = match custodian.map(|one| one.send(Asked::now(Ask::Seek(seek.clone())))) {
+            Some(Ok(())) => return,
+            Some(Err(_)) | None => seek,
+        };
+        match (self.guest(seek.group), self.layer.get()) {
+            (Some(guest), _) => guest.is_sought(seek),
+            (None, Some(layer)) => retrieval::pass_on(layer, seek, None),
+            (None, None) => {}
+        }
+    }
+
+    fn answer_counted(self: &Arc<Self>, builder: Builder) -> Builder {
+        let this = Arc::downgrade(self);
+        builder.answer::<Counted>(move |_, counted, _, reply| {
+            let guest = this.upgrade().and_then(|this| this.guest(counted.group));
+            reply.say(&guest.map(|guest| guest.counted()), &[]);
+        })
+    }
+}
+
+/// Brings what is said of a group to its custodian, if there is one.
+fn tell(migration: &Weak<Migration>, group: GroupId, ask: impl FnOnce(()) -> Ask) {
+    let Some(this) = migration.upgrade() else { return };
+    if let Some(custodian) = this.custodians().get(&group.process) {
+        // A group that is no more tells its hosts.
+        let _ = custodian.send(Asked::now(ask(())));
+    }
+}

@@ -1,0 +1,40 @@
+//! The end of a program that cannot go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Kills one program, and says why, once. Whoever finds that it cannot go on does so at once, and leaves it to nobody who may wait for it.
+pub(super) struct Killer {
+    process: u32,
+    /// It shares the program's memory and may wait for a page of it; the signal that ends the program is not for it.
+    agent: u32,
+    is_over: AtomicBool,
+}
+
+impl Killer {
+    pub(super) fn new(process: u32, agent: u32) -> Self {
+        Self { process, agent, is_over: AtomicBool::new(false) }
+    }
+
+    /// Kills it; the first reason counts.
+    pub(super) fn kill(&self, why: &str) {
+        if !self.is_over.swap(true, Ordering::Relaxed) {
+            let Self { process, agent, .. } = *self;
+            let name = refit_sys::process::name(process);
+            eprintln!("refit: {name} ({process}) is killed: {why}");
+            kill(process);
+            kill(agent);
+        }
+    }
+
+    /// Its custodian ends: whatever has the number from now on is another program.
+    pub(super) fn disarm(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn kill(process: u32) {
+    if let Some(process) = rustix::process::Pid::from_raw(process.cast_signed()) {
+        // One that has ended needs it no more.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    }
+}

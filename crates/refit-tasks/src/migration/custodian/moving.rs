@@ -1,0 +1,96 @@
+//! Where pages are borrowed, and where they move.
+//!
+//! Instances of one host borrow them. Once a thread goes to another host, all instances but the origin have pages of their own, those of this host too:
+//! so there is one protocol at a time for each group. In between all threads are at home.
+
+use std::io;
+use std::sync::Arc;
+
+use refit_messages::Transport;
+use refit_sys::park::Slot;
+
+use super::Custodian;
+use crate::migration::pages::{Librarian, Window};
+use crate::migration::proxy::Proxy;
+use crate::migration::wire::{Descriptor, Hold, Particulars, Vanish};
+
+impl Custodian {
+    /// Whether a thread can leave for where it is wanted; not yet, if others have to be back first.
+    pub(super) fn ready_for(&mut self, id: u32) -> io::Result<bool> {
+        let to = self.threads.get(&id).map(|thread| thread.wanted);
+        let peers = self.layer.peers();
+        let peer = peers.iter().find(|peer| Some(peer.id) == to);
+        let far = peer.is_some_and(|peer| peer.transport == Transport::Tcp);
+        if self.space.library.is_some() || !(far || self.pages.always_move || self.unborrowing) {
+            return Ok(true);
+        }
+        self.unborrowing = true;
+        let away: Vec<u32> = self
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.at != self.own)
+            .map(|(&id, _)| id)
+            .collect();
+        if !away.is_empty() {
+            away.into_iter().for_each(|id| self.recall(id));
+            return Ok(false);
+        }
+        self.ledger.close(&self.layer);
+        self.ready.clear();
+        self.epoch = super::epoch();
+        let gone = Vanish { group: self.group, thread: None };
+        for host in std::mem::take(&mut self.hosts) {
+            // One that is lost has nothing any more.
+            let _ = self.layer.send(host, &gone, &[]);
+        }
+        self.threads.values_mut().for_each(|thread| thread.ready_at.clear());
+        let moved = self.move_pages();
+        self.unborrowing = false;
+        moved.map(|()| true)
+    }
+
+    fn move_pages(&mut self) -> io::Result<()> {
+        let (group, layer, window) = (self.group, self.layer.clone(), self.pages.window);
+        let (ledger, killer) = (Arc::clone(&self.ledger), Arc::clone(&self.killer));
+        // At once: the custodian may wait for what waits for the page.
+        let torn = move |why: &str| killer.kill(why);
+        self.space.begin_moving(|frames, userfault| {
+            Librarian::begin(group, &layer, (frames, userfault), (window, ledger), torn)
+        })?;
+        if let Some(library) = &self.space.library {
+            self.abroad.lend(group.process, library.clone());
+        }
+        Ok(())
+    }
+
+    /// A thread is about to leave: its calls will come by messages, where its host shares no memory.
+    pub(super) fn stand_for(&self, id: u32, stay: u64, slot: Slot) -> io::Result<()> {
+        let Some(thread) = self.threads.get(&id) else { return Ok(()) };
+        if let Some(library) = self.space.library.clone() {
+            let of = (self.group, id, stay);
+            let proxy = Proxy::begin(of, slot, library, &self.layer, thread.wanted)?;
+            self.abroad.stand_for(self.group.process, id, proxy);
+        }
+        Ok(())
+    }
+
+    pub(super) fn particulars(&self) -> Particulars {
+        use std::os::fd::{AsFd, AsRawFd};
+        let own = std::process::id();
+        let hold = if self.space.library.is_some() {
+            let window = match self.pages.window {
+                Window::Fixed(count) => count.max(1),
+                Window::Adaptive => 0,
+            };
+            Hold::Move { window }
+        } else {
+            Hold::Borrow {
+                frames: Descriptor { process: own, number: self.space.frames.as_raw_fd() },
+                slots: Descriptor { process: own, number: self.slots.as_fd().as_raw_fd() },
+            }
+        };
+        let window = self.space.window.clone();
+        let (calls_home, lock, epoch) = (self.tree.makes_calls_here(), self.lock, self.epoch);
+        Particulars { window, hold, calls_home, lock, epoch }
+    }
+}

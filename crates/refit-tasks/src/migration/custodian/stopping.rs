@@ -1,0 +1,61 @@
+//! Job control: a program that is stopped stands, wherever its threads are. The signal that stops it waits until all of them are here; then
+//! the kernel stops them as ever. They leave again when it lets them go on.
+
+use refit_sys::trace::Held;
+
+use super::{Custodian, Next, PATIENCE};
+use crate::migration::passage;
+use crate::tree::After;
+
+impl Custodian {
+    /// A thread stands before a signal that stops all.
+    pub(super) fn stops(&mut self, id: u32) -> Next {
+        if !self.threads.contains_key(&id) {
+            passage::go_on(&self.tree, id);
+            return Ok(());
+        }
+        self.stopping.insert(id, false);
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        all.into_iter().for_each(|one| self.recall(one));
+        self.stop_if_all_are_here();
+        Ok(())
+    }
+
+    /// Gives the signals that stop all, once no thread is elsewhere.
+    pub(super) fn stop_if_all_are_here(&mut self) {
+        let own = self.own;
+        if self.threads.values().any(|thread| thread.at != own) {
+            return;
+        }
+        let mut stopping = std::mem::take(&mut self.stopping);
+        for (&id, given) in stopping.iter_mut().filter(|(_, given)| !**given) {
+            *given = true;
+            let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
+            let tree = std::sync::Arc::clone(&self.tree);
+            let on = move |held: &mut Held, _| {
+                // What it tells next, it tells when that is decided.
+                tree.moves.gives_stop(id);
+                let after = match (passage::between(held), visiting) {
+                    // It was given it when it came.
+                    (true, false) => After::Once(0),
+                    (true, true) => After::ToSystemCall(0),
+                    (false, false) => After::Once(passage::signal_of(held)),
+                    (false, true) => After::ToSystemCall(passage::signal_of(held)),
+                };
+                ((), after)
+            };
+            // One that is killed meanwhile tells so.
+            let _ = self.tree.order(id, PATIENCE, on);
+        }
+        self.stopping = stopping;
+    }
+
+    /// A thread has been given such a signal, or is no more. Where it has not stopped them after all they leave again at once.
+    pub(super) fn is_stopped(&mut self, id: u32) -> Next {
+        if self.stopping.remove(&id).is_none() || !self.stopping.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        all.into_iter().try_for_each(|id| self.settle(id))
+    }
+}

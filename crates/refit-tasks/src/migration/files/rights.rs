@@ -1,0 +1,84 @@
+//! Whether a thread of a program may do what a thread here may, no more and no less, as far as files are concerned that are open already.
+//!
+//! That is asked for writes, which take set-user-ID bits away, and room that is reserved, from some and not from others, for numbers of users, which depend on
+//! the user namespace, and for filters that look at system calls. It is the same thing to ask for all calls, so that is done.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::process::filters;
+
+/// Filters of refit's own in a program that has been moved: for what it holds of the kernel (`refit_sys::launch`), and for what it changes
+/// (`planting`).
+const OURS: u32 = 2;
+
+/// Lines of `/proc/PID/status`.
+const LINES: [&str; 4] = ["Uid:", "Gid:", "Groups:", "CapEff:"];
+
+#[derive(Debug, PartialEq, Eq)]
+struct Rights {
+    lines: [String; LINES.len()],
+    filters: u32,
+    /// The user namespace.
+    users: (u64, u64),
+}
+
+/// Whether it is so of this thread.
+pub(super) fn alike(thread: u32) -> bool {
+    let told = of(&thread.to_string()).zip(of("thread-self"));
+    told.is_some_and(|(theirs, ours)| {
+        // What this instance was started under, the program was, too.
+        let filters = ours.filters + OURS;
+        theirs == Rights { filters, ..ours }
+    })
+}
+
+fn of(task: &str) -> Option<Rights> {
+    let status = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
+    let users = fs::metadata(format!("/proc/{task}/ns/user")).ok()?;
+    parse(&status, (users.dev(), users.ino()))
+}
+
+fn parse(status: &str, users: (u64, u64)) -> Option<Rights> {
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let mut lines: [String; LINES.len()] = Default::default();
+    for (text, name) in lines.iter_mut().zip(LINES) {
+        line(name)?.trim().clone_into(text);
+    }
+    Some(Rights { lines, filters: filters(status)?, users })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tx\nUid:\t0\t0\t0\t0\nGid:\t5\t5\t5\t5\nGroups:\t5 7 \n\
+        CapPrm:\t1\nCapEff:\t000001ffffffffff\nSeccomp:\t2\nSeccomp_filters:\t3\n";
+
+    #[test]
+    fn whatever_differs_is_seen() {
+        let read = |status: &str| parse(status, (1, 2));
+        let found = read(STATUS).expect("all is told");
+        assert_eq!((found.filters, found.lines[1].as_str()), (3, "5\t5\t5\t5"));
+        let others = [
+            ("Uid:\t0\t0", "Uid:\t0\t9"),
+            ("Gid:\t5\t5\t5\t5", "Gid:\t5\t5\t5\t6"),
+            ("5 7", "5"),
+            ("1ff", "0ff"),
+            ("filters:\t3", "filters:\t4"),
+        ];
+        for (from, to) in others {
+            let other = read(&STATUS.replace(from, to)).expect("all is told");
+            assert_ne!(other, found, "{from}");
+        }
+        assert_ne!(parse(STATUS, (1, 3)), Some(found));
+        assert_eq!(read(&STATUS.replace("Seccomp:\t2", "Seccomp:\t1")), None);
+        assert_eq!(read(&STATUS.replace("CapEff", "Cap")), None);
+    }
+
+    #[test]
+    fn a_program_without_filters_of_refits_is_another() {
+        assert!(!alike(std::process::id()));
+        assert!(!alike(u32::MAX));
+    }
+}

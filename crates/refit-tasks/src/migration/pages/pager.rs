@@ -1,0 +1,168 @@
+//! Hears of those who wait for pages, and asks for these.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use refit_sys::linger::Linger;
+use refit_sys::userfault::Message;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::{Access, PAGE, Store};
+
+/// How many pages are asked for at once, the one that is needed being the first (Katz 2014, §5.7.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// So many.
+    Fixed(u16),
+    /// More where those after are needed next, fewer where they are not.
+    Adaptive,
+}
+
+/// A page that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::migration) struct Wanted {
+    pub(in crate::migration) page: u64,
+    /// How many from this one on are to come.
+    pub(in crate::migration) count: u16,
+    pub(in crate::migration) access: Access,
+    /// It is there, but only to be read.
+    pub(in crate::migration) is_here: bool,
+}
+
+/// The pager of one process.
+pub(in crate::migration) struct Pager {
+    store: Arc<Store>,
+    bell: OwnedFd,
+}
+
+impl Pager {
+    /// Serves with the pages of `store`.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(in crate::migration) fn new(store: Arc<Store>) -> io::Result<Arc<Self>> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { store, bell }))
+    }
+
+    /// Has each page that somebody waits for fetched, until [`end`](Self::end).
+    ///
+    /// # Errors
+    /// Nothing more is heard.
+    pub(in crate::migration) fn serve(
+        &self,
+        window: Window,
+        fetch: impl Fn(Wanted),
+    ) -> io::Result<()> {
+        let mut ahead = Ahead::new(window);
+        let mut messages = Vec::new();
+        let linger = Linger::default();
+        let userfault = self.store.userfault();
+        loop {
+            let heard = linger.wait_for(|| !matches!(userfault.read(&mut messages), Ok(0)));
+            if !heard {
+                let wanted = PollFlags::IN;
+                let (told, rung) = (userfault.as_fd(), self.bell.as_fd());
+                let mut all = [
+                    PollFd::from_borrowed_fd(told, wanted),
+                    PollFd::from_borrowed_fd(rung, wanted),
+                ];
+                match poll(&mut all, None) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if !all[1].revents().is_empty() {
+                    return Ok(());
+                }
+            }
+            for message in messages.drain(..) {
+                if let Message::Pagefault { address, access, .. } = message {
+                    let page = address / PAGE * PAGE;
+                    let (is_here, count) = (access.protected, ahead.count(page));
+                    let access = if access.write { Access::Write } else { Access::Read };
+                    fetch(Wanted { page, count, access, is_here });
+                }
+            }
+        }
+    }
+
+    /// Has it end.
+    pub(in crate::migration) fn end(&self) {
+        // It is rung already, if not.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Pages that are asked for at once, at most.
+const MOST: u16 = 64;
+
+/// How many are asked for.
+struct Ahead {
+    window: Window,
+    streams: Streams,
+}
+
+impl Ahead {
+    fn new(window: Window) -> Self {
+        Self { window, streams: Streams::default() }
+    }
+
+    /// How many pages from this one on are asked for.
+    fn count(&mut self, page: u64) -> u16 {
+        if let Window::Fixed(count) = self.window {
+            return count.clamp(1, MOST);
+        }
+        let count = self.streams.take(page).map_or(1, |count| (count * 2).min(MOST));
+        self.streams.put(page, count);
+        count
+    }
+}
+
+/// Where those are expected who go through memory in order.
+pub(super) struct Streams {
+    /// The page that comes next, and how many came before it at once; the latest last.
+    all: VecDeque<(u64, u16)>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { all: VecDeque::with_capacity(Self::MOST) }
+    }
+}
+
+impl Streams {
+    /// How many go through memory at once, at most.
+    const MOST: usize = 8;
+
+    /// How many pages came at once before this one, if it was expected.
+    pub(super) fn take(&mut self, page: u64) -> Option<u16> {
+        let at = self.all.iter().position(|&(next, _)| next == page)?;
+        self.all.remove(at).map(|(_, count)| count)
+    }
+
+    /// So many come at once from this page on.
+    pub(super) fn put(&mut self, page: u64, count: u16) {
+        if self.all.len() == Self::MOST {
+            self.all.pop_front();
+        }
+        self.all.push_back((page + u64::from(count) * PAGE, count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_asked_for_where_memory_is_gone_through_in_order() {
+        let mut ahead = Ahead::new(Window::Adaptive);
+        let asked = |ahead: &mut Ahead, page: u64| ahead.count(page * PAGE);
+        assert_eq!([0, 1, 3, 7].map(|page| asked(&mut ahead, page)), [1, 2, 4, 8]);
+        // Another one, elsewhere, does not disturb it.
+        assert_eq!([1000, 15, 1001].map(|page| asked(&mut ahead, page)), [1, 16, 2]);
+        assert_eq!([31, 63, 127].map(|page| asked(&mut ahead, page)), [32, 64, 64]);
+        assert_eq!(Ahead::new(Window::Fixed(8)).count(0), 8);
+    }
+}

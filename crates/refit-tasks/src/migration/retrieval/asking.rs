@@ -1,0 +1,145 @@
+//! What a guest does to find what is at an address, and what it says to others who look for that.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+
+use refit_messages::{InstanceId, Layer};
+
+use super::known::By;
+use super::seeks;
+use super::{Known, Mark, Plan};
+use crate::migration::guest::{Guest, TOP};
+use crate::migration::wire::{Found, Mapping, Retrieve, Seek};
+
+/// An answer.
+pub(in crate::migration) struct Told {
+    pub(in crate::migration) mapping: Mapping,
+    pub(in crate::migration) by: By,
+    /// When it was asked for.
+    pub(in crate::migration) asked: Mark,
+    /// Messages that it took.
+    pub(in crate::migration) messages: u64,
+}
+
+impl Told {
+    /// Whether it may be used by who knows this.
+    pub(in crate::migration) fn holds(&self, known: &Known) -> bool {
+        known.allows(self.asked, self.by, &shows(&self.mapping))
+    }
+
+    pub(in crate::migration) fn by_origin(&self) -> bool {
+        self.by == By::Origin
+    }
+}
+
+/// What a mapping shows; that nothing is there, of any address.
+fn shows(mapping: &Mapping) -> Range<u64> {
+    match mapping {
+        Mapping::Nothing => 0..u64::MAX,
+        Mapping::Frames { range, .. } | Mapping::File { range, .. } => range.clone(),
+    }
+}
+
+/// Answers who seeks with what is mapped here, or has it sought on.
+pub(in crate::migration) fn pass_on(layer: &Layer, mut seek: Seek, mapping: Option<Mapping>) {
+    let (group, number) = (seek.group, seek.number);
+    seek.messages = seek.messages.saturating_add(1);
+    while mapping.is_none() && !seek.left.is_empty() {
+        let next = InstanceId(seek.left.remove(0));
+        // One that is lost is passed over.
+        if layer.send(next, &seek, &[]).is_ok() {
+            return;
+        }
+    }
+    let found = Found { group, number, mapping, messages: seek.messages };
+    // If the asker is lost it needs no answer.
+    let _ = layer.send(InstanceId(seek.asker), &found, &[]);
+}
+
+impl Guest {
+    /// Asks what is at an address, as the protocol says or only the origin.
+    ///
+    /// # Errors
+    /// The origin is no more.
+    pub(in crate::migration) fn look_up(
+        &self,
+        thread: u32,
+        address: u64,
+        only_origin: bool,
+    ) -> io::Result<Told> {
+        let (asked, plan) = {
+            let known = self.mapped.known();
+            (known.mark(), known.plan().clone())
+        };
+        let mut messages = 0;
+        if !only_origin && !plan.whom.is_empty() {
+            let (found, sent) = self.seek(thread, address, &plan);
+            if let Some(seeks::Found { mapping, by, messages }) = found {
+                let messages = u64::from(messages).max(sent);
+                return Ok(Told { mapping, by, asked, messages });
+            }
+            messages = sent;
+        }
+        let question = Retrieve { group: self.group, thread, address };
+        let answer = self.layer.ask(self.group.home(), &question, &[]);
+        let (mapping, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
+        Ok(Told { mapping, by: By::Origin, asked, messages: messages + 2 })
+    }
+
+    /// Asks others; the answer, and how many messages that takes at least.
+    fn seek(&self, thread: u32, address: u64, plan: &Plan) -> (Option<seeks::Found>, u64) {
+        let number = self.seeks.begin(if plan.at_once { plan.whom.len() + 1 } else { 1 });
+        let (group, asker) = (self.group, self.layer.own().0);
+        let (moves, messages) = (self.store().is_some(), 1);
+        let mut sent = 0;
+        let mut ask = |to, left| {
+            let seek = Seek { group, asker, number, thread, address, moves, left, messages };
+            match self.layer.send(InstanceId(to), &seek, &[]) {
+                Ok(()) => sent += 2,
+                Err(_) => self.seeks.answered(number, None),
+            }
+        };
+        if plan.at_once {
+            plan.whom.iter().chain([&group.origin]).for_each(|&one| ask(one, Vec::new()));
+        } else {
+            // Only by those that it hears: whoever of them is lost from here on has it given up.
+            let heard: BTreeSet<u16> = self.layer.peers().iter().map(|peer| peer.id.0).collect();
+            let mut left = plan.whom.clone();
+            left.retain(|one| heard.contains(one));
+            left.push(group.origin);
+            let first = left.remove(0);
+            ask(first, left);
+        }
+        let found = self.seeks.wait(number);
+        (found.filter(|found| shows(&found.mapping).contains(&address)), sent)
+    }
+
+    /// Another instance looks for what is at an address.
+    pub(in crate::migration) fn is_sought(&self, seek: Seek) {
+        let here = if seek.moves == self.store().is_some() {
+            self.mapped.known().at(seek.address)
+        } else {
+            None
+        };
+        let mapping = here.map(|(range, access)| Mapping::Frames { range, access });
+        pass_on(&self.layer, seek, mapping);
+    }
+
+    /// Somebody has answered.
+    pub(in crate::migration) fn found(&self, from: InstanceId, found: Found) {
+        let Found { number, mapping, messages, .. } = found;
+        let by = if from == self.group.home() { By::Origin } else { By::Member(from.0) };
+        let useful = |mapping: &Mapping| match (by, mapping) {
+            (By::Origin, _) => true,
+            // It cannot be used where it would not be believed.
+            (By::Member(member), Mapping::Frames { range, .. }) => {
+                range.end <= TOP && self.mapped.known().believes(member)
+            }
+            (By::Member(_), _) => false,
+        };
+        let mapping = mapping.filter(useful);
+        let found = mapping.map(|mapping| seeks::Found { mapping, by, messages });
+        self.seeks.answered(number, found);
+    }
+}

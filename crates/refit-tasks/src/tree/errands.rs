@@ -1,0 +1,204 @@
+//! What only the tracer of a task can do, the thread that follows does for others: they leave it in `errands`, and ring
+//! ([`refit_sys::nudge`]).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use refit_sys::trace::Held;
+use rustix::io::Errno;
+
+use super::{After, Errand, Following, Stands, StillWork, Tree, Work, lock};
+
+/// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Tree {
+    /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
+    /// [`Held::call`]; what it returns.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: it has not stopped `within` this time, and nothing has been done:
+    /// it waits for a page, or for the child of its `vfork`.
+    pub fn ask<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        work: impl FnOnce(&mut Held) -> R + Send + 'static,
+    ) -> io::Result<R> {
+        self.order(process, within, |held, stands| {
+            let after = if stands == Stands::Kept { After::Stay } else { After::GoOn };
+            (work(held), after)
+        })
+    }
+
+    /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](After::Stay) is not in an event stop
+    /// always: see what it was kept for.
+    pub(crate) fn order<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+    ) -> io::Result<R> {
+        let (answer, answered) = mpsc::channel();
+        // Whoever is first says whether it is done: who has stopped the thread, or who does not want to wait any longer.
+        let decided = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&decided);
+        let work: Work = Box::new(move |held, stands| {
+            // Relaxed, as below: what is decided is all that is told.
+            if begins.swap(true, Ordering::Relaxed) {
+                // Somebody else decides about one that is kept.
+                return if stands == Stands::Kept { After::Stay } else { After::GoOn };
+            }
+            let (done, after) = work(held, stands);
+            drop(answer.send(done));
+            after
+        });
+        lock(&self.errands).push(Errand { task: process, work, kept_only: false });
+        let waits = || lock(&self.errands).iter().any(|errand| errand.task == process);
+        self.until_answered(&answered, &decided, Instant::now() + within, waits)
+    }
+
+    /// As [`order`](Self::order), and does not wait for it. Orders about a thread are done in their turn.
+    pub(crate) fn order_later(
+        &self,
+        task: u32,
+        work: impl FnOnce(&mut Held) -> After + Send + 'static,
+    ) {
+        self.leave_errand(task, work, false);
+    }
+
+    /// As [`order_later`](Self::order_later), if the thread is kept: one that runs is not stopped for it.
+    pub(crate) fn order_kept(
+        &self,
+        task: u32,
+        work: impl FnOnce(&mut Held) -> After + Send + 'static,
+    ) {
+        self.leave_errand(task, work, true);
+    }
+
+    fn leave_errand(
+        &self,
+        task: u32,
+        work: impl FnOnce(&mut Held) -> After + Send + 'static,
+        kept_only: bool,
+    ) {
+        let work = Box::new(move |held: &mut Held, _| work(held));
+        lock(&self.errands).push(Errand { task, work, kept_only });
+        self.bell.ring();
+    }
+
+    /// Has the thread that follows do `work` while all threads of a process stand, wherever they are, and all that have its memory for a
+    /// while (`vfork`); what it returns. Threads that wait for the end of a `vfork` do not count: they touch nothing.
+    ///
+    /// # Errors
+    /// `ESRCH`: nobody follows any more. `ETIMEDOUT`: they do not all stand `within` this time; nothing has been done.
+    pub(crate) fn still<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> io::Result<R> {
+        let (answer, answered) = mpsc::channel();
+        let decided = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&decided);
+        let work: StillWork = Box::new(move || {
+            if !begins.swap(true, Ordering::Relaxed) {
+                drop(answer.send(work()));
+            }
+        });
+        lock(&self.still_errands).push((process, work));
+        let waits = || lock(&self.still_errands).iter().any(|(of, _)| *of == process);
+        self.until_answered(&answered, &decided, Instant::now() + within, waits)
+    }
+
+    /// Calls who follows as long as the errand `waits`, until there is an answer.
+    fn until_answered<R>(
+        &self,
+        answered: &mpsc::Receiver<R>,
+        decided: &AtomicBool,
+        deadline: Instant,
+        waits: impl Fn() -> bool,
+    ) -> io::Result<R> {
+        loop {
+            // Pairs with `follow`.
+            let over = self.over.load(Ordering::Acquire);
+            if over && !decided.swap(true, Ordering::Relaxed) {
+                return Err(Errno::SRCH.into());
+            }
+            if !over && waits() {
+                self.bell.ring();
+            }
+            match answered.recv_timeout(PAUSE) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) if decided.swap(true, Ordering::Relaxed) => {
+                    // It has begun.
+                    return answered.recv().map_err(|_| Errno::SRCH.into());
+                }
+                Err(RecvTimeoutError::Timeout) => return Err(Errno::TIMEDOUT.into()),
+            }
+        }
+    }
+
+    /// Interrupts the tasks that something is to be done with.
+    pub(super) fn fetch(&self, following: &mut Following) {
+        // Not in the head of the loop, which would keep the lock: what is done here leaves errands, too.
+        let errands = std::mem::take(&mut *lock(&self.errands));
+        for Errand { task, work, kept_only } in errands {
+            if !self.tasks().contains(&task) {
+                continue;
+            }
+            let mut held = Held::of(task);
+            if following.kept.remove(&task) {
+                // Killed meanwhile, if not: its end is the next that is told.
+                let _ = following.run(&mut held, Stands::Kept, vec![work]);
+            } else if !kept_only && held.interrupt().is_ok() {
+                following.expected.entry(task).or_default().push(work);
+            }
+            held.leave();
+        }
+        let errands = std::mem::take(&mut *lock(&self.still_errands));
+        for (process, work) in errands {
+            // Killed meanwhile: what that means is told later.
+            let _ = self.stand_still(process, following, work);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Of a thread that stops for something else again and again: were an interruption lost with any such stop, its errand would not be done.
+    #[test]
+    fn no_errand_is_lost_with_a_stop_for_something_else() {
+        const TIMES: u32 = 2000;
+        let forks = "echo; while :; do (:); done";
+        let mut shell = Command::new("sh");
+        let mut child = shell.args(["-c", forks]).stdout(Stdio::piped()).spawn().expect("a shell");
+        // It is the shell by now, and no copy of this process any more.
+        child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
+        let (process, tree) = (child.id(), Arc::new(Tree::default()));
+        let (tell, told) = mpsc::channel();
+        let followed = Arc::clone(&tree);
+        let follows = std::thread::spawn(move || {
+            followed.follow(process, || tell.send(()).map_err(io::Error::other))
+        });
+        told.recv().expect("it is followed");
+        for _ in 0..TIMES {
+            let done = tree.order(process, Duration::from_secs(20), |_, _| ((), After::GoOn));
+            done.expect("it stands");
+        }
+        child.kill().expect("it is ours");
+        follows.join().expect("no panic").expect("until the end");
+        // Who follows may have been told of the end instead.
+        let _ = child.wait();
+    }
+}

@@ -1,0 +1,186 @@
+//! How booted instances are with others: on which hosts, and how pages come to them.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use refit_tasks::{Lock, Protocol, Security, Setting, Window};
+
+use crate::format;
+
+/// Arguments of `refit boot` that each instance is given.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SettingArgs {
+    /// Where instances of other hosts can join; further instances take the ports after it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// An instance of another host that listens; others that it knows are joined, too
+    #[arg(long, value_name = "HOST:PORT")]
+    join: Vec<String>,
+    /// The certificate that all instances' are signed with (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["certificate", "key"])]
+    authority: Option<PathBuf>,
+    /// The certificate of this host's instances (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["authority", "key"])]
+    certificate: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["authority", "certificate"])]
+    key: Option<PathBuf>,
+    /// Do without certificates on a network where everybody is trusted
+    #[arg(long, conflicts_with = "authority")]
+    insecure: bool,
+    /// An instance of another host that has said nothing for so long counts as dead; the same for all
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = format::parse_duration)]
+    silence: Duration,
+    /// How much memory each owns for programs that move: for frames of those that began there, and for pages that it holds for others
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
+    memory: Option<u64>,
+    /// How instances of one host have memory
+    #[arg(long, value_enum, default_value_t = Pages::Borrow)]
+    pages: Pages,
+    /// How many pages are moved at once: a number up to 64, or `adaptive`
+    #[arg(long, value_name = "COUNT", default_value = "adaptive", value_parser = ahead)]
+    ahead: Ahead,
+    /// How a program's instances find what is mapped at an address, until `refit swap retrieval:PID` says otherwise
+    #[arg(long, value_enum, default_value_t = Retrieval::Directory)]
+    retrieval: Retrieval,
+    /// How a program's instances agree on who changes its memory
+    #[arg(long, value_enum, default_value_t = Locking::Queue)]
+    lock: Locking,
+    /// Keep idle processors of this host from sleeping while there are programs that have moved: calls and moves take half the time or less, at the
+    /// price of power
+    #[arg(long)]
+    awake: bool,
+}
+
+/// How a program's instances agree on who changes its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Locking {
+    /// All changes come where the program began, and are made one after the other
+    Queue,
+    /// Those that have some of its memory agree first, by Lamport's algorithm
+    Lamport,
+}
+
+/// How a program's instances find what is mapped at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Retrieval {
+    /// They ask where the program began
+    Directory,
+    /// They ask all instances at once
+    All,
+    /// They ask one, which answers or asks the next
+    Chain,
+    /// They ask those that have some of its memory, at once
+    Group,
+}
+
+impl Retrieval {
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::Directory => Protocol::Directory,
+            Self::All => Protocol::All,
+            Self::Chain => Protocol::Chain,
+            Self::Group => Protocol::Group,
+        }
+    }
+}
+
+/// How instances of one host have memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pages {
+    /// They share it
+    Borrow,
+    /// Pages move between them, as between hosts
+    Move,
+}
+
+/// How many pages are moved at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ahead(Window);
+
+fn ahead(text: &str) -> Result<Ahead, String> {
+    match (text, text.parse()) {
+        ("adaptive", _) => Ok(Ahead(Window::Adaptive)),
+        (_, Ok(count @ 1..=64)) => Ok(Ahead(Window::Fixed(count))),
+        _ => Err("give a number from 1 to 64, or `adaptive`".to_owned()),
+    }
+}
+
+impl SettingArgs {
+    /// Those of the instance that is so many places after the first.
+    pub(crate) fn of(&self, place: u16) -> Self {
+        let mut own = self.clone();
+        // Port 0 is any that is free, for each of them.
+        if let Some(address) = own.listen.as_mut().filter(|address| address.port() != 0) {
+            address.set_port(address.port().saturating_add(place));
+        }
+        own
+    }
+
+    /// The words that say the same, for a process whose directory is another.
+    pub(crate) fn arguments(&self) -> io::Result<Vec<OsString>> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut say = |name: &str, value: OsString| words.extend([name.into(), value]);
+        if let Some(address) = self.listen {
+            say("--listen", address.to_string().into());
+        }
+        for address in &self.join {
+            say("--join", address.into());
+        }
+        let files = [("--authority", &self.authority), ("--certificate", &self.certificate)];
+        for (name, file) in files.into_iter().chain([("--key", &self.key)]) {
+            if let Some(file) = file {
+                say(name, std::path::absolute(file)?.into());
+            }
+        }
+        if self.silence != Setting::default().silence {
+            say("--silence", format!("{}us", self.silence.as_micros()).into());
+        }
+        if let Some(bytes) = self.memory {
+            say("--memory", bytes.to_string().into());
+        }
+        if self.pages == Pages::Move {
+            say("--pages", "move".into());
+        }
+        if let Window::Fixed(count) = self.ahead.0 {
+            say("--ahead", count.to_string().into());
+        }
+        if self.retrieval != Retrieval::Directory {
+            say("--retrieval", self.retrieval.protocol().name().into());
+        }
+        if self.lock == Locking::Lamport {
+            say("--lock", "lamport".into());
+        }
+        let flags = [("--insecure", self.insecure), ("--awake", self.awake)];
+        words.extend(flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name.into()));
+        Ok(words)
+    }
+
+    pub(crate) fn setting(&self) -> Setting {
+        let file = |path: &Option<PathBuf>| path.as_deref().map(Path::to_owned);
+        let mutual = file(&self.authority).zip(file(&self.certificate)).zip(file(&self.key));
+        let security = match mutual {
+            Some(((ca, certificate), key)) => Security::Mutual { ca, certificate, key },
+            None => Security::None { anywhere: self.insecure },
+        };
+        Setting {
+            listen: self.listen,
+            join: self.join.clone(),
+            security,
+            silence: self.silence,
+            memory: self.memory,
+            always_move: self.pages == Pages::Move,
+            window: self.ahead.0,
+            retrieval: self.retrieval.protocol(),
+            lock: match self.lock {
+                Locking::Queue => Lock::Queue,
+                Locking::Lamport => Lock::Lamport,
+            },
+            awake: self.awake,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `refit show PID` of a program whose threads run at two instances: where they are, and what that comes to, until after its end.
+
+mod stage;
+
+use std::io::Write;
+
+use serde_json::Value;
+use stage::Stage;
+use stage::running::{Running, build, until};
+
+/// A thread touches memory and sleeps, again and again; the first one waits for the end of its input.
+const WORKS: &str = r#"#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static void *works(void *p) {
+    for (;;) {
+        volatile char *memory = malloc(1 << 20);
+        for (int i = 0; i < 1 << 20; i += 4096) memory[i] = 1;
+        free((void *)memory);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, 0);
+    }
+    return p;
+}
+int main(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, 0, works, 0)) return 1;
+    char c;
+    while (read(0, &c, 1) > 0) { }
+    _exit(0);
+}
+"#;
+
+/// `clock_nanosleep(2)`, by which the C library sleeps.
+const SLEEPS: u64 = 230;
+
+/// Two instances, until this goes.
+struct Booted<'a>(&'a Stage);
+
+impl<'a> Booted<'a> {
+    fn new(stage: &'a Stage) -> Self {
+        let (code, _, said) = stage.run(&["boot", "--instances", "2"]);
+        assert_eq!(code, 0, "{said}");
+        Self(stage)
+    }
+}
+
+impl Drop for Booted<'_> {
+    fn drop(&mut self) {
+        self.0.run(&["shutdown", "--kill"]);
+    }
+}
+
+fn shown(stage: &Stage, process: &str) -> Value {
+    let (code, stdout, stderr) = stage.run(&["--json", "show", process]);
+    assert_eq!(code, 0, "{stderr}");
+    serde_json::from_str(&stdout).expect("a JSON object")
+}
+
+/// Whether a thread is at the other instance, has had to ask for memory, and has slept.
+fn works_there(said: &Value) -> bool {
+    let there = said["places"].as_array().is_some_and(|all| all.iter().any(|one| one["at"] == 1));
+    let host = &said["moves"]["hosts"][0];
+    let calls = host["calls"].as_array().into_iter().flatten();
+    let sleeps = calls.filter(|call| call["number"] == SLEEPS).any(|call| call["count"] != 0);
+    there && sleeps && host["number"] == 1 && host["faults"]["count"] != 0
+}
+
+#[test]
+fn what_moves_come_to_is_told_until_after_the_end() {
+    let stage = Stage::new();
+    let booted = Booted::new(&stage);
+    let program = build(&stage, "works", WORKS);
+    let options = ["--on", "0", "--movable", "--spread"];
+    let mut running = Running::start(&stage, &options, &[&program], "works");
+    let process = running.id().to_string();
+    until("the thread at the other instance", || works_there(&shown(&stage, &process)));
+    let before = shown(&stage, &process);
+    let (_, text, _) = stage.run(&["show", &process]);
+    for word in ["1 at 1", "retrievals", "queue", "clock_nanosleep", "mapping retrieval"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let instance = before["instance"].to_string();
+    let (_, metrics, said) = stage.run(&["--instance", &instance, "metrics"]);
+    assert!(metrics.contains("refit_moves{what=\"out\"}"), "{metrics}{said}");
+
+    drop(running.0.stdin.take().expect("a pipe").write_all(b"\n"));
+    assert!(running.0.wait().expect("it ends").success());
+    let told = || stage.run(&["show", &process]).1.contains("which has ended");
+    until("the end, at its instance", told);
+    let after = shown(&stage, &process);
+    let count = |of: &Value, what: &str| of["moves"]["hosts"][0][what]["count"].as_u64();
+    for what in ["faults", "asks", "changes"] {
+        assert!(count(&after, what) >= count(&before, what), "{what}: {before} {after}");
+    }
+    let moves = |name: &str| after["moves"][name].as_u64().unwrap_or(0);
+    let answers = after["moves"]["answers"]["count"].as_u64();
+    let kinds = ["shared", "made", "files", "nothing"].map(moves);
+    assert_eq!(Some(kinds.iter().sum()), answers, "{after}");
+    drop(booted);
+    stage.refuses(&["show", &process], "no such process");
+}
