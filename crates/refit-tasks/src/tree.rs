@@ -308,7 +308,7 @@ impl Tree {
                 // All other threads of the process tell of their ends, but the one whose number it takes.
                 lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
                 self.tasks().remove(&former);
-                self.forget(former, following);
+                [former, task].into_iter().for_each(|one| self.forget(one, following));
                 lock(&self.borrowers).remove(&task);
                 self.tasks().insert(task);
                 self.unbind(held);

@@ -50,7 +50,7 @@ use super::space::Space;
 use super::wire::{Came, Change, Fell, GroupId, Retrieve, Seek, Vanish};
 use super::{MoveError, Places};
 use crate::tree::Tree;
-use crate::tree::moves::{Standing, Told};
+use crate::tree::moves::Told;
 
 /// How long it may take to reach a thread that stands, or waits in code of ours: as long as a host can be busy with others, since without that
 /// the thread would stand for ever.
@@ -234,9 +234,8 @@ impl Custodian {
         let Means { ask, places, ledger, abroad, pages, protocol, lock, quota } = with;
         let told = ask.clone();
         let tell = move |event| told.send(Asked::now(Ask::Told(event))).is_ok();
-        let Planted { space, slots } = planting::plant(tree, group.process, &quota)?;
-        // Not before: whoever the program waits for must not wait for us. Threads that were made meanwhile are found below.
-        tree.moves.begin(group.process, tell);
+        let planted = planting::plant(tree, group.process, &quota, tell)?;
+        let Planted { space, slots, threads } = planted;
         let own = group.home();
         // One that has ended plans nothing.
         let planned = move || drop(ask.send(Asked::now(Ask::Planned)));
@@ -272,15 +271,12 @@ impl Custodian {
             ledger,
             linger: Linger::default(),
         };
-        for thread in refit_sys::process::threads(group.process) {
-            custodian.know(thread);
-        }
+        threads.into_iter().for_each(|thread| custodian.know(thread));
         Ok(custodian)
     }
 
     fn know(&mut self, thread: u32) {
         if !self.threads.contains_key(&thread) {
-            self.tree.moves.place(self.group.process, thread, Standing::Home);
             let (wanted, at) = (self.own, self.own);
             let one = Thread {
                 wanted,

@@ -112,8 +112,15 @@ pub(super) fn go_on(tree: &Tree, id: u32) {
 }
 
 /// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
-pub(super) fn hold(tree: &Tree, id: u32) {
-    tree.order_later(id, |_| After::Stay);
+pub(super) fn hold(tree: &Arc<Tree>, id: u32) {
+    let moves = Arc::clone(tree);
+    // As above: it may be another program by then.
+    tree.order_later(
+        id,
+        move |_| {
+            if moves.moves.knows(id) { After::Stay } else { moves.moves.plainly(id) }
+        },
+    );
 }
 
 fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {

@@ -28,7 +28,7 @@ use super::guest::TOP;
 use super::quota::Quota;
 use super::space::{NAME, Space};
 use super::stub;
-use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER};
+use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER, Told};
 use crate::tree::{FOLLOWED, Tree};
 
 const PAGE: u64 = 4096;
@@ -43,13 +43,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Planted {
     pub(super) space: Space,
     pub(super) slots: Words,
+    /// Its threads; whatever becomes of them, and of the program, from now on is told.
+    pub(super) threads: Vec<u32>,
 }
 
-/// Plants it.
+/// Plants it, and has `tell` be told of the program from that moment on: before whoever follows it learns of anything else, as of its end, or that it is
+/// another program by now.
 ///
 /// # Errors
 /// What stands in the way.
-pub(super) fn plant(tree: &Arc<Tree>, process: u32, quota: &Arc<Quota>) -> io::Result<Planted> {
+pub(super) fn plant(
+    tree: &Arc<Tree>,
+    process: u32,
+    quota: &Arc<Quota>,
+    tell: impl Fn(Told) -> bool + Send + 'static,
+) -> io::Result<Planted> {
     faults::reach(Step::Plant)?;
     if refit_sys::process::life(process).is_none_or(|life| life.ended()) {
         return Err(io::Error::other("its first thread has ended"));
@@ -60,8 +68,10 @@ pub(super) fn plant(tree: &Arc<Tree>, process: u32, quota: &Arc<Quota>) -> io::R
     let by = move |held: &mut Held| {
         let planted = plant_by(held, process, &frames, &slots);
         planted.and_then(|(agent, window, number)| {
+            let tree = Arc::clone(&asked);
             let space = Space::new(process, window, frames, (agent, number), (asked, quota))?;
-            Ok(Planted { space, slots })
+            let threads = tree.moves.begin(process, tell);
+            Ok(Planted { space, slots, threads })
         })
     };
     tree.ask(process, PATIENCE, by)?

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use refit_sys::launch::REQUESTS;
 use refit_sys::park;
@@ -131,9 +131,13 @@ impl Tree {
     }
 
     /// Has a thread be told `value`, if it still stands before the call that it asks by, and goes on as `after` says. One that goes on
-    /// already asks again.
-    pub(crate) fn answer(&self, wish: Wish, value: i64, after: After) {
+    /// already asks again, or has: it stays, for what that comes to.
+    pub(crate) fn answer(self: &Arc<Self>, wish: Wish, value: i64, after: After) {
+        let tree = Arc::clone(self);
         self.order_kept(wish.thread, move |held| {
+            if !tree.still_asks(wish) {
+                return After::Stay;
+            }
             let Ok(mut registers) = held.registers() else { return after };
             let number = libc::SYS_prctl.cast_unsigned();
             let asks = (registers.rip, registers.rax, (registers.rdx as u32).cast_signed());

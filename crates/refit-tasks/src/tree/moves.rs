@@ -131,17 +131,22 @@ pub(crate) fn interrupted(rax: u64) -> bool {
 }
 
 impl Moves {
-    /// A custodian begins. Its threads are known at the same moment: of whatever they make it is told both halves ([`Told::Made`],
-    /// [`Told::Born`]), or none.
-    pub(crate) fn begin(&self, process: u32, tell: impl Fn(Told) -> bool + Send + 'static) {
+    /// A custodian begins, in the thread that follows; the threads of its process. They are known at the same moment: of whatever they make
+    /// it is told both halves ([`Told::Made`], [`Told::Born`]), or none; and of their ends.
+    pub(crate) fn begin(
+        &self,
+        process: u32,
+        tell: impl Fn(Told) -> bool + Send + 'static,
+    ) -> Vec<u32> {
         let custodian = Custodian { tell: Box::new(tell), shared: false };
         let mut state = self.state();
         state.custodians.insert(process, custodian);
-        let threads = refit_sys::process::threads(process).into_iter();
-        state.threads.extend(threads.map(|thread| (thread, (process, Standing::Home))));
+        let threads = refit_sys::process::threads(process);
+        state.threads.extend(threads.iter().map(|&thread| (thread, (process, Standing::Home))));
         drop(state);
-        // Pairs with the load in `none`: who follows sees it with the first event that the custodian's own orders cause.
+        // Pairs with the load in `none`.
         self.any.store(true, Ordering::Release);
+        threads
     }
 
     /// A custodian has ended.
@@ -163,9 +168,13 @@ impl Moves {
         }
     }
 
-    /// Where a thread of a process is from now on.
+    /// Where a thread of a process is from now on, if it is still one.
     pub(crate) fn place(&self, process: u32, thread: u32, standing: Standing) {
-        self.state().threads.insert(thread, (process, standing));
+        if let Some((of, was)) = self.state().threads.get_mut(&thread)
+            && *of == process
+        {
+            *was = standing;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

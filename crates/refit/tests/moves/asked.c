@@ -139,7 +139,7 @@ static void children(void) {
 // only, and is where it had asked to be.
 static void faults(void) {
     int refusals = 0, last = 0;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 400; i++) {
         int before = refit_instance(), to = (before + 1 + i % 2) % 3;
         if (refit_move(to) == 0) {
             CHECK(refit_instance() == to);

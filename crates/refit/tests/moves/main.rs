@@ -70,11 +70,11 @@ const BETWEEN_HOSTS: &str = "compute_digits compute_peterson compute_queue compu
     futex_turns.c memory_allocator.c memory_break.c memory_protect memory_move_mapping process_exec.c \
     process_fork_and_wait process_owner_after_fork process_vfork_and_exec regs_avx.c regs_general \
     signal_handler_registers signal_nested socket_tcp.c thread_barrier thread_condition.c \
-    thread_create_and_join thread_mutex.c time_sleep.c";
+    thread_create_and_join thread_first_ends_first thread_mutex.c time_sleep.c";
 
 #[test]
 fn some_programs_do_the_same_between_hosts() {
-    let choice = Choice::parse(&format!("once tcp {BETWEEN_HOSTS}"));
+    let choice = Choice::parse(&format!("once 10ms tcp {BETWEEN_HOSTS}"));
     let choice = choice.expect("words that are known");
     let mut matrix = Matrix::default();
     for (mode, hosts) in &choice.cells {

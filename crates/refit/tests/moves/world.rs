@@ -29,11 +29,14 @@ impl World {
 
     fn boot(&mut self) -> Result<(), String> {
         self.booted = true;
+        let more = std::env::var("REFIT_MOVES_BOOT").unwrap_or_default();
+        let more: Vec<&str> = more.split_whitespace().collect();
         if self.hosts == Hosts::One {
-            return finish(self.refit(0, &["boot", "--instances", "2"]));
+            return finish(self.refit(0, &[&["boot", "--instances", "2"], &more[..]].concat()));
         }
         // How long a busy machine lets an instance wait is not what is tested.
         let common = ["boot", "--instances", "1", "--insecure", "--silence", "30s"];
+        let common = [&common[..], &more].concat();
         finish(self.refit(0, &[&common[..], &["--number", "0", "--listen", ADDRESS]].concat()))?;
         finish(self.refit(1, &[&common[..], &["--number", "1", "--join", ADDRESS]].concat()))
     }
