@@ -1,5 +1,6 @@
-//! Who a thread is, for reports that name it.
+//! Who a thread is, for reports that name it; and what another one has told the kernel of itself.
 
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, compiler_fence};
 
@@ -8,6 +9,19 @@ pub fn id() -> u32 {
     // SAFETY: no arguments, no memory; always succeeds.
     let tid = unsafe { libc::gettid() };
     u32::try_from(tid).unwrap_or(0)
+}
+
+/// Where the list of the mutexes begins that a thread holds, and others are to be told of when it ends (get_robust_list(2)); `None`: it has
+/// none. One that has left its memory has none any more.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`: no such thread, or the caller may not trace it.
+pub fn robust_list(thread: u32) -> io::Result<Option<u64>> {
+    let (mut head, mut length) = (0_u64, 0_usize);
+    let list = libc::SYS_get_robust_list;
+    // SAFETY: the kernel puts an address and a length into these two, which outlive the call.
+    let told = unsafe { libc::syscall(list, thread, &raw mut head, &raw mut length) };
+    if told < 0 { Err(io::Error::last_os_error()) } else { Ok((head != 0).then_some(head)) }
 }
 
 thread_local! {

@@ -38,8 +38,8 @@ pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::SYSTEM_CALL)
     .union(Options::EXIT_KILL);
 
-/// What is told of the first task.
-const FIRST: Options = FOLLOWED.union(Options::EXIT);
+/// What is told of the first task, and of all that may move: that it is about to end, too.
+const WITH_ENDS: Options = FOLLOWED.union(Options::EXIT);
 
 /// Something to be done with a stopped thread of a process.
 type Work = Box<dyn FnOnce(&mut Held, Stands) -> After + Send>;
@@ -160,7 +160,7 @@ impl Tree {
     /// # Errors
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        Held::seize_with(process, FIRST)?.leave();
+        Held::seize_with(process, WITH_ENDS)?.leave();
         self.tasks().insert(process);
         if self.movable {
             // Until it is the program.
@@ -284,13 +284,20 @@ impl Tree {
                 return Ok(());
             }
             // Others only if they are killed before they have begun.
-            Event::Exit { .. } if task == following.first => Self::tell(&self.mourner, task),
+            Event::Exit { .. } => {
+                if task == following.first {
+                    Self::tell(&self.mourner, task);
+                }
+                if self.moves.exits(task) {
+                    return following.go_on(held, After::Stay);
+                }
+            }
             Event::Interrupted => {
                 // Nobody but us interrupts it. One that was killed meanwhile has nothing to go on with.
                 let _ = held.make_interrupted_call_again();
                 if !self.tasks().contains(&task) {
                     // Killed meanwhile, if not.
-                    let _ = held.set_options(FOLLOWED);
+                    let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
                     self.inherit(task);
                     let stands = self.moves.born(task);
                     // Not before it is known that it has not begun.
@@ -304,24 +311,28 @@ impl Tree {
                     return done;
                 }
             }
-            Event::Exec { former } => {
-                // All other threads of the process tell of their ends, but the one whose number it takes.
-                lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
-                self.tasks().remove(&former);
-                [former, task].into_iter().for_each(|one| self.forget(one, following));
-                lock(&self.borrowers).remove(&task);
-                self.tasks().insert(task);
-                self.unbind(held);
-                self.moves.became_another(task, former);
-                Self::tell(&self.watcher, task);
-                if task == following.first {
-                    // Another of its threads may have become it.
-                    let _ = held.set_options(FIRST);
-                }
-            }
+            Event::Exec { former } => self.becomes_another(held, former, following),
             _ => {} // It has made a task, which tells of itself.
         }
         following.go_on(held, self.moves.plainly(task))
+    }
+
+    /// A process is another program from now on, in which `former` goes on under the number of its first thread.
+    fn becomes_another(&self, held: &mut Held, former: u32, following: &mut Following) {
+        let task = held.thread();
+        // All other threads of the process tell of their ends, but the one whose number it takes.
+        lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
+        self.tasks().remove(&former);
+        [former, task].into_iter().for_each(|one| self.forget(one, following));
+        lock(&self.borrowers).remove(&task);
+        self.tasks().insert(task);
+        self.unbind(held);
+        self.moves.became_another(task, former);
+        Self::tell(&self.watcher, task);
+        if task == following.first {
+            // Another of its threads may have become it.
+            let _ = held.set_options(WITH_ENDS);
+        }
     }
 
     /// A task is no more.

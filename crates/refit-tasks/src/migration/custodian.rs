@@ -19,6 +19,7 @@ mod asking;
 mod births;
 mod changing;
 mod checking;
+mod ends;
 mod journey;
 mod killing;
 mod memory;
@@ -403,6 +404,7 @@ impl Custodian {
                 self.made.insert(child, (parent, copy.then_some(word)));
                 self.let_live(child)
             }
+            Told::Ends(id) => self.ends(id),
             Told::Cleared { thread, word } => {
                 // It is no word of the program's any more, if not.
                 let _ = self.space.clear(word, thread);
@@ -464,22 +466,6 @@ impl Custodian {
                 place
             }
         }
-    }
-
-    fn ended(&mut self, id: u32) -> Next {
-        if let Some(thread) = self.threads.remove(&id) {
-            self.abroad.back(self.group.process, id);
-            self.free.extend(thread.slot);
-            thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
-            let gone = Vanish { group: self.group, thread: Some(id) };
-            for &host in &self.hosts {
-                let _ = self.layer.send(host, &gone, &[]);
-            }
-            self.places.end(self.group.process, id);
-            self.is_stopped(id)?;
-            self.stop_if_all_are_here();
-        }
-        if self.threads.is_empty() { Err(Ended) } else { Ok(()) }
     }
 
     /// An instance is no more, and with it the registers of threads: the program cannot go on.

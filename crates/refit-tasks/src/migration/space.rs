@@ -8,6 +8,7 @@
 //! writes to what is being copied.
 
 mod former;
+mod robust;
 mod title;
 
 use std::collections::BTreeMap;

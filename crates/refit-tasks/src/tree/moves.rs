@@ -59,6 +59,8 @@ pub(crate) enum Told {
         /// Where it is to be told its number by us.
         word: Option<u64>,
     },
+    /// A thread of a program whose pages move is about to end: its memory is still its own.
+    Ends(u32),
     /// A thread has ended, and the kernel was to clear this word.
     Cleared {
         /// Which thread.
@@ -120,6 +122,8 @@ struct Custodian {
     tell: Tell,
     /// Whether any other instance has some of the memory.
     shared: bool,
+    /// Whether pages of it can be elsewhere only.
+    pages_move: bool,
 }
 
 /// A call that was interrupted, and will be made again or end with an error, as the kernel finds right.
@@ -138,7 +142,7 @@ impl Moves {
         process: u32,
         tell: impl Fn(Told) -> bool + Send + 'static,
     ) -> Vec<u32> {
-        let custodian = Custodian { tell: Box::new(tell), shared: false };
+        let custodian = Custodian { tell: Box::new(tell), shared: false, pages_move: false };
         let mut state = self.state();
         state.custodians.insert(process, custodian);
         let threads = refit_sys::process::threads(process);
@@ -166,6 +170,21 @@ impl Moves {
         if let Some(custodian) = self.state().custodians.get_mut(&process) {
             custodian.shared = true;
         }
+    }
+
+    /// From now on pages of a process can be elsewhere only: ends of its threads are told before, too.
+    pub(crate) fn pages_move(&self, process: u32) {
+        if let Some(custodian) = self.state().custodians.get_mut(&process) {
+            custodian.pages_move = true;
+        }
+    }
+
+    /// A thread is about to end; whether it stands until its custodian says something.
+    pub(super) fn exits(&self, task: u32) -> bool {
+        let state = self.state();
+        let of = state.threads.get(&task);
+        let custodian = of.and_then(|(process, _)| state.custodians.get(process));
+        custodian.is_some_and(|one| one.pages_move && (one.tell)(Told::Ends(task)))
     }
 
     /// Where a thread of a process is from now on, if it is still one.

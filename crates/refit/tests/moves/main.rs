@@ -70,7 +70,8 @@ const BETWEEN_HOSTS: &str = "compute_digits compute_peterson compute_queue compu
     futex_turns.c memory_allocator.c memory_break.c memory_protect memory_move_mapping process_exec.c \
     process_fork_and_wait process_owner_after_fork process_vfork_and_exec regs_avx.c regs_general \
     signal_handler_registers signal_nested socket_tcp.c thread_barrier thread_condition.c \
-    thread_create_and_join thread_first_ends_first thread_mutex.c time_sleep.c";
+    thread_create_and_join thread_first_ends_first thread_mutex.c thread_mutex_robust \
+    time_sleep.c";
 
 #[test]
 fn some_programs_do_the_same_between_hosts() {

@@ -70,7 +70,7 @@ impl Matrix {
                     {
                         let program = &programs[turn as usize % programs.len()];
                         if let Err(what) = compare(&world, program, &pushes) {
-                            let known = known(mode, &program.name);
+                            let known = known(mode, hosts, &program.name);
                             // At once, too: who waits for the rest wants to know.
                             let why = known.map(|why| format!(" (known: {why})"));
                             let (name, why) = (&program.name, why.unwrap_or_default());

@@ -54,12 +54,22 @@ pub(crate) const KNOWN: [(&str, &str); 6] = [
     ("signal_single_step", "a move takes steps of its own"),
 ];
 
+/// The same, only between hosts.
+const KNOWN_BETWEEN_HOSTS: [(&str, &str); 3] = [
+    ("futex_wake_operation", "the kernel waits for no page in this call"),
+    ("process_self", "`/proc/self/mem` does not show pages that are elsewhere"),
+    ("thread_mutex_inherits_priority", "the kernel waits for no page in its calls"),
+];
+
 /// What of a program that moves is known to differ.
-pub(crate) fn known(mode: &Mode, program: &str) -> Option<&'static str> {
-    let stays = matches!(mode.how, How::Alone | How::Stays);
+pub(crate) fn known(mode: &Mode, hosts: Hosts, program: &str) -> Option<&'static str> {
+    if matches!(mode.how, How::Alone | How::Stays) {
+        return None;
+    }
     let name = program.split('.').next();
-    let found = KNOWN.iter().find(|(known, _)| !stays && name == Some(known));
-    found.map(|(_, why)| *why)
+    let between = KNOWN_BETWEEN_HOSTS.iter().filter(|_| hosts == Hosts::Tcp);
+    let mut all = KNOWN.iter().chain(between);
+    all.find(|(known, _)| name == Some(known)).map(|(_, why)| *why)
 }
 
 /// All modes but those with faults, and where each of them is part of the tests.

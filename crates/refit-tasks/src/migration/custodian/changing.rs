@@ -59,8 +59,7 @@ impl Custodian {
                 return Ok(value.cast_signed());
             }
             while let Ok(asked) = self.asked.try_recv() {
-                let stands =
-                    matches!(asked.ask, Ask::Told(Told::Signal(of) | Told::Ended(of)) if of == id);
+                let stands = matches!(asked.ask, Ask::Told(Told::Signal(of) | Told::Ends(of) | Told::Ended(of)) if of == id);
                 self.deferred.push_back(asked);
                 if stands {
                     return passage::answer_of(&self.tree, id, self.code(), slot);
@@ -99,7 +98,7 @@ impl Custodian {
     pub(super) fn until_changed(&mut self, id: u32) {
         while let Ok(asked) = self.asked.recv() {
             let ask = &asked.ask;
-            let changed = matches!(*ask, Ask::Told(Told::Changed(of) | Told::Returned(of) | Told::Ended(of)) if of == id);
+            let changed = matches!(*ask, Ask::Told(Told::Changed(of) | Told::Returned(of) | Told::Ends(of) | Told::Ended(of)) if of == id);
             let only = matches!(ask, Ask::Told(Told::Changed(_)));
             let over = matches!(ask, Ask::Told(Told::Another));
             if !only {

@@ -59,6 +59,7 @@ impl Custodian {
         })?;
         if let Some(library) = &self.space.library {
             self.abroad.lend(group.process, library.clone());
+            self.tree.moves.pages_move(group.process);
         }
         Ok(())
     }

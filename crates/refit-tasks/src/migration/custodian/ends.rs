@@ -1,0 +1,33 @@
+//! Threads end.
+
+use super::{Custodian, Ended, Next, PATIENCE};
+use crate::migration::MoveError;
+use crate::migration::wire::Vanish;
+use crate::tree::After;
+
+impl Custodian {
+    /// A thread stands in its end; what it holds is passed on while its memory is still its own.
+    pub(super) fn ends(&mut self, id: u32) -> Next {
+        // A list that cannot be read is passed over by the kernel, too.
+        let _ = self.space.pass_on(id);
+        // One that is killed once more goes on by itself.
+        let _ = self.tree.order(id, PATIENCE, |_, _| ((), After::GoOn));
+        Ok(())
+    }
+
+    pub(super) fn ended(&mut self, id: u32) -> Next {
+        if let Some(thread) = self.threads.remove(&id) {
+            self.abroad.back(self.group.process, id);
+            self.free.extend(thread.slot);
+            thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
+            let gone = Vanish { group: self.group, thread: Some(id) };
+            for &host in &self.hosts {
+                let _ = self.layer.send(host, &gone, &[]);
+            }
+            self.places.end(self.group.process, id);
+            self.is_stopped(id)?;
+            self.stop_if_all_are_here();
+        }
+        if self.threads.is_empty() { Err(Ended) } else { Ok(()) }
+    }
+}
