@@ -1,5 +1,6 @@
 //! How many pages are to be moved at once: the workloads, with pages that move between two instances (`refit boot --pages move`), by `--ahead`
-//! (Katz 2014, chapter 6: prefetch slots). Windows take turns, each first as often as the others.
+//! (Katz 2014, chapter 6: prefetch slots). Windows take turns, each first as often as the others. Processors do not sleep meanwhile: how long the
+//! host takes to wake one would be most of what differs.
 
 use crate::report::Report;
 use crate::spread::{Instances, Moves};
@@ -33,8 +34,10 @@ impl Case {
 }
 
 pub(crate) fn measure() -> Result<Vec<Case>, String> {
-    let boot =
-        |window| Instances::boot_with(&["--instances", "2", "--pages", "move", "--ahead", window]);
+    let boot = |window| {
+        let how = ["--instances", "2", "--awake", "--pages", "move", "--ahead", window];
+        Instances::boot_with(&how)
+    };
     let instances = WINDOWS.map(boot);
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     // Threads that spin while they wait would have the pages that they look at moved again and again.

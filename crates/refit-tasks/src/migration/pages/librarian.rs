@@ -168,8 +168,8 @@ impl Librarian {
         began: Instant,
     ) {
         let streams = self.streams.entry(by).or_default();
-        let used = streams.take(page).map_or(0, |count| u64::from(count.saturating_sub(1)));
-        streams.put(page, u16::try_from(pieces.len()).unwrap_or(u16::MAX));
+        let used = streams.take(page).map_or(0, |run| u64::from(run.count.saturating_sub(1)));
+        streams.put(page, u16::try_from(pieces.len()).unwrap_or(u16::MAX), 0);
         let many = |like: Piece| pieces.iter().filter(|&&piece| piece == like).count() as u64;
         let mut counts = self.ledger.counts();
         let pages = &mut counts.pages;

@@ -96,7 +96,11 @@ impl Pager {
 }
 
 /// Pages that are asked for at once, at most.
-const MOST: u16 = 64;
+const LIMIT: u16 = 64;
+/// As many, where that is for us to find: one that comes in vain has to go back to who has it, and has cost more than it would have saved.
+const MOST: u16 = 8;
+/// From so many in order on more than one are asked for: who goes through less is at the end as soon as that is known.
+const SURE: u32 = 3;
 
 /// How many are asked for.
 struct Ahead {
@@ -112,18 +116,31 @@ impl Ahead {
     /// How many pages from this one on are asked for.
     fn count(&mut self, page: u64) -> u16 {
         if let Window::Fixed(count) = self.window {
-            return count.clamp(1, MOST);
+            return count.clamp(1, LIMIT);
         }
-        let count = self.streams.take(page).map_or(1, |count| (count * 2).min(MOST));
-        self.streams.put(page, count);
+        let run = self.streams.take(page);
+        let before = run.map_or(0, |run| run.pages);
+        let count = run.filter(|_| before >= SURE).map_or(1, |run| (run.count * 2).min(MOST));
+        self.streams.put(page, count, before);
         count
     }
 }
 
+/// Pages that one came to in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The one that comes next.
+    next: u64,
+    /// How many came before it at once.
+    pub(super) count: u16,
+    /// How many in all.
+    pages: u32,
+}
+
 /// Where those are expected who go through memory in order.
 pub(super) struct Streams {
-    /// The page that comes next, and how many came before it at once; the latest last.
-    all: VecDeque<(u64, u16)>,
+    /// The latest last.
+    all: VecDeque<Run>,
 }
 
 impl Default for Streams {
@@ -136,18 +153,19 @@ impl Streams {
     /// How many go through memory at once, at most.
     const MOST: usize = 8;
 
-    /// How many pages came at once before this one, if it was expected.
-    pub(super) fn take(&mut self, page: u64) -> Option<u16> {
-        let at = self.all.iter().position(|&(next, _)| next == page)?;
-        self.all.remove(at).map(|(_, count)| count)
+    /// What came before this page, if it was expected.
+    pub(super) fn take(&mut self, page: u64) -> Option<Run> {
+        let at = self.all.iter().position(|run| run.next == page)?;
+        self.all.remove(at)
     }
 
-    /// So many come at once from this page on.
-    pub(super) fn put(&mut self, page: u64, count: u16) {
+    /// So many come at once from this page on, after so many `before`.
+    pub(super) fn put(&mut self, page: u64, count: u16, before: u32) {
         if self.all.len() == Self::MOST {
             self.all.pop_front();
         }
-        self.all.push_back((page + u64::from(count) * PAGE, count));
+        let next = page + u64::from(count) * PAGE;
+        self.all.push_back(Run { next, count, pages: before.saturating_add(count.into()) });
     }
 }
 
@@ -159,10 +177,10 @@ mod tests {
     fn more_is_asked_for_where_memory_is_gone_through_in_order() {
         let mut ahead = Ahead::new(Window::Adaptive);
         let asked = |ahead: &mut Ahead, page: u64| ahead.count(page * PAGE);
-        assert_eq!([0, 1, 3, 7].map(|page| asked(&mut ahead, page)), [1, 2, 4, 8]);
+        assert_eq!([0, 1, 2, 3, 5].map(|page| asked(&mut ahead, page)), [1, 1, 1, 2, 4]);
         // Another one, elsewhere, does not disturb it.
-        assert_eq!([1000, 15, 1001].map(|page| asked(&mut ahead, page)), [1, 16, 2]);
-        assert_eq!([31, 63, 127].map(|page| asked(&mut ahead, page)), [32, 64, 64]);
-        assert_eq!(Ahead::new(Window::Fixed(8)).count(0), 8);
+        assert_eq!([1000, 9, 1001].map(|page| asked(&mut ahead, page)), [1, 8, 1]);
+        assert_eq!([17, 25, 34].map(|page| asked(&mut ahead, page)), [8, 8, 1]);
+        assert_eq!(Ahead::new(Window::Fixed(64)).count(0), 64);
     }
 }
