@@ -50,6 +50,10 @@ pub(crate) struct Moves {
     pub(crate) asked: [Sample; WAYS.len()],
     /// The first touch of a mapping: natively (a page that is there), of private memory, of frames.
     pub(crate) touches: [Sample; 3],
+    /// The last of those, on an average of each round: some mappings come with others.
+    pub(crate) each: Sample,
+    /// The same where none does.
+    pub(crate) alone: Sample,
     /// A computation after a move over the same natively.
     pub(crate) computes: Sample,
     /// [`CALLS`]: natively, at home, elsewhere.
@@ -61,11 +65,13 @@ pub(crate) const CALLS: [&str; 4] = ["getppid", "read", "pread file", "pread mem
 
 /// While processors are kept awake, and while they may sleep.
 pub(crate) fn measure() -> Result<[Moves; 2], String> {
-    let asleep = ["--instances", "3", "--cpus", "0/1/1"];
-    let awake = [&asleep[..], &["--awake"]].concat();
-    // They are awake only while a program of theirs is there that has moved, so both can be there at once.
-    let both = [Instances::boot_with(&awake)?, Instances::boot_with(&asleep)?];
+    const PLAIN: [&str; 4] = ["--instances", "3", "--cpus", "0/1/1"];
+    let boot = |more: &[&str]| Instances::boot_with(&[&PLAIN, more].concat());
+    // They are awake only while a program of theirs is there that has moved, so all can be there at once.
+    let both = [boot(&["--awake"])?, boot(&[])?];
+    let alone = [boot(&["--awake", "--ahead", "1"])?, boot(&["--ahead", "1"])?];
     let clients = [both[0].client(0)?, both[1].client(0)?];
+    let alone_clients = [alone[0].client(0)?, alone[1].client(0)?];
     let ticks = ticks_per_microsecond();
     let mut moves = <[Moves; 2]>::default();
     for _ in 0..ROUNDS {
@@ -73,8 +79,12 @@ pub(crate) fn measure() -> Result<[Moves; 2], String> {
             let round = Round { instances, client, ticks };
             round.stands(moves)?;
             round.asks(moves)?;
-            round.touches(moves)?;
+            moves.each.push(round.touches(&mut moves.touches)?);
             round.computes(moves)?;
+        }
+        for ((instances, client), moves) in alone.iter().zip(&alone_clients).zip(&mut moves) {
+            let round = Round { instances, client, ticks };
+            moves.alone.push(round.touches(&mut Default::default())?);
         }
     }
     Ok(moves)
@@ -159,10 +169,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    fn touches(&self, moves: &mut Moves) -> Result<(), String> {
+    /// On an average, frames that others have.
+    fn touches(&self, touches: &mut [Sample; 3]) -> Result<f64, String> {
+        let mut last = 0.0;
         let mut program = self.program()?;
         let [_] = program.ask(&format!("areas {AREAS}"))?;
-        for (to, touches) in (0..).zip(&mut moves.touches) {
+        for (to, touches) in (0..).zip(touches) {
             if to > 0 {
                 self.move_to(&program, to)?;
             }
@@ -170,8 +182,9 @@ impl Round<'_> {
             let [_] = program.ask("getppid")?;
             let took = program.ask_all("touch")?;
             took.iter().for_each(|ticks| touches.push(ticks / self.ticks));
+            last = took.iter().sum::<f64>() / took.len() as f64 / self.ticks;
         }
-        Ok(())
+        Ok(last)
     }
 
     fn computes(&self, moves: &mut Moves) -> Result<(), String> {

@@ -219,7 +219,7 @@ complete -c refit -n "__fish_refit_using_subcommand boot" -l silence -d 'An inst
 complete -c refit -n "__fish_refit_using_subcommand boot" -l memory -d 'How much memory each owns for programs that move: for frames of those that began there, and for pages that it holds for others' -r
 complete -c refit -n "__fish_refit_using_subcommand boot" -l pages -d 'How instances of one host have memory' -r -f -a "borrow\t'They share it'
 move\t'Pages move between them, as between hosts'"
-complete -c refit -n "__fish_refit_using_subcommand boot" -l ahead -d 'How many pages are moved at once: a number up to 64, or `adaptive`' -r
+complete -c refit -n "__fish_refit_using_subcommand boot" -l ahead -d 'How many pages are moved, or mappings borrowed, at once: a number up to 64, or `adaptive`' -r
 complete -c refit -n "__fish_refit_using_subcommand boot" -l retrieval -d 'How a program\'s instances find what is mapped at an address, until `refit swap retrieval:PID` says otherwise' -r -f -a "directory\t'They ask where the program began'
 all\t'They ask all instances at once'
 chain\t'They ask one, which answers or asks the next'
@@ -240,7 +240,7 @@ complete -c refit -n "__fish_refit_using_subcommand kernel" -l silence -d 'An in
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l memory -d 'How much memory each owns for programs that move: for frames of those that began there, and for pages that it holds for others' -r
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l pages -d 'How instances of one host have memory' -r -f -a "borrow\t'They share it'
 move\t'Pages move between them, as between hosts'"
-complete -c refit -n "__fish_refit_using_subcommand kernel" -l ahead -d 'How many pages are moved at once: a number up to 64, or `adaptive`' -r
+complete -c refit -n "__fish_refit_using_subcommand kernel" -l ahead -d 'How many pages are moved, or mappings borrowed, at once: a number up to 64, or `adaptive`' -r
 complete -c refit -n "__fish_refit_using_subcommand kernel" -l retrieval -d 'How a program\'s instances find what is mapped at an address, until `refit swap retrieval:PID` says otherwise' -r -f -a "directory\t'They ask where the program began'
 all\t'They ask all instances at once'
 chain\t'They ask one, which answers or asks the next'

@@ -149,6 +149,8 @@ pub struct HostInfo {
     pub again: u64,
     /// Retrievals that another instance has answered than that where the program began.
     pub by_members: u64,
+    /// Mappings that were made unasked with another one.
+    pub beside: u64,
     /// Messages that retrievals took.
     pub messages: u64,
     /// Waits for the lock on the memory, where instances agree on it by messages.
@@ -197,6 +199,7 @@ impl From<(u16, Tally)> for HostInfo {
             asks: tally.asks.into(),
             again: tally.again,
             by_members: tally.by_members,
+            beside: tally.beside,
             messages: tally.messages,
             locks: tally.locks.into(),
             lock_messages: tally.lock_messages,

@@ -7,6 +7,7 @@
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
 //! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
 
+pub mod batch;
 pub(crate) mod call;
 mod event;
 mod state;
@@ -247,6 +248,13 @@ impl Held {
     pub fn step(&mut self) -> io::Result<Stop> {
         self.ask(libc::PTRACE_SINGLESTEP, 0)?;
         // No call that is made so waits for anything but the processor.
+        self.look(Instant::now() + Duration::from_secs(60))
+    }
+
+    /// Lets it run to its next stop, which code of ours has it come to: a breakpoint.
+    pub(crate) fn until_trap(&mut self) -> io::Result<Stop> {
+        self.ask(libc::PTRACE_CONT, 0)?;
+        // As above.
         self.look(Instant::now() + Duration::from_secs(60))
     }
 

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use crate::movable;
 use crate::process::{self, Process};
 use asking::Asking;
+pub(crate) use errands::Hears;
 use moves::Moves;
 use rests::Rests;
 
@@ -41,8 +42,10 @@ pub(crate) const FOLLOWED: Options = Options::FORK
 /// What is told of the first task, and of all that may move: that it is about to end, too.
 const WITH_ENDS: Options = FOLLOWED.union(Options::EXIT);
 
-/// Something to be done with a stopped thread of a process.
-type Work = Box<dyn FnOnce(&mut Held, Stands) -> After + Send>;
+/// Something to be done with a stopped thread of a process; how it goes on, and what is to be told then.
+type Work = Box<dyn FnOnce(&mut Held, Stands) -> (After, Tell) + Send>;
+/// Somebody waits for it.
+type Tell = Option<Box<dyn FnOnce() + Send>>;
 
 /// The same, and with which thread.
 struct Errand {
@@ -254,8 +257,9 @@ impl Tree {
             // By job control: until somebody continues it.
             Event::Stopped(_) => {
                 let _ = held.make_interrupted_call_again();
-                let works = following.expected.remove(&task);
-                Following::do_all(held, Stands::WithItsProcess, works);
+                let works = following.expected.remove(&task).unwrap_or_default();
+                let (_, tells) = Following::do_all(held, Stands::WithItsProcess, works);
+                tells.into_iter().flatten().for_each(|tell| tell());
                 return match held.leave_stopped() {
                     // What was done with it has taken it out of its stop.
                     Err(error) if is(&error, Errno::IO) => {
@@ -440,14 +444,21 @@ impl Tree {
 
 impl Following {
     /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
-    fn do_all(held: &mut Held, stands: Stands, works: Option<Vec<Work>>) -> After {
-        works.into_iter().flatten().fold(After::GoOn, |_, work| work(held, stands))
+    fn do_all(held: &mut Held, stands: Stands, works: Vec<Work>) -> (After, Vec<Tell>) {
+        works.into_iter().fold((After::GoOn, Vec::new()), |(_, mut all), work| {
+            let (after, tell) = work(held, stands);
+            all.push(tell);
+            (after, all)
+        })
     }
 
     /// Does it, and lets it go on.
     fn run(&mut self, held: &mut Held, stands: Stands, works: Vec<Work>) -> io::Result<()> {
-        let after = Self::do_all(held, stands, Some(works));
-        self.go_on(held, after)
+        let (after, tells) = Self::do_all(held, stands, works);
+        let goes_on = self.go_on(held, after);
+        // Before anything else that it does is seen here.
+        tells.into_iter().flatten().for_each(|tell| tell());
+        goes_on
     }
 
     /// Does what a thread was interrupted for, if it was; not before it has been given what its last instruction has led to: a call that it is

@@ -103,6 +103,9 @@ const IO_PGETEVENTS: i64 = 333;
 /// What a thread is told at stops that are not for signals.
 type Told<'a> = &'a mut dyn FnMut(&Held) -> io::Result<()>;
 
+/// How it goes on to its next stop.
+type Run = fn(&mut Held) -> io::Result<Stop>;
+
 /// What the call returned, the task it made, and whether that stands where it should.
 type Cloned = (Result<u64, CallError>, Option<Held>, io::Result<()>);
 
@@ -263,7 +266,7 @@ impl Held {
     /// # Errors
     /// As [`step`](Self::step); `ESRCH` also where that tells of the end.
     pub fn step_alone(&mut self) -> io::Result<()> {
-        self.step_telling(&mut |_| Ok(()))
+        self.run_telling(Self::step, &mut |_| Ok(()))
     }
 
     /// Makes the call that `asking` sets the registers for, as often as the kernel wants it made.
@@ -285,23 +288,34 @@ impl Held {
     }
 
     fn call_once(&mut self, asking: &dyn Fn(&mut Registers), told: Told<'_>) -> io::Result<i64> {
+        Ok(self.detour(asking, Self::step, told)?.rax.cast_signed())
+    }
+
+    /// Lets it `run` with registers that `asking` sets until it traps: its registers then. They are as before afterwards.
+    pub(super) fn detour(
+        &mut self,
+        asking: &dyn Fn(&mut Registers),
+        run: Run,
+        told: Told<'_>,
+    ) -> io::Result<Registers> {
         let before = self.registers()?;
         let mut registers = before;
         asking(&mut registers);
         self.set_registers(&registers)?;
-        let stepped = self.step_telling(told);
-        let answer = self.registers();
+        let trapped = self.run_telling(run, told);
+        let after = self.registers();
         self.set_registers(&before)?;
-        stepped?;
-        Ok(answer?.rax.cast_signed())
+        trapped?;
+        after
     }
 
-    fn step_telling(&mut self, told: Told<'_>) -> io::Result<()> {
+    /// Lets it `run` until it traps.
+    fn run_telling(&mut self, run: Run, told: Told<'_>) -> io::Result<()> {
         let mask = self.signal_mask()?;
         self.set_signal_mask(STEPPING)?;
         let mut stop_signal = None;
-        let stepped = loop {
-            match self.step() {
+        let trapped = loop {
+            match run(self) {
                 Ok(Stop::Signal(libc::SIGTRAP)) => break Ok(()),
                 Ok(Stop::Ended) => break Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 Ok(Stop::Signal(0)) => {
@@ -321,7 +335,7 @@ impl Held {
             // SAFETY: a signal to a thread that is traced, so that it has its number still.
             unsafe { libc::syscall(libc::SYS_tkill, self.thread, signal) };
         }
-        stepped
+        trapped
     }
 }
 

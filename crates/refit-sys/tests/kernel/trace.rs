@@ -9,7 +9,9 @@ use refit_sys::foreign::Memory;
 use refit_sys::launch;
 use refit_sys::process;
 use refit_sys::seccomp::{self, Action, Filter, Install};
-use refit_sys::trace::{self, CallError, Event, Held, Options, Stop, SystemCall, find_syscall};
+use refit_sys::trace::{
+    self, CallError, Event, Held, Options, Stop, SystemCall, batch, find_syscall,
+};
 
 use crate::common::{Child, LONG, idle, offered, until};
 
@@ -268,6 +270,46 @@ fn a_held_thread_makes_calls_and_is_as_before() {
     child.signal(libc::SIGCONT);
     child.signal(libc::SIGTERM);
     assert_eq!(child.wait(), -libc::SIGTERM);
+}
+
+#[test]
+fn a_held_thread_makes_calls_of_a_table_and_is_as_before() {
+    const PAGE: u64 = 4096;
+    let child = idle();
+    let Some(mut held) = held(&child, Options::EXEC) else { return };
+    let memory = Memory::of(child.id()).expect("a child");
+    let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let none = u64::MAX;
+    let area = [0, 4 * PAGE, (libc::PROT_READ | libc::PROT_EXEC) as u64, anonymous, none, 0];
+    let code = held.call(instruction(&child), libc::SYS_mmap, area).expect("it has room");
+    memory.write(code, batch::code()).expect("it is mapped");
+    let place = (code, code + PAGE);
+    let state = |held: &Held| {
+        let registers = held.registers().expect("it stands");
+        (format!("{registers:x?}"), held.signal_mask().expect("it stands"))
+    };
+    let before = state(&held);
+    let unmap = |page: u64| (libc::SYS_munmap, [code + page * PAGE, PAGE, 0, 0, 0, 0]);
+    let refused = (libc::SYS_close, [u64::from(u32::MAX), 0, 0, 0, 0, 0]);
+    let mut made = |calls: &[batch::Entry]| held.calls(&memory, place, calls).expect("it stands");
+    assert!(matches!(made(&[]), (0, None)));
+    // One that comes meanwhile waits.
+    child.signal(libc::SIGUSR1);
+    match made(&[unmap(3), refused, unmap(2)]) {
+        (1, Some(CallError::Call(error))) => assert_eq!(error.raw_os_error(), Some(libc::EBADF)),
+        other => panic!("{other:?}"),
+    }
+    let mapped = |page: u64| {
+        let maps = refit_sys::maps::of(child.id()).expect("a child");
+        maps.iter().any(|one| one.range.contains(&(code + page * PAGE)))
+    };
+    assert_eq!([mapped(2), mapped(3)], [true, false]);
+    let many: Vec<batch::Entry> = (0..40).map(|_| unmap(2)).collect();
+    assert!(matches!(made(&many), (40, None)));
+    assert_eq!((mapped(2), state(&held)), (false, before));
+    child.signal(libc::SIGKILL);
+    assert!(held.calls(&memory, place, &many).is_err());
+    assert_eq!(child.wait(), -libc::SIGKILL);
 }
 
 #[test]

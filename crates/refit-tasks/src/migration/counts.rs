@@ -68,6 +68,8 @@ pub struct Tally {
     pub again: u64,
     /// Retrievals that other instances than the origin have answered.
     pub by_members: u64,
+    /// Mappings that were made unasked with another one.
+    pub beside: u64,
     /// Messages that retrievals took.
     pub messages: u64,
     /// Waits for the lock on the memory, where instances agree on it.
@@ -111,6 +113,7 @@ impl Tally {
         self.asks.add(&other.asks);
         self.again += other.again;
         self.by_members += other.by_members;
+        self.beside += other.beside;
         self.messages += other.messages;
         self.locks.add(&other.locks);
         self.lock_messages += other.lock_messages;

@@ -20,6 +20,7 @@ use std::thread;
 
 use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::awake::Awake;
+use refit_sys::foreign::Memory;
 use refit_sys::memfd::{self, Pages};
 use refit_sys::park;
 use refit_sys::trace::{Held, Options};
@@ -28,7 +29,7 @@ use refit_sys::words::Words;
 use super::counts::Tally;
 use super::faults::{self, Step};
 use super::locks::{HeavyLock, Word};
-use super::mappings::Mapped;
+use super::mappings::{Mapped, Replica};
 use super::pages::{self, Access, PAGE, Pager, Store, Wanted, Window};
 use super::quota::Quota;
 use super::retrieval::{Seeks, Told};
@@ -56,6 +57,8 @@ pub(crate) struct Guest {
     quota: Arc<Quota>,
     /// What is mapped, and what is known of that. Changed while [`Guest::changes`] is held.
     pub(super) mapped: Mapped,
+    /// How many mappings are made unasked with one that is asked for.
+    pub(super) beside: u16,
     /// What threads here have asked others.
     pub(super) seeks: Seeks,
     /// Had by whoever changes the memory.
@@ -65,6 +68,8 @@ pub(crate) struct Guest {
     pub(crate) calls_home: bool,
     /// The replica's number.
     pub(crate) process: u32,
+    /// Its memory.
+    memory: Memory,
     /// Held while mappings change.
     changes: Mutex<()>,
     jobs: Mutex<Sender<Job>>,
@@ -92,7 +97,9 @@ impl Guest {
     ) -> io::Result<Arc<Self>> {
         faults::reach(Step::Replica)?;
         let (frames, slots) = match &particulars.hold {
-            Hold::Borrow { frames, slots } => (open(*frames)?, Some(Words::open(open(*slots)?)?)),
+            Hold::Borrow { frames, slots, .. } => {
+                (open(*frames)?, Some(Words::open(open(*slots)?)?))
+            }
             Hold::Move { .. } => (File::from(memfd::create(NAME, TOP, Pages::Base)?), None),
         };
         let slots = slots.map(|slots| slots.get());
@@ -128,11 +135,16 @@ impl Guest {
             pages,
             quota: Arc::clone(quota),
             mapped: Mapped::default(),
+            beside: match particulars.hold {
+                Hold::Borrow { beside, .. } => beside.min(stub::CALLS as u16 - 1),
+                Hold::Move { .. } => 0,
+            },
             seeks: Seeks::default(),
             lock: particulars.lock.of(layer.own(), says(group, particulars.epoch, layer)),
             epoch: particulars.epoch,
             calls_home: particulars.calls_home,
             process,
+            memory: Memory::of(process)?,
             changes: Mutex::default(),
             jobs: Mutex::new(jobs),
             runners: Mutex::default(),
@@ -330,6 +342,11 @@ impl Guest {
         let _changes = self.lock();
         let holds = told.holds(&self.mapped.known());
         holds.then(make)
+    }
+
+    /// For what [`mappings`](super::mappings) makes.
+    pub(super) fn replica(&self) -> Replica<'_> {
+        Replica { window: &self.window, memory: &self.memory, mapped: &self.mapped }
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

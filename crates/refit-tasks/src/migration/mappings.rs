@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use refit_sys::foreign::Memory;
-use refit_sys::trace::Held;
+use refit_sys::trace::{Held, batch};
 
 use super::pages::{PAGE, Store};
 use super::retrieval::Known;
 use super::stub;
-use super::wire::Mapping;
+use super::wire::{Frames, Mapping};
 
 /// What a replica has mapped.
 #[derive(Debug, Default)]
@@ -86,35 +86,79 @@ pub(super) fn make_moving(
     done.map(|()| true)
 }
 
-/// Maps it, by a task of the replica; whether it is anything.
+/// A replica, as far as mappings are made in it.
+pub(super) struct Replica<'a> {
+    pub(super) window: &'a Range<u64>,
+    pub(super) memory: &'a Memory,
+    pub(super) mapped: &'a Mapped,
+}
+
+/// Maps it, by a task of the replica, and what is `beside` it; how many of those, `None` where nothing is there.
 ///
 /// # Errors
 /// The task is no more; the file cannot be opened, or the kernel does not map it.
 pub(super) fn make(
     held: &mut Held,
     instruction: u64,
-    (window, mapped): (&Range<u64>, &Mapped),
-    mapping: &Mapping,
-) -> io::Result<bool> {
+    replica: &Replica<'_>,
+    (mapping, beside): (&Mapping, &[Frames]),
+) -> io::Result<Option<u64>> {
     match mapping {
-        Mapping::Nothing => Ok(false),
+        Mapping::Nothing => Ok(None),
         Mapping::Frames { range, access } => {
-            let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-            // Its descriptor 0 is the frames'.
-            map(held, instruction, range, *access, kind, 0, range.start)?;
-            mapped.known().insert(range, *access);
-            Ok(true)
+            let one = Frames { range: range.clone(), access: *access };
+            make_frames(held, instruction, replica, one, beside).map(Some)
         }
         Mapping::File { range, access, offset, shared, path } => {
             let writes = *shared && *access & libc::PROT_WRITE.cast_unsigned() != 0;
             let file = File::options().read(true).write(writes).open(path)?;
-            let number = pass(held, instruction, window, &file, writes)?;
+            let number = pass(held, instruction, replica, &file, writes)?;
             let sharing = if *shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
             let kind = sharing | libc::MAP_FIXED;
             let mapped = map(held, instruction, range, *access, kind, number, *offset);
             held.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
-            mapped.map(|()| true)
+            mapped.map(|()| Some(0))
         }
+    }
+}
+
+fn make_frames(
+    held: &mut Held,
+    instruction: u64,
+    replica: &Replica<'_>,
+    one: Frames,
+    beside: &[Frames],
+) -> io::Result<u64> {
+    let Replica { window, memory, mapped } = *replica;
+    let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // Another thread may have been faster there.
+    let free = |range: &Range<u64>| {
+        let gap = mapped.known().gap(range.start);
+        gap.start <= range.start && range.end <= gap.end
+    };
+    let ours = |range: &Range<u64>| range.start < window.end && window.start < range.end;
+    let others = beside.iter().filter(|one| free(&one.range) && !ours(&one.range));
+    let mut all = vec![one];
+    all.extend(others.take(stub::CALLS - 1).cloned());
+    if let [Frames { range, access }] = &all[..] {
+        // Its descriptor 0 is the frames'.
+        map(held, instruction, range, *access, kind, 0, range.start)?;
+        mapped.known().insert(range, *access);
+        return Ok(0);
+    }
+    let kind = u64::from(kind.cast_unsigned());
+    let call = |Frames { range, access }: &Frames| {
+        let Range { start, end } = *range;
+        (libc::SYS_mmap, [start, end.saturating_sub(start), (*access).into(), kind, 0, start])
+    };
+    let calls: Vec<batch::Entry> = all.iter().map(call).collect();
+    let code = (window.start + stub::batch(), window.start + stub::BEHIND);
+    let (count, refused) = held.calls(memory, code, &calls)?;
+    all[..count].iter().for_each(|one| mapped.known().insert(&one.range, one.access));
+    // Of the others each is made when it is touched.
+    match (refused, count) {
+        (Some(error), 0) => Err(error.into()),
+        _ => Ok(count as u64 - 1),
     }
 }
 
@@ -138,14 +182,14 @@ fn map(
 fn pass(
     held: &mut Held,
     instruction: u64,
-    window: &Range<u64>,
+    replica: &Replica<'_>,
     file: &File,
     writes: bool,
 ) -> io::Result<u64> {
     let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let name = CString::new(name)?;
-    let at = window.start + stub::BEHIND;
-    Memory::of(held.thread())?.write(at, name.as_bytes_with_nul())?;
+    let at = replica.window.start + stub::BEHIND;
+    replica.memory.write(at, name.as_bytes_with_nul())?;
     let how = libc::O_CLOEXEC | if writes { libc::O_RDWR } else { libc::O_RDONLY };
     let from = i64::from(libc::AT_FDCWD).cast_unsigned();
     let arguments = [from, at, u64::from(how.cast_unsigned()), 0, 0, 0];

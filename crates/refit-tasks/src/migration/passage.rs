@@ -18,7 +18,7 @@ use super::custodian::PATIENCE;
 use super::faults::{self, Step};
 use super::half::UserHalf;
 use crate::tree::moves::{Standing, interrupted, signals};
-use crate::tree::{After, Stands, Tree};
+use crate::tree::{After, Hears, Stands, Tree};
 
 /// How long a thread may take to stop that could as well go on.
 const SOON: Duration = Duration::from_secs(2);
@@ -171,7 +171,7 @@ pub(super) fn come(
     onward: Onward,
 ) -> io::Result<bool> {
     let (moves, half) = (Arc::clone(tree), half.clone());
-    tree.order(id, PATIENCE, move |held, _| {
+    let work = move |held: &mut Held, _| {
         if !moves.moves.knows(id) {
             let gone = io::Error::from_raw_os_error(libc::ESRCH);
             return (Err(gone), moves.moves.plainly(id));
@@ -196,7 +196,8 @@ pub(super) fn come(
         };
         moves.moves.place(way.process, id, standing);
         (done.map(|_| signal.is_some()), after)
-    })?
+    };
+    tree.order_and_hear(id, PATIENCE, work, Hears::Later)?
 }
 
 /// Gives a thread its registers; whether it stands behind a call as its shadow does.

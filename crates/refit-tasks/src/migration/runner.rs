@@ -497,18 +497,21 @@ impl<'a> Running<'a> {
             let made = guest.map(&told, || match guest.store() {
                 Some(store) => {
                     let into = (store, &guest.mapped);
-                    mappings::make_moving(held, instruction, into, &told.mapping, address)
+                    let made =
+                        mappings::make_moving(held, instruction, into, &told.mapping, address);
+                    made.map(|is_there| is_there.then_some(0))
                 }
                 None => {
-                    let into = (&guest.window, &guest.mapped);
-                    mappings::make(held, instruction, into, &told.mapping)
+                    let all = (&told.mapping, &told.beside[..]);
+                    mappings::make(held, instruction, &guest.replica(), all)
                 }
             });
             let mut tally = self.runner.tally();
             if let Some(made) = made {
                 tally.faults.since(began);
                 tally.by_members += u64::from(!told.by_origin());
-                return made;
+                tally.beside += made.as_ref().map_or(0, |beside| beside.unwrap_or_default());
+                return made.map(|beside| beside.is_some());
             }
             tally.again += 1;
             // Others might say again what is just being changed.

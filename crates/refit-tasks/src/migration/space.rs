@@ -9,6 +9,7 @@
 
 mod former;
 mod robust;
+mod shared;
 mod title;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use super::wire::Mapping;
 use crate::tree::Tree;
 use crate::tree::moves::say_again;
 use former::Former;
+use shared::Shared;
 
 const PAGE: u64 = 4096;
 /// How long all threads may take to stand.
@@ -64,6 +66,7 @@ pub(super) struct Space {
     /// Who gives its pages, where they move.
     pub(super) library: Option<Library>,
     former: Arc<Former>,
+    shared: Shared,
     quota: Arc<Quota>,
 }
 
@@ -92,6 +95,7 @@ impl Space {
             tree,
             library,
             former,
+            shared: Shared::default(),
             quota,
         })
     }
@@ -100,7 +104,15 @@ impl Space {
     ///
     /// # Errors
     /// What the system says; the instance has no memory left for the frames ([`io::ErrorKind::QuotaExceeded`]).
-    pub(super) fn at(&self, address: u64) -> io::Result<(Mapping, bool)> {
+    pub(super) fn at(&mut self, address: u64) -> io::Result<(Mapping, bool)> {
+        let found = self.find(address);
+        if let Ok((Mapping::Frames { range, .. }, _)) = &found {
+            self.shared.note(range);
+        }
+        found
+    }
+
+    fn find(&self, address: u64) -> io::Result<(Mapping, bool)> {
         let no = |mapping| Ok((mapping, false));
         let found = self.maps.from(address)?.and_then(|next| find(next, address));
         let Some((mut mapping, grows)) = found else { return no(Mapping::Nothing) };

@@ -10,17 +10,26 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use refit_sys::park;
+use refit_sys::trace::batch;
 use refit_sys::trace::{Held, Options};
 
 /// Where in its page the code is.
 pub(crate) const CODE: u64 = HEADER + SEGMENT;
 
-/// Where in its page nothing is: room for a name.
-pub(crate) const BEHIND: u64 = 2048;
+/// Where in its page nothing is: room for a name, or for a table of calls.
+pub(crate) const BEHIND: u64 = 1024;
+
+/// How many calls have room there.
+pub(crate) const CALLS: usize = (PAGE - BEHIND) as usize / batch::ENTRY;
 
 const HEADER: u64 = 64;
 const SEGMENT: u64 = 56;
 const PAGE: u64 = 4096;
+
+/// Where in its page the code is that makes calls of a table.
+pub(crate) fn batch() -> u64 {
+    CODE + park::code().len() as u64
+}
 
 /// Starts such a process, traced by the calling thread; it stands before its first instruction, a place of rest. Its descriptor 0 is
 /// `frames`.
@@ -42,7 +51,7 @@ pub(crate) fn start(page: u64, frames: File, options: Options) -> io::Result<(Ch
 
 /// The bytes of the program.
 fn image(page: u64) -> Vec<u8> {
-    let code = park::code();
+    let code = [park::code(), batch::code()].concat();
     let length = CODE + code.len() as u64;
     let mut image = Vec::with_capacity(PAGE as usize);
     // 64 bits, little-endian, version 1; an executable for x86-64.

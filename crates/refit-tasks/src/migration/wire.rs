@@ -68,6 +68,8 @@ pub(crate) enum Hold {
         frames: Descriptor,
         /// Where calls are left for the threads.
         slots: Descriptor,
+        /// How many mappings are made unasked with one that is asked for.
+        beside: u16,
     },
     /// It has messages only: pages move.
     Move {
@@ -198,11 +200,30 @@ pub(crate) struct Fell {
 }
 
 /// A thread has touched an address that its host knows nothing of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retrieve {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) address: u64,
+    /// Around it nothing is mapped there.
+    pub(crate) gap: Range<u64>,
+    /// So much else of what is frames in that gap may be told, too.
+    pub(crate) beside: u16,
+}
+
+/// What is at an address, and near it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Retrieved {
+    pub(crate) mapping: Mapping,
+    pub(crate) beside: Vec<Frames>,
+}
+
+/// Frames of the group that are one mapping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Frames {
+    pub(crate) range: Range<u64>,
+    /// `PROT_*`.
+    pub(crate) access: u32,
 }
 
 /// What is at an address, as far as whoever is asked has it mapped? Who does not know passes it on.
@@ -370,7 +391,7 @@ messages! {
     Forget = 3 => ();
     Vanish = 4;
     Came = 5;
-    Retrieve = 6 => Mapping;
+    Retrieve = 6 => Retrieved;
     Change = 7 => i64;
     Fell = 8;
     Fetch = 9;

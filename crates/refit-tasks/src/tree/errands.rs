@@ -15,6 +15,15 @@ use super::{After, Errand, Following, Stands, StillWork, Tree, Work, lock};
 /// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// When whoever has ordered something hears what has become of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hears {
+    /// Before the thread goes on.
+    AtOnce,
+    /// Once it does: nobody takes its processor from it for that.
+    Later,
+}
+
 impl Tree {
     /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
     /// [`Held::call`]; what it returns.
@@ -42,6 +51,17 @@ impl Tree {
         within: Duration,
         work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
     ) -> io::Result<R> {
+        self.order_and_hear(process, within, work, Hears::AtOnce)
+    }
+
+    /// As [`order`](Self::order); `hears`: whether the caller, or the thread is what does not wait for the other.
+    pub(crate) fn order_and_hear<R: Send + 'static>(
+        &self,
+        process: u32,
+        within: Duration,
+        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+        hears: Hears,
+    ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
         // Whoever is first says whether it is done: who has stopped the thread, or who does not want to wait any longer.
         let decided = Arc::new(AtomicBool::new(false));
@@ -50,11 +70,16 @@ impl Tree {
             // Relaxed, as below: what is decided is all that is told.
             if begins.swap(true, Ordering::Relaxed) {
                 // Somebody else decides about one that is kept.
-                return if stands == Stands::Kept { After::Stay } else { After::GoOn };
+                let after = if stands == Stands::Kept { After::Stay } else { After::GoOn };
+                return (after, None);
             }
             let (done, after) = work(held, stands);
-            drop(answer.send(done));
-            after
+            let tell = move || drop(answer.send(done));
+            match hears {
+                Hears::AtOnce => tell(),
+                Hears::Later => return (after, Some(Box::new(tell))),
+            }
+            (after, None)
         });
         lock(&self.errands).push(Errand { task: process, work, kept_only: false });
         let waits = || lock(&self.errands).iter().any(|errand| errand.task == process);
@@ -85,7 +110,7 @@ impl Tree {
         work: impl FnOnce(&mut Held) -> After + Send + 'static,
         kept_only: bool,
     ) {
-        let work = Box::new(move |held: &mut Held, _| work(held));
+        let work = Box::new(move |held: &mut Held, _| (work(held), None));
         lock(&self.errands).push(Errand { task, work, kept_only });
         self.bell.ring();
     }

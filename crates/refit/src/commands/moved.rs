@@ -76,12 +76,13 @@ fn changes(moves: &MovesInfo) -> String {
 fn retrievals(moves: &MovesInfo, faults: u64) -> String {
     let sum = |of: fn(&HostInfo) -> u64| -> u64 { moves.hosts.iter().map(of).sum() };
     format!(
-        "{}: {} frames that others have, {} made frames, {} of files, {} of nothing; {} answered by other instances; {} asked again; {:.1} messages each; {:.0} % of the time under way",
+        "{}: {} frames that others have, {} made frames, {} of files, {} of nothing; {} made unasked beside them; {} answered by other instances; {} asked again; {:.1} messages each; {:.0} % of the time under way",
         format::count(faults),
         format::count(moves.shared),
         format::count(moves.made),
         format::count(moves.files),
         format::count(moves.nothing),
+        format::count(sum(|host| host.beside)),
         format::count(sum(|host| host.by_members)),
         format::count(sum(|host| host.again)),
         sum(|host| host.messages) as f64 / faults as f64,

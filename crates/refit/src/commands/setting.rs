@@ -41,7 +41,7 @@ pub(crate) struct SettingArgs {
     /// How instances of one host have memory
     #[arg(long, value_enum, default_value_t = Pages::Borrow)]
     pages: Pages,
-    /// How many pages are moved at once: a number up to 64, or `adaptive`
+    /// How many pages are moved, or mappings borrowed, at once: a number up to 64, or `adaptive`
     #[arg(long, value_name = "COUNT", default_value = "adaptive", value_parser = ahead)]
     ahead: Ahead,
     /// How a program's instances find what is mapped at an address, until `refit swap retrieval:PID` says otherwise

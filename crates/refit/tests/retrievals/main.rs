@@ -56,6 +56,7 @@ struct Counts {
     asks: u64,
     again: u64,
     by_members: u64,
+    beside: u64,
     messages: u64,
 }
 
@@ -69,6 +70,7 @@ impl Counts {
             asks: count(&host["asks"]["count"]),
             again: count(&host["again"]),
             by_members: count(&host["by_members"]),
+            beside: count(&host["beside"]),
             messages: count(&host["messages"]),
         }
     }
@@ -79,6 +81,7 @@ impl Counts {
             asks: self.asks - before.asks,
             again: self.again - before.again,
             by_members: self.by_members - before.by_members,
+            beside: self.beside - before.beside,
             messages: self.messages - before.messages,
         }
     }
@@ -98,9 +101,9 @@ fn is_spread(stage: &Stage, process: &str) -> bool {
 }
 
 /// Has the first thread touch the pages, then the second; what its instance counts for that.
-fn second_touches_what_first_has(protocol: &str) -> Counts {
+fn second_touches_what_first_has(protocol: &str, ahead: &str) -> Counts {
     let stage = Stage::new();
-    let _booted = Booted::new(&stage, &[]);
+    let _booted = Booted::new(&stage, &["--ahead", ahead]);
     let program = build(&stage, "retrieves", RETRIEVES);
     let options = ["--on", "0", "--movable", "--spread"];
     let mut running = Running::start(&stage, &options, &[&program], "retrieves");
@@ -133,9 +136,10 @@ fn second_touches_what_first_has(protocol: &str) -> Counts {
 #[test]
 fn an_uncontended_retrieval_takes_so_many_messages() {
     for protocol in PROTOCOLS {
-        let counts = second_touches_what_first_has(protocol);
+        let counts = second_touches_what_first_has(protocol, "1");
         println!("{protocol}: {counts:?}");
-        let Counts { asks, again, by_members, messages } = counts;
+        let Counts { asks, again, by_members, beside, messages } = counts;
+        assert_eq!(beside, 0, "{protocol}");
         assert!(asks >= PAGES, "{protocol}: {counts:?}");
         // What is asked again is asked of the origin.
         let first = asks - again;
@@ -148,6 +152,19 @@ fn an_uncontended_retrieval_takes_so_many_messages() {
             // The two others: whichever of them is first has answered.
             _ => assert_eq!(messages, 4 * first + 2 * again, "{protocol}: {counts:?}"),
         }
+    }
+}
+
+/// What is near what was asked for comes along, and is not asked for any more.
+#[test]
+fn what_others_have_comes_with_its_neighbours() {
+    for (ahead, most) in [("8", PAGES.div_ceil(8)), ("adaptive", PAGES.div_ceil(16))] {
+        let counts = second_touches_what_first_has("directory", ahead);
+        println!("{ahead}: {counts:?}");
+        let Counts { asks, beside, .. } = counts;
+        // Its code and its stack, too, and what else it needs to touch these.
+        const OTHERS: u64 = 24;
+        assert!(asks <= most + OTHERS && beside >= PAGES - most, "{ahead}: {counts:?}");
     }
 }
 

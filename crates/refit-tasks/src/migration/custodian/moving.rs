@@ -85,9 +85,16 @@ impl Custodian {
             };
             Hold::Move { window }
         } else {
+            /// One that is not needed costs a tenth of one that has to be asked for (`bench/run moves`), and somebody has needed each before.
+            const BESIDE: u16 = 15;
+            let beside = match self.pages.window {
+                Window::Fixed(count) => count.saturating_sub(1),
+                Window::Adaptive => BESIDE,
+            };
             Hold::Borrow {
                 frames: Descriptor { process: own, number: self.space.frames.as_raw_fd() },
                 slots: Descriptor { process: own, number: self.slots.as_fd().as_raw_fd() },
+                beside,
             }
         };
         let window = self.space.window.clone();

@@ -12,11 +12,17 @@ use super::Custodian;
 use crate::migration::MoveError;
 use crate::migration::locks::Lock;
 use crate::migration::retrieval::{Plan, pass_on};
-use crate::migration::wire::{Follow, Mapping, Retrieve, Seek, Thaw};
+use crate::migration::wire::{Follow, Mapping, Retrieve, Retrieved, Seek, Thaw};
 
 impl Custodian {
     pub(super) fn answer(&mut self, question: Retrieve, reply: Reply<Retrieve>) {
-        reply.say(&self.at(question.thread, question.address), &[]);
+        let Retrieve { thread, address, gap, beside, .. } = question;
+        let mapping = self.at(thread, address);
+        let beside = match mapping {
+            Mapping::Frames { .. } => self.space.beside(address, &gap, beside.into()),
+            Mapping::File { .. } | Mapping::Nothing => Vec::new(),
+        };
+        reply.say(&Retrieved { mapping, beside }, &[]);
     }
 
     pub(super) fn is_sought(&mut self, seek: Seek) {

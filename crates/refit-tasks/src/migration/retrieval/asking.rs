@@ -10,11 +10,13 @@ use super::known::By;
 use super::seeks;
 use super::{Known, Mark, Plan};
 use crate::migration::guest::{Guest, TOP};
-use crate::migration::wire::{Found, Mapping, Retrieve, Seek};
+use crate::migration::wire::{Found, Frames, Mapping, Retrieve, Retrieved, Seek};
 
 /// An answer.
 pub(in crate::migration) struct Told {
     pub(in crate::migration) mapping: Mapping,
+    /// What else is there, near it.
+    pub(in crate::migration) beside: Vec<Frames>,
     pub(in crate::migration) by: By,
     /// When it was asked for.
     pub(in crate::migration) asked: Mark,
@@ -68,23 +70,25 @@ impl Guest {
         address: u64,
         only_origin: bool,
     ) -> io::Result<Told> {
-        let (asked, plan) = {
+        let (asked, plan, gap) = {
             let known = self.mapped.known();
-            (known.mark(), known.plan().clone())
+            (known.mark(), known.plan().clone(), known.gap(address))
         };
         let mut messages = 0;
         if !only_origin && !plan.whom.is_empty() {
             let (found, sent) = self.seek(thread, address, &plan);
             if let Some(seeks::Found { mapping, by, messages }) = found {
                 let messages = u64::from(messages).max(sent);
-                return Ok(Told { mapping, by, asked, messages });
+                return Ok(Told { mapping, beside: Vec::new(), by, asked, messages });
             }
             messages = sent;
         }
-        let question = Retrieve { group: self.group, thread, address };
+        let (group, beside) = (self.group, self.beside);
+        let question = Retrieve { group, thread, address, gap, beside };
         let answer = self.layer.ask(self.group.home(), &question, &[]);
-        let (mapping, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
-        Ok(Told { mapping, by: By::Origin, asked, messages: messages + 2 })
+        let (found, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
+        let Retrieved { mapping, beside } = found;
+        Ok(Told { mapping, beside, by: By::Origin, asked, messages: messages + 2 })
     }
 
     /// Asks others; the answer, and how many messages that takes at least.

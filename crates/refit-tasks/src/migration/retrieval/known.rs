@@ -87,6 +87,13 @@ impl Known {
         (address < end).then_some((start..end, access))
     }
 
+    /// What is not mapped around an address that is not.
+    pub(in crate::migration) fn gap(&self, address: u64) -> Range<u64> {
+        let below = self.ranges.range(..=address).next_back();
+        let above = self.ranges.range(address..).next();
+        below.map_or(0, |(_, &(end, _))| end)..above.map_or(u64::MAX, |(&start, _)| start)
+    }
+
     /// It has mapped this.
     pub(in crate::migration) fn insert(&mut self, range: &Range<u64>, access: u32) {
         self.remove(range);
@@ -150,6 +157,9 @@ mod tests {
         known.remove(&(3 * PAGE..4 * PAGE));
         assert_eq!(known.at(2 * PAGE), Some((PAGE..3 * PAGE, 3)));
         assert_eq!(known.at(3 * PAGE), None);
+        assert_eq!(known.gap(3 * PAGE), 3 * PAGE..4 * PAGE);
+        assert_eq!(known.gap(9 * PAGE), 9 * PAGE..u64::MAX);
+        assert_eq!(known.gap(0), 0..PAGE);
         assert_eq!(known.at(8 * PAGE), Some((4 * PAGE..9 * PAGE, 3)));
         known.insert(&(0..12 * PAGE), 1);
         assert_eq!(known.at(11 * PAGE), Some((0..12 * PAGE, 1)));
