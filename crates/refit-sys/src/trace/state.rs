@@ -8,6 +8,12 @@ use crate::foreign::Memory;
 
 /// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
 const FIRST: usize = 4096;
+/// What `FXSAVE` keeps, in bytes: the beginning of what `XSAVE` does.
+const LEGACY: usize = 512;
+/// Where in that software may keep what it likes.
+const XSAVE_OWN: usize = 464;
+/// Behind that `XSAVE` says which parts are not as they were at the beginning: what they are is told all the same.
+const XSAVE_HEADER: usize = 64;
 /// The kernel's request for it, by `linux/elf.h`.
 const NT_X86_XSTATE: i32 = 0x202;
 
@@ -120,6 +126,36 @@ impl Held {
         let mut copy = state.to_vec();
         let mut place = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
         self.set(libc::PTRACE_SETREGSET, NT_X86_XSTATE, &mut place)
+    }
+
+    /// Sets what [`extended_state`](Self::extended_state) tells, of which the thread `has` some already. Mostly the rest is of the oldest
+    /// registers only (x87, SSE): to set those takes a twentieth of what all do, for which the kernel maps a buffer each time.
+    ///
+    /// # Errors
+    /// As [`set_extended_state`](Self::set_extended_state).
+    pub fn set_extended_state_but(&self, state: &[u8], has: &[u8]) -> io::Result<()> {
+        if state == has {
+            return Ok(());
+        }
+        const LATER: usize = LEGACY + XSAVE_HEADER;
+        match state.first_chunk() {
+            Some(legacy) if state.len() >= LATER && state.get(LATER..) == has.get(LATER..) => {
+                self.set_legacy_state(legacy)
+            }
+            _ => self.set_extended_state(state),
+        }
+    }
+
+    fn set_legacy_state(&self, state: &[u8; LEGACY]) -> io::Result<()> {
+        let mut state = *state;
+        // These are the kernel's own.
+        state[XSAVE_OWN..].fill(0);
+        let request = libc::PTRACE_SETFPREGS;
+        // SAFETY: the kernel reads as many bytes as there are, in the layout of `FXSAVE`.
+        match unsafe { libc::ptrace(request, self.thread, 0_usize, state.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// The signal it is about to be given.

@@ -53,6 +53,47 @@ fn the_extended_state_goes_in_and_out_whatever_its_size() {
     held.let_go().expect("it goes on");
 }
 
+/// Whatever is different, all that a program can see of it is the other's afterwards.
+#[test]
+fn what_differs_of_the_extended_state_is_set() {
+    let child = idle();
+    let Some(held) = held(&child, Options::empty()) else { return };
+    let Ok(begin) = held.extended_state() else {
+        println!("skipped: this processor has no extended state");
+        return;
+    };
+    // x87 and SSE: control word, a register of each, MXCSR.
+    let mut legacy = begin.clone();
+    legacy[..2].copy_from_slice(&[0x7f, 0x02]);
+    legacy[24..28].copy_from_slice(&[0x80, 0x7f, 0, 0]);
+    legacy[32..42].fill(0x51);
+    legacy[160..176].fill(0x52);
+    legacy[512] |= 3;
+    let mut states = vec![begin.clone(), legacy.clone()];
+    // The upper half of the vector registers, where there are any.
+    if begin.len() >= 576 + 256 {
+        for like in [&begin, &legacy] {
+            let mut upper = like.clone();
+            upper[576..592].fill(0x53);
+            upper[512] |= 4;
+            states.push(upper);
+        }
+    }
+    let seen = |state: &[u8]| (state[..464].to_vec(), state[576..].to_vec());
+    for from in &states {
+        for to in &states {
+            held.set_extended_state(to).expect("it fits");
+            let to = held.extended_state().expect("it is stopped");
+            held.set_extended_state(from).expect("it fits");
+            let has = held.extended_state().expect("it is stopped");
+            held.set_extended_state_but(&to, &has).expect("it fits");
+            let now = held.extended_state().expect("it is stopped");
+            assert_eq!(seen(&now), seen(&to));
+        }
+    }
+    held.let_go().expect("it goes on");
+}
+
 #[test]
 fn a_signal_tells_who_sent_it_and_can_be_changed() {
     let child = idle();

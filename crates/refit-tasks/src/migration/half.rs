@@ -55,21 +55,32 @@ impl UserHalf {
 
     /// Has a thread that stands go on with it, with general registers that may differ.
     pub(crate) fn give(&self, held: &Held, general: &Registers) -> io::Result<()> {
-        // To read it takes a tenth of what setting it does, for which the kernel maps a buffer.
-        if held.extended_state()? != self.extended {
-            held.set_extended_state(&self.extended)?;
-        }
+        held.set_extended_state_but(&self.extended, &held.extended_state()?)?;
         held.set_registers(general)
     }
 }
 
-/// Bytes that are copied at once, not one by one.
+/// Bytes that are copied at once, not one by one, and without the zeros at the end: most programs leave the later registers alone. Before
+/// them is how many there are with those, in two bytes.
 mod bytes {
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(bytes: &[u8], into: S) -> Result<S::Ok, S::Error> {
-        into.serialize_bytes(bytes)
+        let length = u16::try_from(bytes.len()).map_err(serde::ser::Error::custom)?;
+        let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        into.serialize_bytes(&[&length.to_le_bytes(), &bytes[..used]].concat())
+    }
+
+    fn whole<E: Error>(told: &[u8]) -> Result<Vec<u8>, E> {
+        let (length, used) = told.split_first_chunk().ok_or_else(|| E::custom("no length"))?;
+        let length = usize::from(u16::from_le_bytes(*length));
+        if used.len() > length {
+            return Err(E::custom("more than there are"));
+        }
+        let mut bytes = used.to_vec();
+        bytes.resize(length, 0);
+        Ok(bytes)
     }
 
     pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u8>, D::Error> {
@@ -83,14 +94,46 @@ mod bytes {
             }
 
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-                Ok(bytes.to_vec())
+                whole(bytes)
             }
 
             fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
-                Ok(bytes)
+                whole(&bytes)
             }
         }
 
         from.deserialize_byte_buf(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_at_the_end_come_again() {
+        for extended in
+            [vec![], vec![0; 2688], vec![0, 7, 0, 0], [vec![1; 832], vec![0; 10176]].concat()]
+        {
+            let half = UserHalf { general: [5; 27], extended };
+            let told = postcard::to_stdvec(&half).expect("it has a form");
+            let used = half.extended.iter().filter(|&&byte| byte != 0).count();
+            assert!(told.len() < 27 + used + 8, "{}", told.len());
+            assert_eq!(postcard::from_bytes(&told), Ok(half));
+        }
+    }
+
+    #[test]
+    fn more_than_there_is_is_no_state() {
+        #[derive(Deserialize)]
+        struct Told(
+            #[serde(with = "bytes")]
+            #[expect(dead_code, reason = "it is not reached")]
+            Vec<u8>,
+        );
+        for told in [&[][..], &[1], &[1, 0, 7, 7]] {
+            let bytes = [&[told.len() as u8], told].concat();
+            assert!(postcard::from_bytes::<Told>(&bytes).is_err(), "{told:?}");
+        }
     }
 }
