@@ -52,6 +52,11 @@ impl Area {
         Ok(Self { base, pages })
     }
 
+    /// How many pages it has.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
     /// One word of a page.
     pub(crate) fn word(&self, page: usize, word: usize) -> &AtomicU64 {
         assert!(page < self.pages && word < WORDS, "word {word} of page {page}");

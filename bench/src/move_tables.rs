@@ -38,6 +38,13 @@ impl Report {
         row(what, 1, &|moves| &moves.each, "≤ 10");
         let what = "the same with `--ahead 1`: each asked for by itself, µs".to_owned();
         row(what, 1, &|moves| &moves.alone, "");
+        let pages = [
+            ("a page of the origin, moved to be written (`--pages move --ahead 1`), µs", "≤ 30"),
+            ("one of another instance, µs", ""),
+        ];
+        for (at, (what, bar)) in pages.into_iter().enumerate() {
+            row(what.to_owned(), 1, &|moves| &moves.pages[at], bar);
+        }
         let what = "a computation after the move, times natively".to_owned();
         row(what, 3, &|moves| &moves.computes, "≤ 1.02");
         for (call, name) in CALLS.iter().enumerate() {

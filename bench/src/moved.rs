@@ -28,7 +28,7 @@ pub(crate) fn serve(arguments: &[String]) {
         Some(Err(_)) => false,
         None => true,
     };
-    let mut areas = Vec::new();
+    let (mut areas, mut pages) = (Vec::new(), None);
     workload::serve(|words| match *words {
         _ if !bound => Err(format!("it cannot be bound to the processor {arguments:?}")),
         ["gaps", within, least] => Ok(gaps(number(within)?, number(least)?)),
@@ -36,7 +36,17 @@ pub(crate) fn serve(arguments: &[String]) {
             areas = apart(number(count)? as usize)?;
             Ok(vec![0.0])
         }
-        ["touch"] => Ok(areas.iter().map(touch).collect()),
+        ["touch"] => Ok(areas.iter().map(|area| touch(area, 0)).collect()),
+        ["pages", count] => {
+            let area = Area::new(number(count)? as usize)?;
+            (0..area.pages()).for_each(|page| area.word(page, 0).store(1, Relaxed));
+            pages = Some(area);
+            Ok(vec![0.0])
+        }
+        ["turn"] => {
+            let area = pages.as_ref().ok_or("there are no pages")?;
+            Ok((0..area.pages()).map(|page| touch(area, page)).collect())
+        }
         ["go", to] => Ok(vec![go(number(to)?)?]),
         ["compute"] => Ok(vec![compute()]),
         ["getppid"] => Ok(vec![getppids()]),
@@ -93,9 +103,9 @@ fn apart(count: usize) -> Result<Vec<Area>, String> {
 }
 
 /// Ticks of one access.
-fn touch(area: &Area) -> f64 {
+fn touch(area: &Area, page: usize) -> f64 {
     let began = clock::counter();
-    area.word(0, 1).store(1, Relaxed);
+    area.word(page, 1).store(1, Relaxed);
     (clock::counter() - began) as f64
 }
 

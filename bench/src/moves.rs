@@ -24,6 +24,8 @@ const STAY: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_micros(10);
 /// Mappings that are touched.
 const AREAS: usize = 50;
+/// Pages that move.
+const PAGES: usize = 64;
 const COMPUTATIONS: usize = 5;
 
 /// The ways of a thread.
@@ -54,6 +56,8 @@ pub(crate) struct Moves {
     pub(crate) each: Sample,
     /// The same where none does.
     pub(crate) alone: Sample,
+    /// A page that moves, to be written: from the origin, and from another instance.
+    pub(crate) pages: [Sample; 2],
     /// A computation after a move over the same natively.
     pub(crate) computes: Sample,
     /// [`CALLS`]: natively, at home, elsewhere.
@@ -63,31 +67,41 @@ pub(crate) struct Moves {
 /// The last two read 4 KiB, of a file of the disk and of one that only its own kernel half can read.
 pub(crate) const CALLS: [&str; 4] = ["getppid", "read", "pread file", "pread memfd"];
 
+/// Three instances, and whom to ask for moves.
+type Booted = (Instances, Client);
+
 /// While processors are kept awake, and while they may sleep.
 pub(crate) fn measure() -> Result<[Moves; 2], String> {
-    const PLAIN: [&str; 4] = ["--instances", "3", "--cpus", "0/1/1"];
-    let boot = |more: &[&str]| Instances::boot_with(&[&PLAIN, more].concat());
     // They are awake only while a program of theirs is there that has moved, so all can be there at once.
-    let both = [boot(&["--awake"])?, boot(&[])?];
-    let alone = [boot(&["--awake", "--ahead", "1"])?, boot(&["--ahead", "1"])?];
-    let clients = [both[0].client(0)?, both[1].client(0)?];
-    let alone_clients = [alone[0].client(0)?, alone[1].client(0)?];
+    let plain = both(&[])?;
+    let alone = both(&["--ahead", "1"])?;
+    let moving = both(&["--pages", "move", "--ahead", "1"])?;
     let ticks = ticks_per_microsecond();
-    let mut moves = <[Moves; 2]>::default();
+    let mut both = <[Moves; 2]>::default();
     for _ in 0..ROUNDS {
-        for ((instances, client), moves) in both.iter().zip(&clients).zip(&mut moves) {
-            let round = Round { instances, client, ticks };
+        for (at, moves) in both.iter_mut().enumerate() {
+            let round = Round::new(&plain[at], ticks);
             round.stands(moves)?;
             round.asks(moves)?;
             moves.each.push(round.touches(&mut moves.touches)?);
             round.computes(moves)?;
-        }
-        for ((instances, client), moves) in alone.iter().zip(&alone_clients).zip(&mut moves) {
-            let round = Round { instances, client, ticks };
-            moves.alone.push(round.touches(&mut Default::default())?);
+            let one_by_one = Round::new(&alone[at], ticks);
+            moves.alone.push(one_by_one.touches(&mut Default::default())?);
+            Round::new(&moving[at], ticks).pages(&mut moves.pages)?;
         }
     }
-    Ok(moves)
+    Ok(both)
+}
+
+/// Instances with these options, of both kinds.
+fn both(options: &[&str]) -> Result<[Booted; 2], String> {
+    let boot = |more: &[&str]| {
+        let plain = ["--instances", "3", "--cpus", "0/1/1"];
+        let instances = Instances::boot_with(&[&plain, options, more].concat())?;
+        let client = instances.client(0)?;
+        Ok::<Booted, String>((instances, client))
+    };
+    Ok([boot(&["--awake"])?, boot(&[])?])
 }
 
 /// How a thread goes, and where to.
@@ -111,7 +125,11 @@ struct Round<'a> {
     ticks: f64,
 }
 
-impl Round<'_> {
+impl<'a> Round<'a> {
+    fn new((instances, client): &'a Booted, ticks: f64) -> Self {
+        Self { instances, client, ticks }
+    }
+
     fn program(&self) -> Result<Workload, String> {
         let mut program = Workload::start(&self.instances.under(), &[ARGUMENT.to_owned()])?;
         // It is one by then.
@@ -185,6 +203,20 @@ impl Round<'_> {
             last = took.iter().sum::<f64>() / took.len() as f64 / self.ticks;
         }
         Ok(last)
+    }
+
+    /// Pages of one mapping, each touched for itself.
+    fn pages(&self, pages: &mut [Sample; 2]) -> Result<(), String> {
+        let mut program = self.program()?;
+        let [_] = program.ask(&format!("pages {PAGES}"))?;
+        for (to, sample) in (1..).zip(pages) {
+            self.move_to(&program, to)?;
+            let [_] = program.ask("getppid")?;
+            let took = program.ask_all("turn")?;
+            // The first has to have the mapping made, too.
+            took.iter().skip(1).for_each(|ticks| sample.push(ticks / self.ticks));
+        }
+        Ok(())
     }
 
     fn computes(&self, moves: &mut Moves) -> Result<(), String> {

@@ -91,7 +91,8 @@ fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
     let found = kernels.iter().find(|(_, kernel)| kernel.number == number);
     let Some((live, kernel)) = found else {
         let remedy = "see `refit instances`, or start some with `refit boot --instances 2`";
-        return Err(Failure::new(format!("run on {number}"), "there is no such instance", remedy));
+        let why = "no instance that answers has this number";
+        return Err(Failure::new(format!("run on {number}"), why, remedy));
     };
     refit_sys::launch::allow_tracer(live.pid);
     let roam = args.roam.or_else(|| args.spread.then_some(RoamRequest::Spread));

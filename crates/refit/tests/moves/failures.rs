@@ -247,3 +247,26 @@ fn the_end_of_an_instance_kills_whose_threads_it_has_and_nothing_else() {
         ends_well(one);
     }
 }
+
+/// Whoever needs one that is stopped waits for it, and nothing is lost.
+#[test]
+fn an_instance_that_is_stopped_for_a_while_kills_nothing() {
+    const TIMES: usize = 20;
+    let two = Two::boot(None);
+    let there = two.count("there", &["--movable"]);
+    let roams = two.count("roams", &["--movable", "--roam", "1ms"]);
+    two.moved(&there, "1").expect("there");
+    let instance = two.instance(1);
+    let stat = format!("/proc/{}/stat", instance.as_raw_nonzero());
+    for _ in 0..TIMES {
+        kill_process(instance, Signal::STOP).expect("it is there");
+        until("it stands", || fs::read_to_string(&stat).is_ok_and(|one| one.contains(") T ")));
+        kill_process(instance, Signal::CONT).expect("it is there");
+        roams.goes_on();
+    }
+    two.moved(&there, "0").expect("back");
+    for one in [there, roams] {
+        one.goes_on();
+        ends_well(one);
+    }
+}

@@ -36,8 +36,8 @@ fn what_is_not_there_is_not_moved() {
     refused(&["move", &other, "1"], &format!("move process {other}: {why}"));
     refused(
         &["run", "--on", "7", "--", "true"],
-        "run on 7: there is no such instance; see `refit instances`, or start some with `refit \
-        boot --instances 2`",
+        "run on 7: no instance that answers has this number; see `refit instances`, or start some \
+        with `refit boot --instances 2`",
     );
     let (code, _, said) = two.stage.run(&["move", "x", "1"]);
     assert!(code == 2 && said.contains("`x` is no number of a process or thread"), "{said}");
