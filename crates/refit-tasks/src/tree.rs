@@ -95,6 +95,8 @@ pub struct Tree {
     errands: Mutex<Vec<Errand>>,
     /// By process.
     still_errands: Mutex<Vec<(u32, StillWork)>>,
+    /// Threads that stand in their ends, and need not any more.
+    ended_well: Mutex<Vec<u32>>,
     watcher: Mutex<Option<Watcher>>,
     /// Who is told before the end of the first process.
     mourner: Mutex<Option<Watcher>>,
@@ -124,6 +126,8 @@ struct Following {
     expected: BTreeMap<u32, Vec<Work>>,
     /// Tasks that stand until somebody comes with more work.
     kept: BTreeSet<u32>,
+    /// Threads that stand in their ends until they are [let](Tree::let_end) go. Nothing else is done with them any more.
+    ending: BTreeSet<u32>,
     /// Those of the tree.
     rests: Arc<Rests>,
 }
@@ -172,8 +176,7 @@ impl Tree {
         self.bell.hear()?;
         ready()?;
         let rests = Arc::clone(&self.rests);
-        let (expected, kept) = (BTreeMap::new(), BTreeSet::new());
-        let mut following = Following { first: process, expected, kept, rests };
+        let mut following = Following::of(process, rests);
         let followed = loop {
             match trace::next_unless(&self.bell) {
                 Ok((task, event)) => self.take(task, event, &mut following)?,
@@ -191,6 +194,7 @@ impl Tree {
         self.over.store(true, Ordering::Release);
         lock(&self.errands).clear();
         lock(&self.still_errands).clear();
+        lock(&self.ended_well).clear();
         followed
     }
 
@@ -292,8 +296,12 @@ impl Tree {
                 if task == following.first {
                     Self::tell(&self.mourner, task);
                 }
+                // Whoever waits for what was to be done with it is told that it is gone: its end itself may not be told for long, if it is the
+                // first thread of its process.
+                following.forget(task);
                 if self.moves.exits(task) {
-                    return following.go_on(held, After::Stay);
+                    following.ending.insert(task);
+                    return Ok(());
                 }
             }
             Event::Interrupted => {
@@ -443,6 +451,16 @@ impl Tree {
 }
 
 impl Following {
+    fn of(first: u32, rests: Arc<Rests>) -> Self {
+        let (expected, kept, ending) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { first, expected, kept, ending, rests }
+    }
+
+    /// Whether a thread stands that nothing has to stop.
+    fn stands(&self, task: u32) -> bool {
+        self.kept.contains(&task) || self.ending.contains(&task)
+    }
+
     /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
     fn do_all(held: &mut Held, stands: Stands, works: Vec<Work>) -> (After, Vec<Tell>) {
         works.into_iter().fold((After::GoOn, Vec::new()), |(_, mut all), work| {
@@ -507,6 +525,7 @@ impl Following {
     fn forget(&mut self, task: u32) {
         self.expected.remove(&task);
         self.kept.remove(&task);
+        self.ending.remove(&task);
     }
 }
 

@@ -83,7 +83,9 @@ impl Tree {
         });
         lock(&self.errands).push(Errand { task: process, work, kept_only: false });
         let waits = || lock(&self.errands).iter().any(|errand| errand.task == process);
-        self.until_answered(&answered, &decided, Instant::now() + within, waits)
+        // The end of a first thread is not told before the other threads have ended, and it stops for nothing.
+        let ended = || refit_sys::process::life(process).is_none_or(|life| life.ended());
+        self.until_answered(&answered, &decided, Instant::now() + within, waits, ended)
     }
 
     /// As [`order`](Self::order), and does not wait for it. Orders about a thread are done in their turn.
@@ -115,6 +117,12 @@ impl Tree {
         self.bell.ring();
     }
 
+    /// Lets a thread go that stands in its end, for whoever was told of that.
+    pub(crate) fn let_end(&self, thread: u32) {
+        lock(&self.ended_well).push(thread);
+        self.bell.ring();
+    }
+
     /// Has the thread that follows do `work` while all threads of a process stand, wherever they are, and all that have its memory for a
     /// while (`vfork`); what it returns. Threads that wait for the end of a `vfork` do not count: they touch nothing.
     ///
@@ -136,21 +144,23 @@ impl Tree {
         });
         lock(&self.still_errands).push((process, work));
         let waits = || lock(&self.still_errands).iter().any(|(of, _)| *of == process);
-        self.until_answered(&answered, &decided, Instant::now() + within, waits)
+        self.until_answered(&answered, &decided, Instant::now() + within, waits, || false)
     }
 
-    /// Calls who follows as long as the errand `waits`, until there is an answer.
+    /// Calls who follows as long as the errand `waits`, until there is an answer, or who it is about has `ended`.
     fn until_answered<R>(
         &self,
         answered: &mpsc::Receiver<R>,
         decided: &AtomicBool,
         deadline: Instant,
         waits: impl Fn() -> bool,
+        ended: impl Fn() -> bool,
     ) -> io::Result<R> {
+        let mut gone = false;
         loop {
             // Pairs with `follow`.
             let over = self.over.load(Ordering::Acquire);
-            if over && !decided.swap(true, Ordering::Relaxed) {
+            if (over || gone) && !decided.swap(true, Ordering::Relaxed) {
                 return Err(Errno::SRCH.into());
             }
             if !over && waits() {
@@ -159,7 +169,7 @@ impl Tree {
             match answered.recv_timeout(PAUSE) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => gone = ended(),
                 Err(RecvTimeoutError::Timeout) if decided.swap(true, Ordering::Relaxed) => {
                     // It has begun.
                     return answered.recv().map_err(|_| Errno::SRCH.into());
@@ -174,7 +184,7 @@ impl Tree {
         // Not in the head of the loop, which would keep the lock: what is done here leaves errands, too.
         let errands = std::mem::take(&mut *lock(&self.errands));
         for Errand { task, work, kept_only } in errands {
-            if !self.tasks().contains(&task) {
+            if !self.tasks().contains(&task) || following.ending.contains(&task) {
                 continue;
             }
             let mut held = Held::of(task);
@@ -184,6 +194,13 @@ impl Tree {
             } else if !kept_only && held.interrupt().is_ok() {
                 following.expected.entry(task).or_default().push(work);
             }
+            held.leave();
+        }
+        let ended_well = std::mem::take(&mut *lock(&self.ended_well));
+        for task in ended_well.into_iter().filter(|task| following.ending.remove(task)) {
+            let held = Held::of(task);
+            // It is gone, if not.
+            let _ = held.resume(0);
             held.leave();
         }
         let errands = std::mem::take(&mut *lock(&self.still_errands));
@@ -196,7 +213,7 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -221,6 +238,42 @@ mod tests {
             let done = tree.order(process, Duration::from_secs(20), |_, _| ((), After::GoOn));
             done.expect("it stands");
         }
+        child.kill().expect("it is ours");
+        follows.join().expect("no panic").expect("until the end");
+        // Who follows may have been told of the end instead.
+        let _ = child.wait();
+    }
+
+    /// Its end is not told before that of the other one: whoever waited for that would wait as long.
+    #[test]
+    fn nothing_is_done_with_a_first_thread_that_has_ended_before_another() {
+        const ENDS: &str = "import ctypes, threading, time\n\
+            print(flush=True)\n\
+            input()\n\
+            threading.Thread(target=lambda: time.sleep(1000)).start()\n\
+            ctypes.CDLL(None).syscall(60, 0)";
+        let mut python = Command::new("python3");
+        python.args(["-c", ENDS]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = python.spawn().expect("there is python3");
+        // What is to be done with a program that becomes another one is not done with that.
+        child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
+        let (process, tree) = (child.id(), Arc::new(Tree::default()));
+        let (tell, told) = mpsc::channel();
+        let followed = Arc::clone(&tree);
+        let follows = std::thread::spawn(move || {
+            followed.follow(process, || tell.send(()).map_err(io::Error::other))
+        });
+        told.recv().expect("it is followed");
+        child.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
+        let refused = loop {
+            let forever = Duration::from_secs(10_000);
+            // Before it ends this is done.
+            if let Err(error) = tree.order(process, forever, |_, _| ((), After::GoOn)) {
+                break error;
+            }
+        };
+        assert_eq!(refused.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
+        assert!(tree.has(process), "its end is not told yet");
         child.kill().expect("it is ours");
         follows.join().expect("no panic").expect("until the end");
         // Who follows may have been told of the end instead.

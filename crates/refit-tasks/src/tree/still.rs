@@ -39,7 +39,7 @@ impl Tree {
             if more.is_empty() {
                 break true;
             }
-            for &thread in more.iter().filter(|thread| !following.kept.contains(thread)) {
+            for &thread in more.iter().filter(|&&thread| !following.stands(thread)) {
                 let held = Held::of(thread);
                 // One that has ended tells so.
                 let _ = held.interrupt();
@@ -48,7 +48,7 @@ impl Tree {
             let mut late = false;
             for thread in more {
                 let ended = refit_sys::process::life(thread).is_none_or(|life| life.ended());
-                if ended || following.kept.contains(&thread) || self.lends(thread) {
+                if ended || following.stands(thread) || self.lends(thread) {
                     stand.insert(thread, None);
                     continue;
                 }

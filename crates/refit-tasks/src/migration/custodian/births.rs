@@ -51,12 +51,14 @@ impl Custodian {
 
     /// The group is no more: lets all go on that wait for more to be told.
     pub(super) fn let_all_live(&mut self) {
-        let all = std::mem::take(&mut self.deferred).into_iter().chain(self.asked.try_iter());
-        let born = all.filter_map(|asked| match asked.ask {
-            Ask::Told(Told::Born(task)) => Some(task),
-            _ => None,
-        });
-        let born: Vec<u32> = born.chain(std::mem::take(&mut self.born)).collect();
+        let mut born = std::mem::take(&mut self.born);
+        for asked in std::mem::take(&mut self.deferred).into_iter().chain(self.asked.try_iter()) {
+            match asked.ask {
+                Ask::Told(Told::Born(task)) => drop(born.insert(task)),
+                Ask::Told(Told::Ends(thread)) => self.tree.let_end(thread),
+                _ => {}
+            }
+        }
         let made = |child| self.made.get(&child).map_or(Some(None), |&(_, copy)| copy);
         born.into_iter().for_each(|child| self.begins(child, made(child)));
     }

@@ -1,17 +1,15 @@
 //! Threads end.
 
-use super::{Custodian, Ended, Next, PATIENCE};
+use super::{Custodian, Ended, Next};
 use crate::migration::MoveError;
 use crate::migration::wire::Vanish;
-use crate::tree::After;
 
 impl Custodian {
     /// A thread stands in its end; what it holds is passed on while its memory is still its own.
     pub(super) fn ends(&mut self, id: u32) -> Next {
         // A list that cannot be read is passed over by the kernel, too.
         let _ = self.space.pass_on(id);
-        // One that is killed once more goes on by itself.
-        let _ = self.tree.order(id, PATIENCE, |_, _| ((), After::GoOn));
+        self.tree.let_end(id);
         Ok(())
     }
 
