@@ -10,6 +10,7 @@
 
 pub(crate) mod asking;
 mod errands;
+mod following;
 pub(crate) mod moves;
 pub(crate) mod rests;
 mod still;
@@ -27,6 +28,7 @@ use crate::movable;
 use crate::process::{self, Process};
 use asking::Asking;
 pub(crate) use errands::Hears;
+use following::Following;
 use moves::Moves;
 use rests::Rests;
 
@@ -116,20 +118,6 @@ pub struct Tree {
     asking: Asking,
     /// Threads that were stopped when they had written a part.
     pub(crate) rests: Arc<Rests>,
-}
-
-/// What the thread that follows keeps to itself.
-struct Following {
-    /// The process that the tree begins with.
-    first: u32,
-    /// What is to be done with tasks that were interrupted for it.
-    expected: BTreeMap<u32, Vec<Work>>,
-    /// Tasks that stand until somebody comes with more work.
-    kept: BTreeSet<u32>,
-    /// Threads that stand in their ends until they are [let](Tree::let_end) go. Nothing else is done with them any more.
-    ending: BTreeSet<u32>,
-    /// Those of the tree.
-    rests: Arc<Rests>,
 }
 
 /// A process that has the memory of another one.
@@ -447,85 +435,6 @@ impl Tree {
 
     fn tasks(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         lock(&self.tasks)
-    }
-}
-
-impl Following {
-    fn of(first: u32, rests: Arc<Rests>) -> Self {
-        let (expected, kept, ending) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { first, expected, kept, ending, rests }
-    }
-
-    /// Whether a thread stands that nothing has to stop.
-    fn stands(&self, task: u32) -> bool {
-        self.kept.contains(&task) || self.ending.contains(&task)
-    }
-
-    /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
-    fn do_all(held: &mut Held, stands: Stands, works: Vec<Work>) -> (After, Vec<Tell>) {
-        works.into_iter().fold((After::GoOn, Vec::new()), |(_, mut all), work| {
-            let (after, tell) = work(held, stands);
-            all.push(tell);
-            (after, all)
-        })
-    }
-
-    /// Does it, and lets it go on.
-    fn run(&mut self, held: &mut Held, stands: Stands, works: Vec<Work>) -> io::Result<()> {
-        let (after, tells) = Self::do_all(held, stands, works);
-        let goes_on = self.go_on(held, after);
-        // Before anything else that it does is seen here.
-        tells.into_iter().flatten().for_each(|tell| tell());
-        goes_on
-    }
-
-    /// Does what a thread was interrupted for, if it was; not before it has been given what its last instruction has led to: a call that it is
-    /// made to make in between would cost what that signal says.
-    fn does_expected(&mut self, held: &mut Held) -> Option<io::Result<()>> {
-        let task = held.thread();
-        if self.expected.contains_key(&task) && held.has_faulted().is_ok_and(|faulted| faulted) {
-            // It stops for us behind that.
-            return Some(held.resume(0));
-        }
-        let works = self.expected.remove(&task)?;
-        Some(self.run(held, Stands::ForUs, works))
-    }
-
-    /// A thread that was interrupted, and has stopped for something else first, would go on as if it had not been: any stop ends an interruption
-    /// that is to come.
-    fn interrupt_again(&self, held: &Held) -> io::Result<()> {
-        if self.expected.contains_key(&held.thread()) { held.interrupt() } else { Ok(()) }
-    }
-
-    fn go_on(&mut self, held: &Held, after: After) -> io::Result<()> {
-        if after != After::Stay {
-            self.interrupt_again(held)?;
-        }
-        match self.rests.goes_on(held, after) {
-            After::GoOn => held.resume(0),
-            After::ToSystemCall(signal) => held.resume_to_system_call(signal),
-            After::Once(signal) => {
-                held.interrupt()?;
-                held.resume(signal)
-            }
-            After::Stay => {
-                let task = held.thread();
-                self.kept.insert(task);
-                // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
-                let Some(works) = self.expected.remove(&task) else { return Ok(()) };
-                self.kept.remove(&task);
-                let mut again = Held::of(task);
-                let done = self.run(&mut again, Stands::Kept, works);
-                again.leave();
-                done
-            }
-        }
-    }
-
-    fn forget(&mut self, task: u32) {
-        self.expected.remove(&task);
-        self.kept.remove(&task);
-        self.ending.remove(&task);
     }
 }
 

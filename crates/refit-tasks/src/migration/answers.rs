@@ -52,7 +52,11 @@ impl Migration {
                 }
             })
             .on::<Came>(move |_, came, _| {
-                tell(&e, came.group, |_| Ask::Came(Box::new(came)));
+                let Some(this) = e.upgrade() else { return };
+                let custodian = this.custodians().get(&came.group.process).cloned();
+                if let Some(custodian) = custodian {
+                    this.returns.hear(Box::new(came), custodian);
+                }
             })
             .on::<Fell>(move |_, fell, _| {
                 tell(&i, fell.group, |_| Ask::Fell(fell));

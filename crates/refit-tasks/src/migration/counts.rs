@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use refit_messages::{InstanceId, Layer, Peer};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,12 @@ pub struct Times {
 impl Times {
     /// Once more, from then to now.
     pub(super) fn since(&mut self, began: Instant) {
-        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.took(began.elapsed());
+    }
+
+    /// Once more, so long.
+    pub(super) fn took(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(&Self { count: 1, total_ns: ns, least_ns: ns, most_ns: ns });
     }
 

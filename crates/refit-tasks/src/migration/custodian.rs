@@ -47,6 +47,7 @@ use super::pages::Window;
 use super::planting::{self, Planted};
 use super::quota::Quota;
 use super::retrieval::{self, Protocol};
+use super::returns::{Given, Returns};
 use super::space::Space;
 use super::wire::{Came, Change, Fell, GroupId, Retrieve, Seek, Vanish};
 use super::{MoveError, Places};
@@ -69,7 +70,8 @@ pub(super) enum Ask {
         over: Vec<InstanceId>,
         done: Sender<Result<(), MoveError>>,
     },
-    Came(Box<Came>),
+    /// And what it has got already, if anything.
+    Came(Box<Came>, Option<Given>),
     Retrieve(Retrieve, Reply<Retrieve>),
     Seek(Seek),
     /// Retrievals may be planned otherwise from now on.
@@ -157,6 +159,7 @@ pub(super) struct Means {
     pub(super) places: Arc<Places>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) abroad: Arc<Abroad>,
+    pub(super) returns: Arc<Returns>,
     pub(super) pages: Pages,
     /// How mappings are found at first.
     pub(super) protocol: Protocol,
@@ -200,6 +203,7 @@ pub(super) struct Custodian {
     made: BTreeMap<u32, (u32, Option<Option<u64>>)>,
     places: Arc<Places>,
     abroad: Arc<Abroad>,
+    returns: Arc<Returns>,
     pages: Pages,
     /// Those who borrow pages are called back, since another host comes, and pages will move.
     unborrowing: bool,
@@ -232,7 +236,7 @@ impl Custodian {
         asked: Receiver<Asked>,
         with: Means,
     ) -> io::Result<Self> {
-        let Means { ask, places, ledger, abroad, pages, protocol, lock, quota } = with;
+        let Means { ask, places, ledger, abroad, returns, pages, protocol, lock, quota } = with;
         let told = ask.clone();
         let tell = move |event| told.send(Asked::now(Ask::Told(event))).is_ok();
         let planted = planting::plant(tree, group.process, &quota, tell)?;
@@ -265,6 +269,7 @@ impl Custodian {
             made: BTreeMap::new(),
             places,
             abroad,
+            returns,
             pages,
             unborrowing: false,
             told_of_memory: false,
@@ -310,7 +315,8 @@ impl Custodian {
             // One that is no more has no replica either.
             let _ = self.layer.send(host, &gone, &[]);
         }
-        for thread in std::mem::take(&mut self.threads).into_values() {
+        for (id, thread) in std::mem::take(&mut self.threads) {
+            self.returns.forget(id);
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
         }
         self.places.forget(self.group.process);
@@ -327,7 +333,7 @@ impl Custodian {
             Ask::Told(told) => self.told(told),
             Ask::Move { thread, to, done } => self.wish(thread, to, done),
             Ask::Spread { over, done } => self.spread(over, done),
-            Ask::Came(came) => self.came(*came),
+            Ask::Came(came, given) => self.came(&came, given),
             Ask::Retrieve(question, reply) => {
                 self.ledger.counts().questions.since(since);
                 self.answer(question, reply);
@@ -478,7 +484,7 @@ impl Custodian {
         let pages = self.space.library.as_ref().map_or(0, |library| library.lost(peer));
         if pages > 0 {
             self.kill(&format!("{peer} was lost ({why}), with {pages} pages of its memory"));
-        } else if self.threads.values().any(|thread| thread.at == peer) {
+        } else if self.threads.iter().any(|(&id, one)| one.at == peer && self.returns.is_away(id)) {
             self.kill(&format!("{peer} was lost ({why}), with threads of it"));
         }
         Ok(())

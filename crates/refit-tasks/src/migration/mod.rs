@@ -37,6 +37,7 @@ mod planting;
 mod proxy;
 mod quota;
 mod retrieval;
+mod returns;
 mod runner;
 mod space;
 mod stub;
@@ -64,6 +65,7 @@ use faults::Step;
 use guest::Guest;
 use pages::PAGE;
 use quota::Quota;
+use returns::Returns;
 use wire::{Arrive, Hold, Particulars, Prepare, Vanish};
 
 pub(crate) use calls::Request;
@@ -142,6 +144,7 @@ pub struct Migration {
     guests: Mutex<BTreeMap<GroupId, Arc<Guest>>>,
     places: Arc<Places>,
     abroad: Arc<Abroad>,
+    returns: Arc<Returns>,
     pages: Pages,
     protocol: Protocol,
     lock: Lock,
@@ -163,6 +166,7 @@ impl Migration {
             guests: Mutex::default(),
             places: Arc::default(),
             abroad: Arc::default(),
+            returns: Arc::default(),
             pages: Pages { always_move, window },
             protocol: retrieval,
             lock,
@@ -278,6 +282,7 @@ impl Migration {
             places: Arc::clone(&self.places),
             ledger: self.ledgers.begin(group),
             abroad: Arc::clone(&self.abroad),
+            returns: Arc::clone(&self.returns),
             pages: self.pages,
             protocol: self.protocol,
             lock: self.lock,

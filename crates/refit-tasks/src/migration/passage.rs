@@ -17,6 +17,7 @@ use refit_sys::trace::{Held, Registers, SystemCall};
 use super::custodian::PATIENCE;
 use super::faults::{self, Step};
 use super::half::UserHalf;
+use super::wire::{Came, Why};
 use crate::tree::moves::{Standing, interrupted, signals};
 use crate::tree::{After, Hears, Stands, Tree};
 
@@ -161,7 +162,20 @@ pub(super) enum Onward {
     Stay,
 }
 
-/// Puts the user half back into a thread, which goes on as `onward` says; whether it was about to be given a signal.
+impl Onward {
+    /// As why it is back asks for.
+    pub(super) fn after(why: Why) -> Self {
+        match why {
+            Why::Call => Self::Call,
+            Why::Recalled | Why::Asked | Why::Exception => Self::On,
+        }
+    }
+}
+
+/// What a thread has got that has its user half again: whether it was about to be given a signal.
+pub(super) type Has = io::Result<bool>;
+
+/// Puts the user half back into a thread, which goes on as `onward` says.
 pub(super) fn come(
     tree: &Arc<Tree>,
     id: u32,
@@ -169,35 +183,61 @@ pub(super) fn come(
     half: &UserHalf,
     call: Call,
     onward: Onward,
-) -> io::Result<bool> {
+) -> Has {
     let (moves, half) = (Arc::clone(tree), half.clone());
-    let work = move |held: &mut Held, _| {
-        if !moves.moves.knows(id) {
-            let gone = io::Error::from_raw_os_error(libc::ESRCH);
-            return (Err(gone), moves.moves.plainly(id));
-        }
-        let done = come_by(held, way, &half, call);
-        // What its shadow has written a part of, it writes on.
-        if !matches!(done, Ok(true)) {
-            moves.rests.forget(id);
-        }
-        // Its custodian has been told so, or will be.
-        let signal = (!between(held)).then(|| signal_of(held));
-        let after = match (onward, signal) {
-            (Onward::Stay, _) => After::Stay,
-            (_, Some(signal)) => After::Once(signal),
-            (Onward::Call, None) => After::ToSystemCall(0),
-            (Onward::On, None) => After::GoOn,
-        };
-        let standing = if matches!(after, After::ToSystemCall(_)) {
-            Standing::Visiting
-        } else {
-            Standing::Home
-        };
-        moves.moves.place(way.process, id, standing);
-        (done.map(|_| signal.is_some()), after)
-    };
+    let work = move |held: &mut Held, _| come_to(&moves, held, way, &half, call, onward);
     tree.order_and_hear(id, PATIENCE, work, Hears::Later)?
+}
+
+/// The same with a thread that is in no call, without waiting; `tell` is told what it has got once it goes on, and `None` if its shadow is about to
+/// be given a signal, and it has got nothing yet. Nothing is told of a thread that is no more.
+pub(super) fn come_at_once(
+    tree: &Arc<Tree>,
+    way: Way,
+    came: Box<Came>,
+    tell: impl FnOnce(Box<Came>, Option<Has>) + Send + 'static,
+) {
+    let moves = Arc::clone(tree);
+    tree.order_and_tell(came.thread, move |held| {
+        if !between(held) {
+            return (After::Stay, Box::new(move || tell(came, None)));
+        }
+        let onward = Onward::after(came.why);
+        let (has, after) = come_to(&moves, held, way, &came.half, Call::default(), onward);
+        (after, Box::new(move || tell(came, Some(has))))
+    });
+}
+
+fn come_to(
+    tree: &Tree,
+    held: &mut Held,
+    way: Way,
+    half: &UserHalf,
+    call: Call,
+    onward: Onward,
+) -> (Has, After) {
+    let id = held.thread();
+    // It may be another program meanwhile, which nothing of this one is to be put into.
+    if !tree.moves.knows(id) {
+        return (Err(io::Error::from_raw_os_error(libc::ESRCH)), tree.moves.plainly(id));
+    }
+    let done = come_by(held, way, half, call);
+    // What its shadow has written a part of, it writes on.
+    if !matches!(done, Ok(true)) {
+        tree.rests.forget(id);
+    }
+    // Its custodian has been told so, or will be.
+    let signal = (!between(held)).then(|| signal_of(held));
+    let after = match (onward, signal) {
+        (Onward::Stay, _) => After::Stay,
+        (_, Some(signal)) => After::Once(signal),
+        (Onward::Call, None) => After::ToSystemCall(0),
+        (Onward::On, None) => After::GoOn,
+    };
+    let standing =
+        if matches!(after, After::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };
+    tree.moves.place(way.process, id, standing);
+    (done.map(|_| signal.is_some()), after)
 }
 
 /// Gives a thread its registers; whether it stands behind a call as its shadow does.

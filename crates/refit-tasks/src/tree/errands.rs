@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use refit_sys::trace::Held;
 use rustix::io::Errno;
 
-use super::{After, Errand, Following, Stands, StillWork, Tree, Work, lock};
+use super::{After, Errand, Following, Stands, StillWork, Tell, Tree, Work, lock};
 
 /// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -94,6 +94,19 @@ impl Tree {
         task: u32,
         work: impl FnOnce(&mut Held) -> After + Send + 'static,
     ) {
+        self.leave_errand(task, |held| (work(held), None), false);
+    }
+
+    /// The same; what the work has returned is called when the thread goes on, and before anything else that it does is seen.
+    pub(crate) fn order_and_tell(
+        &self,
+        task: u32,
+        work: impl FnOnce(&mut Held) -> (After, Box<dyn FnOnce() + Send>) + Send + 'static,
+    ) {
+        let work = |held: &mut Held| {
+            let (after, tell) = work(held);
+            (after, Some(tell))
+        };
         self.leave_errand(task, work, false);
     }
 
@@ -103,16 +116,16 @@ impl Tree {
         task: u32,
         work: impl FnOnce(&mut Held) -> After + Send + 'static,
     ) {
-        self.leave_errand(task, work, true);
+        self.leave_errand(task, |held| (work(held), None), true);
     }
 
     fn leave_errand(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held) -> After + Send + 'static,
+        work: impl FnOnce(&mut Held) -> (After, Tell) + Send + 'static,
         kept_only: bool,
     ) {
-        let work = Box::new(move |held: &mut Held, _| (work(held), None));
+        let work = Box::new(move |held: &mut Held, _| work(held));
         lock(&self.errands).push(Errand { task, work, kept_only });
         self.bell.ring();
     }

@@ -16,6 +16,7 @@ impl Custodian {
     pub(super) fn ended(&mut self, id: u32) -> Next {
         if let Some(thread) = self.threads.remove(&id) {
             self.abroad.back(self.group.process, id);
+            self.returns.forget(id);
             self.free.extend(thread.slot);
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
             let gone = Vanish { group: self.group, thread: Some(id) };

@@ -8,8 +8,8 @@ use refit_sys::park::Slot;
 use refit_sys::schedule::urgency;
 
 use super::asking::Asking;
-use super::{Custodian, Next, Thread};
-use crate::migration::passage::Onward;
+use super::{Custodian, Given, Next, Thread};
+use crate::migration::passage::{Has, Onward};
 use crate::migration::wire::{Arrive, Came, Expect, Particulars, Prepare, Recall, Why};
 use crate::migration::{MoveError, passage, stub};
 
@@ -48,13 +48,13 @@ impl Custodian {
 
     pub(super) fn recall(&mut self, id: u32) {
         let Some(thread) = self.threads.get_mut(&id) else { return };
-        if thread.at != self.own && !thread.recalled {
+        if thread.at != self.own && !thread.recalled && self.returns.is_away(id) {
             thread.recalled = true;
             let recall = Recall { group: self.group, thread: id, stay: thread.stay };
             // One that is lost tells so by itself.
             let _ = self.layer.send(thread.at, &recall, &[]);
             // While that is under way.
-            passage::hold(&self.tree, id);
+            self.returns.while_away(id, || passage::hold(&self.tree, id));
             linger::one_follows();
         }
     }
@@ -117,6 +117,7 @@ impl Custodian {
                     thread.asked.is_at(to);
                     thread.is_there();
                 }
+                self.returns.expect(id, stay, &self.tree, way);
                 self.has_left(id, to, began);
                 return Ok(());
             }
@@ -247,9 +248,8 @@ impl Custodian {
         self.space.window.start + stub::CODE
     }
 
-    /// A thread is back.
-    pub(super) fn came(&mut self, came: Came) -> Next {
-        let began = Instant::now();
+    /// A thread is back; what it has got already, if anything.
+    pub(super) fn came(&mut self, came: &Came, given: Option<Given>) -> Next {
         let id = came.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if thread.stay != came.stay || thread.at == self.own {
@@ -257,7 +257,7 @@ impl Custodian {
         }
         thread.at = self.own;
         thread.recalled = false;
-        let number = thread.slot.unwrap_or(0);
+        self.returns.forget(id);
         if came.why == Why::Exception {
             thread.not_before = Some(Instant::now() + LINGER);
         }
@@ -267,17 +267,14 @@ impl Custodian {
         }
         let lingers = thread.not_before.is_some();
         let stops = self.stopping.contains_key(&id);
-        let Some((slot, place)) = self.slot(number) else { return Ok(()) };
-        let way = passage::Way { process: self.group.process, code: self.code(), slot, place };
-        let onward = match came.why {
-            _ if stops => Onward::Stay,
-            Why::Call => Onward::Call,
-            Why::Recalled | Why::Asked | Why::Exception => Onward::On,
-        };
+        let onward = if stops { Onward::Stay } else { Onward::after(came.why) };
         let answer = self.abroad.back(self.group.process, id);
-        let call = passage::Call { within: came.in_call, answer };
-        let back = passage::come(&self.tree, id, way, &came.half, call, onward);
-        let signalled = back.as_ref().is_ok_and(|signalled| *signalled);
+        let Given { has, took } = given.unwrap_or_else(|| {
+            let began = Instant::now();
+            let has = self.come(came, answer, onward);
+            Given { has, took: began.elapsed() }
+        });
+        let signalled = has.as_ref().is_ok_and(|signalled| *signalled);
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.visiting = onward == Onward::Call && !signalled;
         }
@@ -285,9 +282,9 @@ impl Custodian {
         self.places.put(self.group.process, id, self.own);
         let mut counts = self.ledger.counts();
         counts.came(came.why);
-        counts.back.since(began);
+        counts.back.took(took);
         drop(counts);
-        if let Err(error) = back {
+        if let Err(error) = has {
             self.cannot_go_on(id, &error);
             return Ok(());
         }
@@ -301,6 +298,16 @@ impl Custodian {
             }
             _ => self.settle(id),
         }
+    }
+
+    /// Gives a thread its registers that is back.
+    fn come(&self, came: &Came, answer: Option<u64>, onward: Onward) -> Has {
+        let id = came.thread;
+        let number = self.threads.get(&id).and_then(|thread| thread.slot).unwrap_or(0);
+        let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
+        let way = passage::Way { process: self.group.process, code: self.code(), slot, place };
+        let call = passage::Call { within: came.in_call, answer };
+        passage::come(&self.tree, id, way, &came.half, call, onward)
     }
 
     /// A thread has not been given its registers: it was killed, which is told, or has to be.

@@ -1,0 +1,164 @@
+//! Threads that come back go on at once: whoever hears that one is back has its registers given to it, and its custodian is told of that afterwards.
+//!
+//! ```text
+//!   host: it is back ──► Returns ──► who follows: registers, it goes on ──► custodian: it is here
+//!                           │ not as a thread that only stands              ▲
+//!                           └───────────────────────────────────────────────┘
+//! ```
+//!
+//! **A thread runs once.** Its custodian makes a [`Ticket`] for a stay when the thread is elsewhere, and nobody but the host of that stay says that
+//! it has come back; who is said so takes the ticket, so it is used once, and a stay is over once. What the custodian does with a thread that
+//! is away needs the ticket still to be there ([`Returns::is_away`], [`Returns::while_away`]): else it does nothing, and hears soon of the return. The
+//! errand of a return is left within the same lock as the ticket is taken, and so are those that need it: a thread is never made to stand
+//! for a return that has been.
+//!
+//! **Nothing is decided here.** A thread in a call, or one whose shadow is about to be given a signal, comes as its custodian says.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::custodian::{Ask, Asked};
+use super::passage::{self, Has, Way};
+use super::wire::Came;
+use crate::tree::Tree;
+
+/// For a return from one stay.
+struct Ticket {
+    stay: u64,
+    tree: Arc<Tree>,
+    way: Way,
+}
+
+/// What a thread has got that is back.
+pub(super) struct Given {
+    pub(super) has: Has,
+    /// Since it was heard of.
+    pub(super) took: Duration,
+}
+
+/// Threads that are away, by number.
+#[derive(Default)]
+pub(super) struct Returns {
+    tickets: Mutex<BTreeMap<u32, Ticket>>,
+}
+
+impl Returns {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Ticket>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread is away; this way it comes back.
+    pub(super) fn expect(&self, thread: u32, stay: u64, tree: &Arc<Tree>, way: Way) {
+        let ticket = Ticket { stay, tree: Arc::clone(tree), way };
+        self.all().insert(thread, ticket);
+    }
+
+    /// A thread is here, or no more.
+    pub(super) fn forget(&self, thread: u32) {
+        self.all().remove(&thread);
+    }
+
+    /// Whether nobody has said yet that it is back.
+    pub(super) fn is_away(&self, thread: u32) -> bool {
+        self.all().contains_key(&thread)
+    }
+
+    /// Does something if nobody has said yet that it is back, nor does meanwhile; whether.
+    pub(super) fn while_away(&self, thread: u32, does: impl FnOnce()) -> bool {
+        let all = self.all();
+        let away = all.contains_key(&thread);
+        if away {
+            does();
+        }
+        away
+    }
+
+    /// A thread is back: it goes on as soon as that can be, and its custodian is told.
+    pub(super) fn hear(&self, came: Box<Came>, custodian: Sender<Asked>) {
+        let heard = Instant::now();
+        let tell = move |came, has: Option<Has>| {
+            let given = has.map(|has| Given { has, took: heard.elapsed() });
+            // A group that is no more tells its hosts.
+            drop(custodian.send(Asked::now(Ask::Came(came, given))));
+        };
+        self.is_back(came.thread, came.stay, |ticket| match ticket {
+            Some(Ticket { tree, way, .. }) if !came.in_call => {
+                passage::come_at_once(&tree, way, came, tell);
+            }
+            // What its call has returned, its custodian knows.
+            _ => tell(came, None),
+        });
+    }
+
+    /// Somebody has said that a thread is back from this stay: does what follows from it, with the stay's ticket if this is its end.
+    fn is_back(&self, thread: u32, stay: u64, does: impl FnOnce(Option<Ticket>)) {
+        let mut all = self.all();
+        let ends = all.get(&thread).is_some_and(|ticket| ticket.stay == stay);
+        let ticket = if ends { all.remove(&thread) } else { None };
+        does(ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use refit_sys::park::{self, Slot};
+
+    use super::*;
+
+    const THREAD: u32 = 7;
+
+    fn expect(returns: &Returns, stay: u64) {
+        static WORDS: [AtomicU64; park::WORDS] = [const { AtomicU64::new(0) }; park::WORDS];
+        let slot = Slot::at(&WORDS, 0).expect("there is one");
+        let way = Way { process: THREAD, code: 0, slot, place: 0 };
+        returns.expect(THREAD, stay, &Arc::default(), way);
+    }
+
+    #[test]
+    fn a_stay_is_over_once() {
+        let returns = Returns::default();
+        let ends = |stay| {
+            let mut ends = false;
+            returns.is_back(THREAD, stay, |ticket| ends = ticket.is_some());
+            ends
+        };
+        expect(&returns, 2);
+        assert!(!ends(1), "another one's");
+        assert!(returns.is_away(THREAD));
+        assert!(ends(2));
+        assert!(!ends(2), "it is over");
+        assert!(!returns.is_away(THREAD));
+        assert!(!returns.while_away(THREAD, || panic!("it is back")));
+    }
+
+    /// Were it, it would stand for ever: nobody says once more that it is back.
+    #[test]
+    fn no_thread_is_made_to_stand_that_is_back() {
+        let returns = Returns::default();
+        for stay in 0..500 {
+            let errands = Mutex::new(Vec::new());
+            let leave = |errand| errands.lock().expect("no panic").push(errand);
+            let (begin, begun) = mpsc::channel();
+            expect(&returns, stay);
+            let stand = || {
+                begin.send(()).expect("it is heard");
+                // The other one is about to say so.
+                (0..50).for_each(|_| thread::yield_now());
+                leave("stand");
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| returns.while_away(THREAD, stand));
+                begun.recv().expect("it begins");
+                returns.is_back(THREAD, stay, |_| leave("come"));
+            });
+            let errands = errands.into_inner().expect("no panic");
+            assert_eq!(errands, ["stand", "come"]);
+        }
+    }
+}
