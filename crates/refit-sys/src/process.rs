@@ -42,7 +42,27 @@ pub fn exists(id: u32) -> bool {
 }
 
 /// The threads of a process now; none if there is no such process.
+///
+/// Behind a thread that ends while they are told the kernel begins anew by counting, and passes over one, or ends the list (`proc_task_readdir` in
+/// `fs/proc/base.c`). Such a thread is in that list, and not in the next one: of two that are the same the first is whole. Where threads
+/// come and go without pause, those of two lists are told.
 pub fn threads(process: u32) -> Vec<u32> {
+    const TIMES: usize = 100;
+    let mut before = listed(process);
+    for _ in 0..TIMES {
+        let now = listed(process);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+    before.extend(listed(process));
+    before.sort_unstable();
+    before.dedup();
+    before
+}
+
+fn listed(process: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
@@ -167,6 +187,9 @@ pub fn nudge_thread(process: u32, thread: u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -185,6 +208,31 @@ mod tests {
             std::thread::yield_now();
         }
         child.wait().expect("it can be asked for");
+    }
+
+    #[test]
+    fn a_thread_is_listed_behind_one_that_ends() {
+        for _ in 0..300 {
+            let (end, ends) = mpsc::channel::<()>();
+            let (say, said) = mpsc::channel();
+            let until_then = move || ends.recv().is_err();
+            let before = thread::spawn(until_then);
+            let (stop, stops) = mpsc::channel::<()>();
+            let behind = thread::spawn(move || {
+                say.send(crate::thread::id()).expect("it is heard");
+                stops.recv().is_err()
+            });
+            let behind_it = said.recv().expect("it is said");
+            drop(end);
+            while !before.is_finished() {
+                assert!(threads(std::process::id()).contains(&behind_it));
+            }
+            for _ in 0..20 {
+                assert!(threads(std::process::id()).contains(&behind_it));
+            }
+            drop(stop);
+            before.join().and(behind.join()).expect("no panic");
+        }
     }
 
     #[test]

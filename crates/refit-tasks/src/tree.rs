@@ -12,7 +12,9 @@ pub(crate) mod asking;
 mod errands;
 mod following;
 pub(crate) mod moves;
+pub(crate) mod passing;
 pub(crate) mod rests;
+pub(crate) mod signals;
 mod still;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,6 +13,7 @@
 //! | `untold.rs` | what nobody has been told yet of limits that were not kept |
 //! | `host.rs` | whether this host lets us |
 
+mod coverage;
 mod host;
 mod plant;
 mod survey;

@@ -18,8 +18,7 @@ use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
 use super::plant::{self, Planted};
-use super::survey::Servable;
-use super::{Shared, Totals, bytes, survey};
+use super::{Shared, Totals, bytes, coverage, survey};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -332,30 +331,17 @@ impl Warden {
         let before = served_pages(pager);
         let mut evicted = 0;
         let pagemap = Pagemap::of(process)?;
-        let mapped = survey::anonymous(process)?;
-        let ranges: Vec<_> = mapped.iter().map(|one| one.range.clone()).collect();
-        pager.space().resume(&ranges);
-        let mut apart = pager.space().native();
-        apart.extend_from_slice(areas);
-        apart.sort_unstable_by_key(|range| range.start);
-        for Servable { range, room, name } in mapped {
-            for part in survey::apart(&range, &apart) {
-                let room = if part.end == range.end { room } else { part.end };
-                if pager.manage(&part, room, &name).is_err() {
-                    // Unmapped since, or not to be served: locked in memory by a device, say.
-                    continue;
-                }
-                let pages = survey::present(&pagemap, &part, shared)?;
-                let mut left = &pages[..];
-                let mut stuck = 0;
-                while !left.is_empty() && stuck < 2 {
-                    let counted = pager.adopt(&left[..left.len().min(AT_ONCE)]);
-                    left = &left[counted..];
-                    if counted < AT_ONCE && !left.is_empty() {
-                        let freed = pager.evict(BERTH).unwrap_or(0);
-                        evicted += freed as u64;
-                        stuck = if freed + counted == 0 { stuck + 1 } else { 0 };
-                    }
+        for part in coverage::cover(pager, process, areas)? {
+            let pages = survey::present(&pagemap, &part, shared)?;
+            let mut left = &pages[..];
+            let mut stuck = 0;
+            while !left.is_empty() && stuck < 2 {
+                let counted = pager.adopt(&left[..left.len().min(AT_ONCE)]);
+                left = &left[counted..];
+                if counted < AT_ONCE && !left.is_empty() {
+                    let freed = pager.evict(BERTH).unwrap_or(0);
+                    evicted += freed as u64;
+                    stuck = if freed + counted == 0 { stuck + 1 } else { 0 };
                 }
             }
         }

@@ -22,6 +22,7 @@ mod checking;
 mod ends;
 mod journey;
 mod killing;
+mod lacking;
 mod memory;
 mod moving;
 mod retrieving;
@@ -398,12 +399,8 @@ impl Custodian {
             Told::Maps(id) => self.changes_here(id),
             // Of one whose change nobody waits for any more.
             Told::Changed(_) => Ok(()),
-            Told::Returned(id) => {
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.visiting = false;
-                }
-                self.settle(id)
-            }
+            Told::Returned(id) => self.has_returned(id),
+            Told::Lacks(id) => self.lacks(id),
             Told::Asks(wish) => self.asks(wish),
             Told::Born(task) => self.is_born(task),
             Told::Made { parent, child, copy, word } => {

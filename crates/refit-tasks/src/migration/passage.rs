@@ -18,7 +18,8 @@ use super::custodian::PATIENCE;
 use super::faults::{self, Step};
 use super::half::UserHalf;
 use super::wire::{Came, Why};
-use crate::tree::moves::{Standing, interrupted, signals};
+use crate::tree::moves::{Standing, interrupted};
+use crate::tree::signals;
 use crate::tree::{After, Hears, Stands, Tree};
 
 /// How long a thread may take to stop that could as well go on.
@@ -77,10 +78,10 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
         if !moves.moves.knows(id) {
             return (Err(Stays::NotNow), moves.moves.plainly(id));
         }
-        if !between(held) {
+        if !between(held) || moves.moves.waits_for_pages(id) {
             return (Err(Stays::NotNow), After::Stay);
         }
-        if signals(held) || moves.rests.is_short(id) {
+        if signals::are_pending(held) || moves.rests.is_short(id) {
             moves.moves.place(way.process, id, Standing::Visiting);
             return (Err(Stays::First), After::ToSystemCall(0));
         }
@@ -108,8 +109,12 @@ pub(super) fn signal_of(held: &Held) -> i32 {
 }
 
 /// Lets a thread that was kept go on here, if nobody has to decide about it first.
-pub(super) fn go_on(tree: &Tree, id: u32) {
-    tree.order_kept(id, |held| if between(held) { After::GoOn } else { After::Stay });
+pub(super) fn go_on(tree: &Arc<Tree>, id: u32) {
+    let moves = Arc::clone(tree);
+    tree.order_kept(id, move |held| {
+        let free = between(held) && !moves.moves.waits_for_pages(id);
+        if free { After::GoOn } else { After::Stay }
+    });
 }
 
 /// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
@@ -259,6 +264,12 @@ fn come_by(held: &Held, way: Way, half: &UserHalf, call: Call) -> io::Result<boo
             }
             Place::Behind => user.rax = way.slot.result(),
             Place::Before | Place::Outside => park::step_back(&mut user, number),
+        }
+        // It may have lacked pages that are elsewhere, and has done nothing: made here, it does not (`custodian/lacking.rs`).
+        let failed = user.rax.cast_signed() == -i64::from(libc::EFAULT);
+        if failed && number.cast_signed() == libc::SYS_futex {
+            park::step_back(&mut user, number);
+            as_shadow = false;
         }
     }
     way.slot.clear();

@@ -29,6 +29,7 @@ use super::quota::Quota;
 use super::space::{NAME, Space};
 use super::stub;
 use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER, Told};
+use crate::tree::passing::{PASSES, WORDS};
 use crate::tree::{FOLLOWED, Tree};
 
 const PAGE: u64 = 4096;
@@ -177,6 +178,11 @@ fn watch_changes(held: &mut Held, instruction: u64, memory: &Memory, room: u64) 
     let alone = (libc::CLONE_VM | libc::CLONE_CHILD_SETTID) as u64;
     let told = is(0, alone, SETS_NUMBER);
     filter = filter.rule_if(libc::SYS_clone, &[told], Action::Trace(FORKS));
+    for operation in PASSES {
+        let flags = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
+        let passes = is(1, u64::from(!flags.cast_unsigned()), operation as u64);
+        filter = filter.rule_if(libc::SYS_futex, &[passes], Action::Trace(WORDS));
+    }
     memory.write(room, &filter.assemble()?.image(room))?;
     let how = Install::ALL_THREADS | Install::SPECULATION;
     let (number, arguments) = how.call(room);

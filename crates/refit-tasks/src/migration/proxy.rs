@@ -15,6 +15,7 @@ use refit_sys::park::Slot;
 
 use super::pages::{Library, PAGE};
 use super::wire::{GroupId, Made, Make};
+use crate::tree::passing::TRIES;
 
 /// Who waits for a call looks up that often.
 const LOOK_UP: Duration = Duration::from_secs(1);
@@ -109,10 +110,8 @@ fn serve(
 /// Has a call made. Of words that pass from thread to thread (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`) the kernel does not wait for the pages: these are
 /// brought here, and the call, which has done nothing, is made again.
 fn call(slot: Slot, make: Make, library: &Library, ended: &Mutex<bool>) -> Option<u64> {
-    /// Somebody else may take the pages again before the call.
-    const TIMES: usize = 100;
     let Make { number, arguments, stack, .. } = make;
-    for _ in 0..TIMES {
+    for _ in 0..TRIES {
         slot.ask(number, arguments, stack);
         let value = answer(slot, ended)?;
         let lacks = value.cast_signed() == -i64::from(libc::EFAULT);

@@ -12,6 +12,8 @@ use refit_sys::foreign::Memory;
 use refit_sys::trace::{Event, Held, SystemCall};
 
 use super::asking::Wish;
+use super::passing::{Passing, WORDS};
+use super::signals::{caught, stops};
 use super::{After, lock};
 use crate::process;
 
@@ -44,6 +46,8 @@ pub(crate) enum Told {
     Changed(u32),
     /// A thread that came for a call is back from it.
     Returned(u32),
+    /// A thread is back from a call that has done nothing, since pages of its words may be elsewhere.
+    Lacks(u32),
     /// A thread asks to run elsewhere.
     Asks(Wish),
     /// There is a new thread, or a process that a thread of this one has made.
@@ -101,6 +105,8 @@ struct State {
     threads: BTreeMap<u32, (u32, Standing)>,
     /// Threads in a call that makes a process which we tell its number, and where.
     forking: BTreeMap<u32, u64>,
+    /// Threads in a call that passes words on.
+    passing: Passing,
     /// Threads that are stopped with their processes.
     stopped: BTreeSet<u32>,
     /// Threads that are being given a signal that stops all.
@@ -235,26 +241,24 @@ impl Moves {
         let mut state = self.state();
         let word = state.forking.get(&task).copied();
         let over = word.is_some() && event == Event::SystemCall && state.fork_returns(held);
+        let lacks = event == Event::SystemCall && state.passing.lacks(held);
         let by_job_control = state.stop_of(task, event);
-        let State { custodians, threads, forking, given_stop, .. } = &mut *state;
-        let &(process, standing) = threads.get(&task)?;
+        let &(process, standing) = state.threads.get(&task)?;
+        let stops_all = state.stops_all(task, process, event);
+        let State { custodians, threads, forking, passing, given_stop, .. } = &mut *state;
         let tell = |told| {
             // It ends with its process only.
             custodians.get(&process).is_some_and(|custodian| (custodian.tell)(told))
         };
-        let shared = custodians.get(&process).is_some_and(|custodian| custodian.shared);
+        let custodian = custodians.get(&process);
+        let shared = custodian.is_some_and(|custodian| custodian.shared);
+        let moving = custodian.is_some_and(|custodian| custodian.pages_move);
         // Without anybody who decides it means what it does to any.
         let keep = |told| tell(told).then_some(After::Stay);
-        let made = |child, copy| Told::Made { parent: task, child, copy, word };
         let given = given_stop.remove(&task).then_some(Told::StopGiven(task));
         for told in given.into_iter().chain(by_job_control) {
             tell(told);
         }
-        let away = || {
-            let mut all = threads.values();
-            all.any(|&(of, standing)| of == process && standing == Standing::Away)
-        };
-        let stops_all = matches!(event, Event::Signal(signal) if stops(task, signal) && away());
         match (event, standing) {
             _ if stops_all => keep(Told::Stopping(task)),
             (Event::Seccomp { message: FORKS }, _) if shared => {
@@ -264,6 +268,13 @@ impl Moves {
             }
             (Event::SystemCall, Standing::Home | Standing::Away) if word.is_some() => {
                 Some(if over { After::GoOn } else { After::ToSystemCall(0) })
+            }
+            (Event::Seccomp { message: WORDS }, Standing::Home | Standing::Visiting) if moving => {
+                passing.begins(task);
+                Some(After::ToSystemCall(0))
+            }
+            (Event::SystemCall, Standing::Home | Standing::Visiting) if lacks => {
+                keep(Told::Lacks(task))
             }
             (Event::Signal(signal), Standing::Away) if caught(task, signal) => {
                 keep(Told::Signal(task))
@@ -281,14 +292,11 @@ impl Moves {
                 Some(After::GoOn)
             }
             (Event::Clone { child }, _) if process::process_of(child) == Some(process) => None,
-            (Event::Fork { child } | Event::Clone { child }, _)
-                if !self.shares_memory(held, child) =>
-            {
-                keep(made(child, true))
-            }
             (Event::Vfork { child } | Event::Fork { child } | Event::Clone { child }, _) => {
-                tell(made(child, false));
-                None
+                let lent = matches!(event, Event::Vfork { .. });
+                let copy = !lent && !self.shares_memory(held, child);
+                let told = tell(Told::Made { parent: task, child, copy, word });
+                (told && copy).then_some(After::Stay)
             }
             _ => None,
         }
@@ -382,6 +390,16 @@ impl Moves {
         self.state().threads.contains_key(&thread)
     }
 
+    /// Whether a thread waits for its custodian to [decide](Self::decides) whether a call is made again.
+    pub(crate) fn waits_for_pages(&self, thread: u32) -> bool {
+        self.state().passing.waits(thread)
+    }
+
+    /// Its custodian does.
+    pub(crate) fn decides(&self, thread: u32) {
+        self.state().passing.decide(thread);
+    }
+
     /// A thread is being given a signal that stops all.
     pub(crate) fn gives_stop(&self, thread: u32) {
         self.state().given_stop.insert(thread);
@@ -401,6 +419,7 @@ impl Moves {
     pub(super) fn ended(&self, task: u32, word: Option<u64>) {
         let mut state = self.state();
         state.forking.remove(&task);
+        state.passing.forget(task);
         state.early.remove(&task);
         // Whoever has ended tells of none.
         state.seen.retain(|_, parent| *parent != task);
@@ -428,6 +447,7 @@ impl Moves {
         }
         let mut state = self.state();
         state.threads.remove(&former);
+        [former, process].into_iter().for_each(|thread| state.passing.forget(thread));
         state.threads.retain(|_, (of, _)| *of != process);
         if let Some(custodian) = state.custodians.remove(&process) {
             (custodian.tell)(Told::Another);
@@ -447,6 +467,12 @@ impl State {
             Event::Interrupted => self.stopped.remove(&task).then_some(Told::Continued(task)),
             _ => None,
         }
+    }
+
+    /// Whether a thread is about to be given a signal that stops others which are elsewhere.
+    fn stops_all(&self, task: u32, process: u32, event: Event) -> bool {
+        let away = || self.threads.values().any(|&one| one == (process, Standing::Away));
+        matches!(event, Event::Signal(signal) if stops(task, signal) && away())
     }
 
     /// A thread stands at the end of a call that makes a process, if it does: its registers are again what it had put there. Whether it does.
@@ -473,40 +499,6 @@ pub(crate) fn say_again(held: &Held) -> io::Result<()> {
     let mut registers = held.registers()?;
     registers.rdi |= SETS_NUMBER;
     held.set_registers(&registers)
-}
-
-/// Whether a thread has a handler for a signal.
-fn caught(task: u32, signal: i32) -> bool {
-    is_among(task, signal, "SigCgt:")
-}
-
-/// Whether a signal stops the process of a thread, unless the kernel finds that nobody could continue it.
-fn stops(task: u32, signal: i32) -> bool {
-    let stop = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-    stop && !caught(task, signal) && !is_among(task, signal, "SigIgn:")
-}
-
-/// Whether a signal is in one of the sets that the kernel tells of a thread.
-fn is_among(task: u32, signal: i32, set: &str) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{task}/status")) else { return false };
-    let mask = status.lines().find_map(|line| line.strip_prefix(set));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
-}
-
-/// Whether a thread is about to be given signals when it goes on.
-pub(crate) fn signals(held: &Held) -> bool {
-    // As a rule there are none, and to read the text takes ten times as long.
-    if held.has_signals().is_ok_and(|some| !some) {
-        return false;
-    }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", held.thread()));
-    let Ok(status) = status else { return false };
-    let set = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or_default()
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
 }
 
 /// Whether a thread is back from a call, for good.

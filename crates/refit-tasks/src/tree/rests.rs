@@ -24,7 +24,8 @@ use std::sync::Mutex;
 use refit_sys::park;
 use refit_sys::trace::{Event, Held, Registers, SystemCall};
 
-use super::moves::{interrupted, signals};
+use super::moves::interrupted;
+use super::signals;
 use super::{After, lock};
 
 /// Calls that write from the address in the second argument as many bytes as the third says, and can be made again of what is left.
@@ -127,7 +128,7 @@ fn short(held: &Held) -> Option<u64> {
     let number = registers.orig_rax;
     let part = 0 < registers.rax.cast_signed() && registers.rax < registers.rdx;
     let writes = part && WRITES.contains(&number.cast_signed());
-    (writes && waits(held.thread(), &registers) && !signals(held)).then_some(number)
+    (writes && waits(held.thread(), &registers) && !signals::are_pending(held)).then_some(number)
 }
 
 /// Whether a write waits until all is written.

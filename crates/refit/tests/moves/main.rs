@@ -67,11 +67,11 @@ fn some_programs_do_the_same_while_they_roam() {
 
 /// Some that count on memory, calls, signals and children, which are run between two hosts too.
 const BETWEEN_HOSTS: &str = "compute_digits compute_peterson compute_queue compute_sha256 file_epoll.c file_poll \
-    futex_turns.c memory_allocator.c memory_break.c memory_protect memory_move_mapping process_exec.c \
-    process_fork_and_wait process_owner_after_fork process_vfork_and_exec regs_avx.c regs_general \
+    futex_turns.c futex_wake_operation memory_allocator.c memory_break.c memory_protect \
+    memory_move_mapping process_exec.c process_fork_and_wait process_owner_after_fork process_vfork_and_exec regs_avx.c regs_general \
     signal_handler_registers signal_nested socket_tcp.c thread_barrier thread_condition.c \
-    thread_create_and_join thread_first_ends_first thread_mutex.c thread_mutex_robust \
-    time_sleep.c";
+    thread_create_and_join thread_first_ends_first thread_mutex.c \
+    thread_mutex_inherits_priority thread_mutex_robust time_sleep.c";
 
 #[test]
 fn some_programs_do_the_same_between_hosts() {

@@ -55,11 +55,8 @@ pub(crate) const KNOWN: [(&str, &str); 6] = [
 ];
 
 /// The same, only between hosts.
-const KNOWN_BETWEEN_HOSTS: [(&str, &str); 3] = [
-    ("futex_wake_operation", "the kernel waits for no page in this call"),
-    ("process_self", "`/proc/self/mem` does not show pages that are elsewhere"),
-    ("thread_mutex_inherits_priority", "the kernel waits for no page in its calls"),
-];
+const KNOWN_BETWEEN_HOSTS: [(&str, &str); 1] =
+    [("process_self", "`/proc/self/mem` does not show pages that are elsewhere")];
 
 /// What of a program that moves is known to differ.
 pub(crate) fn known(mode: &Mode, hosts: Hosts, program: &str) -> Option<&'static str> {

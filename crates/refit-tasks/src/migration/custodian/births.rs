@@ -6,7 +6,7 @@ use crate::tree::moves::Told;
 
 impl Custodian {
     pub(super) fn is_born(&mut self, task: u32) -> Next {
-        if refit_sys::process::threads(self.group.process).contains(&task) {
+        if crate::process::process_of(task) == Some(self.group.process) {
             self.know(task);
             let wanted = self.next_place();
             if let Some(thread) = self.threads.get_mut(&task) {

@@ -300,6 +300,14 @@ impl Custodian {
         }
     }
 
+    /// A thread that came for a call is back from it.
+    pub(super) fn has_returned(&mut self, id: u32) -> Next {
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.visiting = false;
+        }
+        self.settle(id)
+    }
+
     /// Gives a thread its registers that is back.
     fn come(&self, came: &Came, answer: Option<u64>, onward: Onward) -> Has {
         let id = came.thread;

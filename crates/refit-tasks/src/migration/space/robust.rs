@@ -93,6 +93,14 @@ impl Space {
         Ok(())
     }
 
+    /// Brings the pages of words of the program's here; whether there are any that can be elsewhere. They may be again at once.
+    pub(in crate::migration) fn bring(&self, words: [u64; 2]) -> bool {
+        let Some(library) = &self.library else { return false };
+        let pages = words.into_iter().filter_map(|word| self.page(word).ok().flatten());
+        // One that is lost has the program killed.
+        pages.filter(|page| library.gather(page.clone(), || ()).is_ok()).count() > 0
+    }
+
     /// The word of 8 bytes at an address.
     fn word(&self, library: &Library, at: u64) -> io::Result<u64> {
         let Some(page) = self.page(at)?.filter(|_| at.is_multiple_of(8)) else {

@@ -1,0 +1,39 @@
+//! Calls of threads here that lack pages which are elsewhere.
+//!
+//! The kernel waits for a page wherever it copies from or to a program, but not for a word that it passes from one thread to another (`FUTEX_LOCK_PI`,
+//! `FUTEX_WAKE_OP`): such a call does nothing, and fails. The pages are brought here then, and the call is made again. Of threads elsewhere the same is
+//! done where their calls are made ([`Proxy`](crate::migration::proxy::Proxy)).
+
+use refit_sys::park;
+use refit_sys::trace::Held;
+
+use super::{Custodian, Next, PATIENCE};
+use crate::tree::After;
+use crate::tree::moves::about_to_call;
+
+impl Custodian {
+    /// A thread stands at the end of a call that may have lacked pages.
+    pub(super) fn lacks(&mut self, id: u32) -> Next {
+        self.tree.moves.decides(id);
+        let read = |held: &mut Held, _| (about_to_call(held), After::Stay);
+        let Ok(Ok((number, words))) = self.tree.order(id, PATIENCE, read) else { return Ok(()) };
+        if !self.space.bring([words[0], words[4]]) {
+            // It is as it would be anywhere.
+            return self.has_returned(id);
+        }
+        let visits = self.threads.get(&id).is_some_and(|thread| thread.visiting);
+        let again = move |held: &mut Held, _| {
+            let stepped = held.registers().and_then(|mut registers| {
+                park::step_back(&mut registers, number);
+                held.set_registers(&registers)
+            });
+            let after = if visits { After::ToSystemCall(0) } else { After::Stay };
+            // Killed meanwhile, if not.
+            (stepped.is_ok(), after)
+        };
+        match self.tree.order(id, PATIENCE, again) {
+            Ok(true) if !visits => self.settle(id),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the kernel tells of the signals of a thread.
+
+use refit_sys::trace::Held;
+
+/// Whether a thread has a handler for a signal.
+pub(super) fn caught(task: u32, signal: i32) -> bool {
+    is_among(task, signal, "SigCgt:")
+}
+
+/// Whether a signal stops the process of a thread, unless the kernel finds that nobody could continue it.
+pub(super) fn stops(task: u32, signal: i32) -> bool {
+    let stop = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+    stop && !caught(task, signal) && !is_among(task, signal, "SigIgn:")
+}
+
+/// Whether a signal is in one of the sets that the kernel tells of a thread.
+fn is_among(task: u32, signal: i32, set: &str) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{task}/status")) else { return false };
+    let mask = status.lines().find_map(|line| line.strip_prefix(set));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+/// Whether a thread is about to be given signals when it goes on.
+pub(crate) fn are_pending(held: &Held) -> bool {
+    // As a rule there are none, and to read the text takes ten times as long.
+    if held.has_signals().is_ok_and(|some| !some) {
+        return false;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", held.thread()));
+    let Ok(status) = status else { return false };
+    let set = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or_default()
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
