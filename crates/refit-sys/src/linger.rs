@@ -64,6 +64,9 @@ impl Linger {
     pub fn wait_for(&self, look: impl FnMut() -> bool) -> bool {
         PATIENCE.with_borrow_mut(|patience| {
             let mut come = false;
+            if patience.none_follows() {
+                return come;
+            }
             if patience.due() {
                 if self.workers.fetch_add(1, Relaxed) < MOST {
                     let limit = patience.once.take().unwrap_or(MOMENT);
@@ -91,6 +94,11 @@ pub fn one_follows() {
         patience.learn(true);
         patience.once = Some(SOON);
     });
+}
+
+/// None follows soon the one that this thread is about to have answered: others need its processor meanwhile, and it does not look out.
+pub fn none_follows() {
+    PATIENCE.with_borrow_mut(|patience| patience.once = Some(Duration::ZERO));
 }
 
 /// Looks for a moment whether something has come; whether it has. For who knows from elsewhere whether that is of use.
@@ -128,7 +136,7 @@ struct Patience {
     period: u32,
     /// Requests until the next look-out.
     skip: u32,
-    /// How long that lasts, if it is known to be worth it.
+    /// How long that lasts, if it is known to be worth it; not at all, if it is known not to be.
     once: Option<Duration>,
 }
 
@@ -138,6 +146,11 @@ impl Patience {
         let due = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         due
+    }
+
+    /// Whether it is known that none follows; that says nothing of others.
+    fn none_follows(&mut self) -> bool {
+        self.once.take_if(|once| once.is_zero()).is_some()
     }
 
     fn learn(&mut self, paid: bool) {
@@ -165,6 +178,21 @@ mod tests {
         assert_eq!(requests_until_due(&mut patience), 1);
         patience.learn(false);
         assert_eq!(requests_until_due(&mut patience), 2);
+    }
+
+    #[test]
+    fn whoever_knows_that_none_follows_does_not_look_out_once() {
+        let linger = Linger::default();
+        let looks = || {
+            let mut looks = 0;
+            linger.wait_for(|| {
+                looks += 1;
+                true
+            });
+            looks
+        };
+        none_follows();
+        assert_eq!((looks(), looks()), (0, 1));
     }
 
     #[test]

@@ -56,6 +56,8 @@ impl Migration {
                 let custodian = this.custodians().get(&came.group.process).cloned();
                 if let Some(custodian) = custodian {
                     this.returns.hear(Box::new(came), custodian);
+                    // Whoever makes it go on has the processor meanwhile.
+                    refit_sys::linger::none_follows();
                 }
             })
             .on::<Fell>(move |_, fell, _| {
