@@ -1,6 +1,7 @@
 //! Whether a process or thread is still there, for those who must not wait for the dead ([`life`], [`exists`]: safe in
 //! signal handlers, nothing is allocated), its threads, and whether two share their memory.
 
+use std::collections::BTreeSet;
 use std::io;
 
 /// What `/proc` says of a process or thread.
@@ -43,23 +44,30 @@ pub fn exists(id: u32) -> bool {
 
 /// The threads of a process now; none if there is no such process.
 ///
-/// Behind a thread that ends while they are told the kernel begins anew by counting, and passes over one, or ends the list (`proc_task_readdir` in
-/// `fs/proc/base.c`). Such a thread is in that list, and not in the next one: of two that are the same the first is whole. Where threads
-/// come and go without pause, those of two lists are told.
+/// One list of the kernel's can lack threads that are there: behind one that ends meanwhile it begins anew by counting, and passes over
+/// some, or ends (`proc_task_readdir` in `fs/proc/base.c`). So there are two lists, and between them the kernel says how many threads
+/// there are, which it counts under the lock that they come and go under. Threads that both lists hold were there at that moment; when
+/// there were as many as that, they were all. Where threads come and go without pause, all that have been seen are told.
 pub fn threads(process: u32) -> Vec<u32> {
     const TIMES: usize = 100;
+    let mut seen = BTreeSet::new();
     let mut before = listed(process);
     for _ in 0..TIMES {
+        let Some(count) = counted(process) else { return Vec::new() };
         let now = listed(process);
-        if now == before {
+        if now == before && now.len() == count {
             return now;
         }
+        seen.extend(now.iter().copied());
         before = now;
     }
-    before.extend(listed(process));
-    before.sort_unstable();
-    before.dedup();
-    before
+    seen.into_iter().collect()
+}
+
+/// How many threads a process has, the first one until all have ended; `None`: there is no such process.
+fn counted(process: u32) -> Option<usize> {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    fields(&stat)?.nth(fields::THREADS).and_then(number).filter(|count| *count > 0)
 }
 
 fn listed(process: u32) -> Vec<u32> {
@@ -151,13 +159,26 @@ fn read(path: &[u8], buffer: &mut [u8]) -> Option<usize> {
     rustix::io::read(&fd, buffer).ok()
 }
 
-/// The name, in parentheses, can hold anything; what follows the last one is separated by spaces (proc_pid_stat(5)).
-fn parse(stat: &[u8]) -> Option<Life> {
-    const BEGAN: usize = 19;
+/// Where fields stand behind the name (proc_pid_stat(5)).
+mod fields {
+    pub(super) const THREADS: usize = 17;
+    pub(super) const BEGAN: usize = 19;
+}
+
+/// What stands behind the name, which in its parentheses can hold anything: the state comes first.
+fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = stat.get(name_end + 2..)?.split(|byte| *byte == b' ');
+    Some(stat.get(name_end + 2..)?.split(|byte| *byte == b' '))
+}
+
+fn number<N: std::str::FromStr>(digits: &[u8]) -> Option<N> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn parse(stat: &[u8]) -> Option<Life> {
+    let mut fields = fields(stat)?;
     let state = *fields.next()?.first()?;
-    let began = std::str::from_utf8(fields.nth(BEGAN - 1)?).ok()?.parse().ok()?;
+    let began = number(fields.nth(fields::BEGAN - 1)?)?;
     Some(Life { state, began })
 }
 
@@ -211,27 +232,35 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_listed_behind_one_that_ends() {
+    fn a_thread_is_listed_behind_those_that_end() {
+        const ENDING: usize = 4;
         for _ in 0..300 {
-            let (end, ends) = mpsc::channel::<()>();
             let (say, said) = mpsc::channel();
-            let until_then = move || ends.recv().is_err();
-            let before = thread::spawn(until_then);
-            let (stop, stops) = mpsc::channel::<()>();
-            let behind = thread::spawn(move || {
-                say.send(crate::thread::id()).expect("it is heard");
-                stops.recv().is_err()
-            });
+            let stand = |say: mpsc::Sender<u32>| {
+                let (end, ends) = mpsc::channel::<()>();
+                let standing = thread::spawn(move || {
+                    say.send(crate::thread::id()).expect("it is heard");
+                    ends.recv().is_err()
+                });
+                (end, standing)
+            };
+            let before: Vec<_> = (0..ENDING).map(|_| stand(say.clone())).collect();
+            said.iter().take(ENDING).for_each(drop);
+            let (stop, behind) = stand(say);
             let behind_it = said.recv().expect("it is said");
-            drop(end);
-            while !before.is_finished() {
-                assert!(threads(std::process::id()).contains(&behind_it));
+            let listed = || threads(std::process::id()).contains(&behind_it);
+            let (ends, before): (Vec<_>, Vec<_>) = before.into_iter().unzip();
+            drop(ends);
+            while !before.iter().all(thread::JoinHandle::is_finished) {
+                assert!(listed());
             }
             for _ in 0..20 {
-                assert!(threads(std::process::id()).contains(&behind_it));
+                assert!(listed());
             }
             drop(stop);
-            before.join().and(behind.join()).expect("no panic");
+            for thread in before.into_iter().chain([behind]) {
+                thread.join().expect("no panic");
+            }
         }
     }
 

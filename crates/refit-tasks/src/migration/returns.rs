@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   host: it is back ──► Returns ──► who follows: registers, it goes on ──► custodian: it is here
-//!                           │ not as a thread that only stands              ▲
+//!                           │ in a call, or before a signal                 ▲
 //!                           └───────────────────────────────────────────────┘
 //! ```
 //!
