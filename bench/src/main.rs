@@ -22,6 +22,7 @@ mod phases;
 mod plot;
 mod plugins;
 mod prefetch;
+mod prefetch_tables;
 mod probes;
 mod programs;
 mod recording;

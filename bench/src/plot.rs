@@ -9,11 +9,14 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::domains::{self, Domains};
 use crate::phases::{CONTENDERS, PATTERNS, Phases};
+use crate::prefetch;
 use crate::stats::Sample;
 use crate::streams::{self, Streams};
+use crate::workloads::{self, Taken};
 
 /// Colours that people who see few colours can tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
 /// Whether it could be drawn.
 pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -83,6 +86,76 @@ pub(crate) fn streams(to: &Path, measured: &Streams) -> Drawn {
         series(&mut chart, contender, colour, &points.collect::<Vec<_>>())?;
     }
     legend(&mut chart, SeriesLabelPosition::LowerLeft)?;
+    root.present()?;
+    Ok(())
+}
+
+/// The workloads of Katz 2014, each way to run them against two threads of one kernel.
+pub(crate) fn workloads(to: &Path, cases: &[workloads::Case]) -> Drawn {
+    let others = || (0..workloads::WAYS.len()).filter(|way| *way != workloads::SMP);
+    let names: Vec<&str> = others().map(|way| workloads::WAYS[way].name).collect();
+    let groups = cases.iter().map(|case| {
+        let smp = &case.ways[workloads::SMP].inside;
+        (case.title(), others().map(|way| case.ways[way].inside.over(smp)).collect())
+    });
+    ratios(to, &names, &groups.collect::<Vec<_>>())
+}
+
+/// The same with pages that move, by how many at once.
+pub(crate) fn prefetch(to: &Path, cases: &[prefetch::Case]) -> Drawn {
+    let names = prefetch::WINDOWS.map(|window| format!("--ahead {window}"));
+    let groups = cases.iter().map(|case| {
+        let over = |taken: &Taken| taken.inside.over(&case.smp.inside);
+        (case.title(), case.windows.iter().map(over).collect())
+    });
+    ratios(to, &names.each_ref().map(String::as_str), &groups.collect::<Vec<_>>())
+}
+
+/// How many times as long contenders take as two threads of one kernel, side by side for each of several things.
+fn ratios(to: &Path, contenders: &[&str], groups: &[(String, Vec<Sample>)]) -> Drawn {
+    let root = SVGBackend::new(to, (1080, 400)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let measured = || groups.iter().flat_map(|(_, samples)| samples).filter(|one| one.len() > 0);
+    let top = measured().map(|sample| sample.quantile(0.9)).fold(2.0, f64::max);
+    let bottom = measured().map(|sample| sample.quantile(0.1)).fold(0.7, f64::min);
+    let most = groups.len() as f64 - 0.5;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(-0.5..most, (bottom * 0.9..top * 1.6).log_scale())?;
+    let name = |x: &f64| groups.get(x.round() as usize).map_or("", |(name, _)| name).to_owned();
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_labels(groups.len())
+        .x_label_formatter(&name)
+        .y_label_formatter(&|ratio| format!("{ratio}"))
+        .y_desc("times SMP with two threads")
+        .draw()?;
+    chart.draw_series([PathElement::new([(-0.5, 1.0), (most, 1.0)], BLACK.stroke_width(1))])?;
+    let apart = 0.7 / contenders.len() as f64;
+    for (at, (contender, colour)) in contenders.iter().zip(COLOURS).enumerate() {
+        let points = groups.iter().enumerate().filter_map(|(group, (_, samples))| {
+            let sample = samples.get(at).filter(|sample| sample.len() > 0)?;
+            let left = group as f64 + (at as f64 - (contenders.len() - 1) as f64 / 2.0) * apart;
+            Some((left, spread(sample)))
+        });
+        let points: Vec<_> = points.collect();
+        chart
+            .draw_series(
+                points
+                    .iter()
+                    .map(|(x, [_, median, _])| Circle::new((*x, *median), 4, colour.filled())),
+            )?
+            .label(*contender)
+            .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.filled()));
+        chart.draw_series(points.iter().map(|(x, [low, _, high])| {
+            PathElement::new([(*x, *low), (*x, *high)], colour.stroke_width(1))
+        }))?;
+    }
+    legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
     root.present()?;
     Ok(())
 }

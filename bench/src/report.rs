@@ -74,6 +74,11 @@ impl Report {
         let _ = writeln!(self.0, "| {} |", cells.join(" | "));
     }
 
+    /// What is to be said of the table before it, from an empty line on.
+    pub(crate) fn note(&mut self, note: &str) {
+        self.0 += note;
+    }
+
     pub(crate) fn calls(&mut self, calls: &Calls) {
         let title = "A protected call (Soules 2003, §6.2: one load and a virtual call)";
         let heads = ["call", "ns", "over plain, ns", "times refit's overhead", "must reach"];
@@ -128,7 +133,7 @@ impl Report {
         for (name, count, paper, bar) in rows {
             self.row(&[name.into(), count.to_string(), paper.into(), bar.into()]);
         }
-        self.0 += INSTRUCTIONS_NOTE;
+        self.note(INSTRUCTIONS_NOTE);
     }
 
     pub(crate) fn plugins(&mut self, measured: Result<Plugins, String>) {

@@ -150,8 +150,14 @@ pub(crate) struct Moves {
     pub(crate) forgets: Times,
     /// System calls that shadows made.
     pub(crate) calls: Times,
-    /// Questions for pages, where they move.
+    /// Pages that came because a thread elsewhere needed them, where they move.
+    pub(crate) pages: Times,
+    /// Of those: answering the questions for them.
     pub(crate) fetches: Times,
+    /// And how long these waited for that.
+    pub(crate) page_waits: Times,
+    /// Pages that were needed at home.
+    pub(crate) home: Times,
     /// Pages that were sent with others.
     pub(crate) ahead: u64,
     /// Of those: needed next.
@@ -170,6 +176,8 @@ impl Moves {
             waits: of("waits"),
             forgets: of("forgets"),
             fetches: Times::read(&value["pages"]["fetches"]),
+            page_waits: Times::read(&value["pages"]["waits"]),
+            home: Times::read(&value["pages"]["home"]),
             ahead: value["pages"]["ahead"].as_u64().unwrap_or(0),
             ahead_used: value["pages"]["ahead_used"].as_u64().unwrap_or(0),
             ..Self::default()
@@ -177,6 +185,7 @@ impl Moves {
         for host in value["hosts"].as_array().into_iter().flatten() {
             moves.faults.add(&Times::read(&host["faults"]));
             moves.asks.add(&Times::read(&host["asks"]));
+            moves.pages.add(&Times::read(&host["pages"]));
             for call in host["calls"].as_array().into_iter().flatten() {
                 moves.calls.add(&Times::read(call));
             }
@@ -195,7 +204,10 @@ impl Moves {
         self.waits.add(&other.waits);
         self.forgets.add(&other.forgets);
         self.calls.add(&other.calls);
+        self.pages.add(&other.pages);
         self.fetches.add(&other.fetches);
+        self.page_waits.add(&other.page_waits);
+        self.home.add(&other.home);
         self.ahead += other.ahead;
         self.ahead_used += other.ahead_used;
     }
@@ -204,6 +216,12 @@ impl Moves {
     pub(crate) fn under_way(&self) -> f64 {
         let home = self.questions.total + self.answers.total;
         self.asks.total.saturating_sub(home) as f64 / self.faults.count as f64 / 1e3
+    }
+
+    /// The same of one page that moved.
+    pub(crate) fn pages_under_way(&self) -> f64 {
+        let home = self.page_waits.total + self.fetches.total;
+        self.pages.total.saturating_sub(home) as f64 / self.pages.count as f64 / 1e3
     }
 }
 
@@ -218,16 +236,19 @@ mod tests {
             serde_json::json!({"count": count, "total_ns": total, "least_ns": each, "most_ns": each})
         };
         let host = serde_json::json!({
-            "faults": times(2, 100_000), "asks": times(2, 80_000), "calls": [times(1, 5), times(3, 9)]
+            "faults": times(2, 100_000), "asks": times(2, 80_000), "calls": [times(1, 5), times(3, 9)],
+            "pages": times(2, 60_000)
         });
+        let pages = serde_json::json!({"fetches": times(2, 15_000), "waits": times(2, 5_000)});
         let said = serde_json::json!({
-            "out": times(1, 700), "questions": times(2, 10_000), "answers": times(2, 30_000), "hosts": [host]
+            "out": times(1, 700), "questions": times(2, 10_000), "answers": times(2, 30_000), "hosts": [host], "pages": pages
         });
         let mut moves = Moves::read(&said);
         moves.add(&Moves::read(&said));
         assert_eq!((moves.runs, moves.out.count, moves.calls.count), (2, 2, 8));
         assert_eq!((moves.calls.least, moves.calls.most), (3, 5));
         assert!((moves.under_way() - 20.0).abs() < 1e-9);
+        assert!((moves.pages_under_way() - 20.0).abs() < 1e-9);
         assert!((moves.faults.mean() - 50.0).abs() < 1e-9);
     }
 }

@@ -70,6 +70,10 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.name, self.size)
+    }
+
     /// What a ratio over two instances must not exceed.
     pub(crate) fn bar(&self) -> Option<f64> {
         match self.name {

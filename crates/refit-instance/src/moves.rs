@@ -94,6 +94,8 @@ pub struct MovesInfo {
 pub struct PagesInfo {
     /// Questions of other instances for pages; until they were answered.
     pub fetches: TimesInfo,
+    /// How long these waited for that.
+    pub waits: TimesInfo,
     /// Of those: to write.
     pub to_write: u64,
     /// Pages that were sent with what is on them.
@@ -116,6 +118,7 @@ impl From<PageCounts> for PagesInfo {
     fn from(pages: PageCounts) -> Self {
         Self {
             fetches: pages.fetches.into(),
+            waits: pages.waits.into(),
             to_write: pages.to_write,
             sent: pages.sent,
             zeros: pages.zeros,
@@ -153,6 +156,8 @@ pub struct HostInfo {
     pub beside: u64,
     /// Messages that retrievals took.
     pub messages: u64,
+    /// Pages that came where they move; from the thread that is heard to wait for one to the page.
+    pub pages: TimesInfo,
     /// Waits for the lock on the memory, where instances agree on it by messages.
     pub locks: TimesInfo,
     /// Messages that these took.
@@ -201,6 +206,7 @@ impl From<(u16, Tally)> for HostInfo {
             by_members: tally.by_members,
             beside: tally.beside,
             messages: tally.messages,
+            pages: tally.pages.into(),
             locks: tally.locks.into(),
             lock_messages: tally.lock_messages,
         }

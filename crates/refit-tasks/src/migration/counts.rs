@@ -42,7 +42,7 @@ impl Times {
         self.add(&Self { count: 1, total_ns: ns, least_ns: ns, most_ns: ns });
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         if other.count == 0 {
             return;
         }
@@ -77,6 +77,8 @@ pub struct Tally {
     pub beside: u64,
     /// Messages that retrievals took.
     pub messages: u64,
+    /// Pages that came where they move; from the thread that is heard to wait for one to the page.
+    pub pages: Times,
     /// Waits for the lock on the memory, where instances agree on it.
     pub locks: Times,
     /// Messages that these took.
@@ -120,6 +122,7 @@ impl Tally {
         self.by_members += other.by_members;
         self.beside += other.beside;
         self.messages += other.messages;
+        self.pages.add(&other.pages);
         self.locks.add(&other.locks);
         self.lock_messages += other.lock_messages;
     }
@@ -130,6 +133,8 @@ impl Tally {
 pub struct PageCounts {
     /// Questions of other instances for pages; until they were answered.
     pub fetches: Times,
+    /// How long these waited for that.
+    pub waits: Times,
     /// Of those: to write.
     pub to_write: u64,
     /// Pages that were sent with what is on them.

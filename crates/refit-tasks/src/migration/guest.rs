@@ -21,7 +21,7 @@ use std::thread;
 use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::awake::Awake;
 use refit_sys::foreign::Memory;
-use refit_sys::memfd::{self, Pages};
+use refit_sys::memfd;
 use refit_sys::park;
 use refit_sys::trace::{Held, Options};
 use refit_sys::words::Words;
@@ -30,16 +30,17 @@ use super::counts::Tally;
 use super::faults::{self, Step};
 use super::locks::{HeavyLock, Word};
 use super::mappings::{Mapped, Replica};
-use super::pages::{self, Access, PAGE, Pager, Store, Wanted, Window};
+use super::pages::{self, Store, Window};
 use super::quota::Quota;
 use super::retrieval::{Seeks, Told};
 use super::runner::Runner;
 use super::space::NAME;
 use super::stub;
-use super::wire::{
-    Arrive, Claim, Descriptor, Fetch, Follow, Forget, Full, Grant, GroupId, Hold, Particulars,
-    Piece, Yield,
-};
+use super::wire::{Arrive, Claim, Descriptor, Follow, Forget, GroupId, Hold, Particulars};
+
+mod moving;
+
+use moving::Pages;
 
 /// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
 pub(crate) const TOP: u64 = 0x7fff_ffff_f000;
@@ -52,7 +53,7 @@ pub(crate) struct Guest {
     /// Where calls are left for the threads' shadows; `None`: they are told by messages.
     pub(crate) slots: Option<&'static [AtomicU64]>,
     /// The pages that are here, where pages move.
-    pages: Option<(Arc<Store>, Arc<Pager>)>,
+    pages: Option<Pages>,
     /// What these may come to, with those of others.
     quota: Arc<Quota>,
     /// What is mapped, and what is known of that. Changed while [`Guest::changes`] is held.
@@ -100,7 +101,7 @@ impl Guest {
             Hold::Borrow { frames, slots, .. } => {
                 (open(*frames)?, Some(Words::open(open(*slots)?)?))
             }
-            Hold::Move { .. } => (File::from(memfd::create(NAME, TOP, Pages::Base)?), None),
+            Hold::Move { .. } => (File::from(memfd::create(NAME, TOP, memfd::Pages::Base)?), None),
         };
         let slots = slots.map(|slots| slots.get());
         let moves = slots.is_none();
@@ -123,7 +124,7 @@ impl Guest {
         let pages = match store {
             Some(store) => {
                 quota.count(store.frames());
-                Some((Arc::clone(&store), Pager::new(store)?))
+                Some(Pages::new(store)?)
             }
             None => None,
         };
@@ -155,81 +156,6 @@ impl Guest {
             guest.hear(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
         }
         Ok(guest)
-    }
-
-    /// Has pages that threads here wait for asked for.
-    fn hear(self: &Arc<Self>, window: Window) -> io::Result<()> {
-        let Some((_, pager)) = &self.pages else { return Ok(()) };
-        let (pager, guest) = (Arc::clone(pager), Arc::clone(self));
-        let serve = move || {
-            if let Err(error) = pager.serve(window, |wanted| guest.fetch(wanted)) {
-                let process = guest.group.process;
-                eprintln!("refit: a replica of {process} waits for its pages: {error}");
-            }
-        };
-        thread::Builder::new().name("refit-pager".to_owned()).spawn(serve).map(drop)
-    }
-
-    /// A thread here waits for a page.
-    fn fetch(&self, wanted: Wanted) {
-        /// So near to its end, memory is left to those who need it at once.
-        const NEAR: u64 = 8;
-        let Wanted { page, count, access, is_here } = wanted;
-        let group = self.group;
-        let room = self.quota.room() / PAGE;
-        // Without the origin there is no program.
-        if room == 0 && !is_here {
-            let _ = self.layer.send(group.home(), &Full { group }, &[]);
-            return;
-        }
-        let most = u16::try_from(room / NEAR).unwrap_or(u16::MAX).max(1);
-        let count = self.mapped.pages_from(page, count.min(most));
-        let fetch = Fetch { group, page, count, write: access == Access::Write };
-        let _ = self.layer.send(group.home(), &fetch, &[]);
-    }
-
-    /// The pages that are here, where pages move.
-    pub(super) fn store(&self) -> Option<&Store> {
-        self.pages.as_ref().map(|(store, _)| &**store)
-    }
-
-    /// Pages are granted.
-    pub(crate) fn grant(&self, grant: &Grant, mut body: &[u8]) {
-        let Some(store) = self.store() else { return };
-        let access = if grant.write { Access::Write } else { Access::Read };
-        let mut page = grant.page;
-        for alike in grant.pieces.chunk_by(|one, other| one == other) {
-            let length = alike.len() * PAGE as usize;
-            let done = match alike[0] {
-                Piece::Held => alike
-                    .iter()
-                    .zip(0..)
-                    .try_for_each(|(_, ahead)| store.permit(page + ahead * PAGE, access)),
-                Piece::Zeros => store.grant(page, &vec![0; length], access),
-                Piece::Data => {
-                    body.split_off(..length).map_or(Ok(()), |data| store.grant(page, data, access))
-                }
-            };
-            if let Err(error) = done {
-                eprintln!("refit: a replica of {}: {error}", self.group.process);
-            }
-            page += length as u64;
-        }
-    }
-
-    /// A page goes elsewhere.
-    pub(crate) fn yields(&self, question: &Yield) -> Option<(Piece, Vec<u8>)> {
-        let Yield { page, keeps, .. } = *question;
-        let bytes = self.store()?.surrender(page..page + PAGE, keeps).ok()?;
-        let zeros = bytes.iter().all(|&byte| byte == 0);
-        Some(if zeros { (Piece::Zeros, Vec::new()) } else { (Piece::Data, bytes) })
-    }
-
-    /// Pages are not needed any more.
-    pub(crate) fn drop_pages(&self, ranges: &[Range<u64>]) {
-        if let Some(Err(error)) = self.store().map(|store| store.discard(ranges)) {
-            eprintln!("refit: a replica of {}: {error}", self.group.process);
-        }
     }
 
     /// A thread of the group will run here: what it needs is made.
@@ -310,6 +236,7 @@ impl Guest {
     pub(crate) fn counted(&self) -> Tally {
         let mut all = Tally::default();
         self.runners().values().chain(self.spare().iter()).for_each(|one| all.add(&one.tally()));
+        all.pages = self.pages.as_ref().map(Pages::came).unwrap_or_default();
         all
     }
 
@@ -318,8 +245,8 @@ impl Guest {
         let runners = std::mem::take(&mut *self.runners());
         runners.values().for_each(|runner| runner.end());
         self.spare().drain(..).for_each(|runner| runner.end());
-        if let Some((_, pager)) = &self.pages {
-            pager.end();
+        if let Some(pages) = &self.pages {
+            pages.end();
         }
         self.seeks.end();
         self.lock.end();

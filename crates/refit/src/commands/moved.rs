@@ -1,6 +1,6 @@
 //! What the moves of a program come to, as `refit show PID` tells it.
 
-use refit_instance::wire::{HostInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
+use refit_instance::wire::{HostInfo, MovesInfo, TimesInfo, TrafficInfo};
 use syscalls::Sysno;
 
 use crate::format;
@@ -23,7 +23,7 @@ pub(super) fn facts(moves: &MovesInfo) -> Vec<(&'static str, String)> {
         facts.push(("retrievals", retrievals(moves, faults)));
     }
     if moves.pages.fetches.count + moves.pages.home.count > 0 {
-        facts.push(("pages", pages(&moves.pages)));
+        facts.push(("pages", pages(moves)));
     }
     facts.push((
         "queue",
@@ -90,9 +90,10 @@ fn retrievals(moves: &MovesInfo, faults: u64) -> String {
     )
 }
 
-fn pages(pages: &PagesInfo) -> String {
+fn pages(moves: &MovesInfo) -> String {
+    let pages = &moves.pages;
     format!(
-        "{} asked for elsewhere, {} to write: {} sent, {} of zeros, {} only permitted, {} of them ahead ({} proved right); {} needed here; {} had from elsewhere first",
+        "{} asked for elsewhere, {} to write: {} sent, {} of zeros, {} only permitted, {} of them ahead ({} proved right); {:.0} % of the time under way; {} needed here; {} had from elsewhere first",
         times(pages.fetches),
         format::count(pages.to_write),
         format::count(pages.sent),
@@ -100,6 +101,7 @@ fn pages(pages: &PagesInfo) -> String {
         format::count(pages.permitted),
         format::count(pages.ahead),
         format::count(pages.ahead_used),
+        100.0 * pages_under_way(moves),
         times(pages.home),
         format::count(pages.taken)
     )
@@ -107,12 +109,24 @@ fn pages(pages: &PagesInfo) -> String {
 
 /// The share of retrievals' time that questions and answers were between instances.
 pub(super) fn under_way(moves: &MovesInfo) -> f64 {
-    let sum = |of: fn(&HostInfo) -> TimesInfo| -> u64 {
-        moves.hosts.iter().map(|host| of(host).total_ns).sum()
-    };
-    let (faults, asks) = (sum(|host| host.faults), sum(|host| host.asks));
     let home = moves.questions.total_ns + moves.answers.total_ns;
-    if faults == 0 { 0.0 } else { asks.saturating_sub(home) as f64 / faults as f64 }
+    let asks = all(moves, |host| host.asks);
+    share(asks.saturating_sub(home), all(moves, |host| host.faults))
+}
+
+/// That of the time in which pages came, where they move.
+fn pages_under_way(moves: &MovesInfo) -> f64 {
+    let (came, home) = (all(moves, |host| host.pages), moves.pages);
+    share(came.saturating_sub(home.waits.total_ns + home.fetches.total_ns), came)
+}
+
+/// Nanoseconds of all hosts.
+fn all(moves: &MovesInfo, of: fn(&HostInfo) -> TimesInfo) -> u64 {
+    moves.hosts.iter().map(|host| of(host).total_ns).sum()
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 fn traffic(traffic: &TrafficInfo) -> String {
@@ -144,6 +158,7 @@ pub(super) fn table(hosts: &[HostInfo]) -> Table {
     for host in hosts {
         let mut rows = vec![
             ("mapping retrieval".to_owned(), host.faults),
+            ("page that moves there".to_owned(), host.pages),
             ("call that changes memory".to_owned(), host.changes),
             (locking(host), host.locks),
         ];
@@ -186,7 +201,7 @@ fn name(number: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use refit_instance::wire::CallInfo;
+    use refit_instance::wire::{CallInfo, PagesInfo};
 
     use super::*;
 
@@ -201,6 +216,10 @@ mod tests {
         let moves = MovesInfo { questions, answers, hosts: vec![host], ..MovesInfo::default() };
         assert!((under_way(&moves) - 0.4).abs() < 1e-9);
         assert!(under_way(&MovesInfo::default()).abs() < 1e-9);
+        let host = HostInfo { pages: once(50), ..HostInfo::default() };
+        let pages = PagesInfo { waits: once(10), fetches: once(20), ..PagesInfo::default() };
+        let moves = MovesInfo { pages, hosts: vec![host], ..MovesInfo::default() };
+        assert!((pages_under_way(&moves) - 0.4).abs() < 1e-9);
     }
 
     #[test]

@@ -27,6 +27,7 @@ enum Ask {
         page: u64,
         count: u16,
         access: Access,
+        asked: Instant,
     },
     Discard(Vec<Range<u64>>, Sender<io::Result<()>>),
     /// Pages stay where they are then, until nobody sends any more.
@@ -104,7 +105,10 @@ impl Librarian {
     fn serve(mut self) {
         while let Ok(ask) = self.asked.recv() {
             match ask {
-                Ask::Fetch { by, page, count, access } => {
+                Ask::Fetch { by, page, count, access, asked } => {
+                    if by != self.group.home() {
+                        self.ledger.counts().pages.waits.since(asked);
+                    }
                     if let Err(error) = self.fetch(by, page, count, access) {
                         self.is_lost(page, &error);
                     }
@@ -288,7 +292,7 @@ impl Library {
         count: u16,
         access: Access,
     ) {
-        self.ask(Ask::Fetch { by, page, count, access });
+        self.ask(Ask::Fetch { by, page, count, access, asked: Instant::now() });
     }
 
     /// What is at these addresses is not needed any more, wherever it is.
