@@ -198,7 +198,7 @@ impl System for Host {
 
     fn follow(&self, request: &FollowRequest) -> Result<(), Refusal> {
         match &self.kernel {
-            Some((kernel, _)) => kernel::follow(kernel, request),
+            Some(own) => kernel::follow(own, request),
             None => Err(kernel::alone(&format!("follow process {}", request.pid))),
         }
     }

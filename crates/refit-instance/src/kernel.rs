@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use refit_tasks::{Connection, Kernel, MoveError, Reached, Roam};
+use refit_tasks::{Connection, Kernel, MoveError, Reached, Roam, Shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -107,6 +107,8 @@ pub struct FollowRequest {
     pub movable: bool,
     /// How its threads are to go from instance to instance by themselves; `null`: not at all.
     pub roam: Option<RoamRequest>,
+    /// The processors that its programs are told of, by number; `null`: those that are the instance's own.
+    pub processors: Option<Vec<usize>>,
 }
 
 /// How threads go from instance to instance by themselves.
@@ -141,8 +143,11 @@ pub(crate) fn alone(asked: &str) -> Refusal {
     Refusal::new(Kind::Unknown, asked, "this instance is not one of several", remedy)
 }
 
-/// Follows, on behalf of a request.
-pub(crate) fn follow(kernel: &Arc<Kernel>, request: &FollowRequest) -> Result<(), Refusal> {
+/// Follows, on behalf of a request, with these processors.
+pub(crate) fn follow(
+    (kernel, own): &(Arc<Kernel>, Vec<usize>),
+    request: &FollowRequest,
+) -> Result<(), Refusal> {
     let asked = format!("follow process {}", request.pid);
     let roam = request.roam.map(|roam| match roam {
         RoamRequest::Every(ms) => Roam::Every(Duration::from_millis(ms)),
@@ -150,7 +155,8 @@ pub(crate) fn follow(kernel: &Arc<Kernel>, request: &FollowRequest) -> Result<()
         RoamRequest::Calls => Roam::Calls,
         RoamRequest::Spread => Roam::Spread,
     });
-    kernel.follow(request.pid, request.movable, roam).map_err(|error| {
+    let shown = request.processors.clone().map(|all| Shown { own: own.clone(), all });
+    kernel.follow(request.pid, request.movable, roam, shown).map_err(|error| {
         let remedy = "see `refit doctor` for what this host permits";
         Refusal::new(Kind::Failed, asked, error.to_string(), remedy)
     })

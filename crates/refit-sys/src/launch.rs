@@ -25,6 +25,8 @@ pub const MOVE: u64 = 1;
 pub const INSTANCE: u64 = 2;
 /// What the filter of a program that is movable says of it.
 pub const REQUESTS: u16 = 0x7271;
+/// What it says of one that asks which processors a thread may use.
+pub const PROCESSORS: u16 = 0x7063;
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
@@ -190,16 +192,19 @@ pub fn request(what: u64, of: u64) -> io::Result<u32> {
 
 /// Has what this process becomes, and all that it starts, hold as little as can be of the kernel that runs it: memory has the same layout
 /// each time (`ADDR_NO_RANDOMIZE`), and there are no restartable sequences (`rseq` fails with `ENOSYS`, by a filter). Where this
-/// process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec` any more. Who traces it is told of its [`REQUEST`]s.
+/// process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec` any more. Who traces it is told of its [`REQUEST`]s, and, if
+/// that is to be `looked` at, of each time that it asks for the processors that a thread may use.
 ///
 /// # Errors
 /// The kernel has no filters; a sandbox forbids them, or to fix the layout.
-pub fn be_movable() -> io::Result<()> {
+pub fn be_movable(looked: bool) -> io::Result<()> {
     let none = Action::Errno(libc::ENOSYS as u16);
     // The kernel looks at its low half only.
     let request = Condition { argument: 0, mask: u64::from(u32::MAX), value: REQUEST };
     let filter = Filter::new(Action::Allow).foreign(Action::Allow).rule(libc::SYS_rseq, none);
-    let filter = filter.rule_if(libc::SYS_prctl, &[request], Action::Trace(REQUESTS)).assemble()?;
+    let filter = filter.rule_if(libc::SYS_prctl, &[request], Action::Trace(REQUESTS));
+    let look = if looked { Action::Trace(PROCESSORS) } else { Action::Allow };
+    let filter = filter.rule(libc::SYS_sched_getaffinity, look).assemble()?;
     // SAFETY: calls that are refused fail as on a kernel that does not have them, before they have done anything.
     let install = || unsafe { seccomp::install(&filter, Install::SPECULATION) };
     match install() {

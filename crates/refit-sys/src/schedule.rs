@@ -1,5 +1,6 @@
 //! How urgent a thread is to the scheduler: sched(7).
 
+use std::io;
 use std::mem::MaybeUninit;
 
 /// How urgent a thread is.
@@ -43,6 +44,17 @@ pub fn set_urgency(thread: u32, urgency: Urgency) -> bool {
     nicely && set == 0
 }
 
+/// Which processors the thread with this number may use, a bit each; how many bytes of `into` that takes.
+///
+/// # Errors
+/// `ESRCH`: there is no such thread. `EINVAL`: `into` is shorter than the sets of this kernel, or no whole number of words.
+pub fn processors(thread: u32, into: &mut [u8]) -> io::Result<usize> {
+    let (of, length, set) = (thread as libc::pid_t, into.len(), into.as_mut_ptr());
+    // SAFETY: the kernel writes so many bytes at most.
+    let told = unsafe { libc::syscall(libc::SYS_sched_getaffinity, of, length, set) };
+    usize::try_from(told).map_err(|_| io::Error::last_os_error())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +69,17 @@ mod tests {
             assert_eq!(urgency(own), Some(after));
         };
         std::thread::spawn(ask).join().expect("no panic");
+    }
+
+    #[test]
+    fn the_processors_that_a_thread_may_use_are_told() {
+        let mut set = [0; 1024];
+        let told = processors(crate::thread::id(), &mut set).expect("our own");
+        assert!(told >= 8 && told % 8 == 0, "{told}");
+        assert!(set[..told].iter().any(|&byte| byte != 0) && set[told..] == [0; 1024][told..]);
+        let no = |error: io::Error| error.raw_os_error();
+        assert_eq!(processors(u32::MAX, &mut set).map_err(no), Err(Some(libc::ESRCH)));
+        assert_eq!(processors(0, &mut set[..1]).map_err(no), Err(Some(libc::EINVAL)));
     }
 
     #[test]

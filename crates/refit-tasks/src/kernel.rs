@@ -16,6 +16,7 @@ use crate::meeting::{self, Meeting};
 use crate::migration::{Lock, Migration, MoveCounts, MoveError, Protocol, Traffic, Window};
 use crate::process::Process;
 use crate::tree::Tree;
+use crate::tree::processors::Shown;
 
 /// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +191,7 @@ impl Kernel {
     }
 
     /// Follows a process that is about to become a program, until that has ended; its threads `roam` from instance to instance
-    /// so often.
+    /// so often, and it is told of these processors.
     ///
     /// # Errors
     /// It cannot be followed.
@@ -199,8 +200,10 @@ impl Kernel {
         process: u32,
         movable: bool,
         roam: Option<Roam>,
+        shown: Option<Shown>,
     ) -> io::Result<()> {
         let mut tree = if movable { Tree::of_movable() } else { Tree::default() };
+        shown.into_iter().for_each(|shown| tree.show_processors(shown));
         tree.make_calls_here(roam == Some(Roam::Calls));
         let tree = Arc::new(tree);
         self.migration.answer_wishes(&tree);

@@ -31,6 +31,7 @@ pub use migration::{
 pub use process::Process;
 pub use refit_messages::{MessageError, Refusal, Security};
 pub use tree::Tree;
+pub use tree::processors::Shown;
 
 /// A header for C by which a thread asks where it runs, and to run elsewhere.
 pub const HEADER: &str = include_str!("../include/refit_move.h");

@@ -13,6 +13,7 @@ mod errands;
 mod following;
 pub(crate) mod moves;
 pub(crate) mod passing;
+pub(crate) mod processors;
 pub(crate) mod rests;
 pub(crate) mod signals;
 mod still;
@@ -32,6 +33,7 @@ use asking::Asking;
 pub(crate) use errands::Hears;
 use following::Following;
 use moves::Moves;
+use processors::Shown;
 use rests::Rests;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
@@ -118,6 +120,8 @@ pub struct Tree {
     pub(crate) moves: Moves,
     /// Threads that ask to run elsewhere.
     asking: Asking,
+    /// Which processors its programs are told of; `None`: those that they may use.
+    shown: Option<Shown>,
     /// Threads that were stopped when they had written a part.
     pub(crate) rests: Arc<Rests>,
 }
@@ -223,7 +227,9 @@ impl Tree {
     fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
         let mut held = Held::of(task);
         self.rests.look(&held, event);
-        let taken = self.moves.take(&held, event).or_else(|| self.take_request(&held, event));
+        let taken = self.moves.take(&held, event);
+        let taken = taken.or_else(|| self.take_request(&held, event));
+        let taken = taken.or_else(|| self.take_look(&held, event));
         let goes_on = match taken {
             Some(after) => following.go_on(&held, after),
             None => self.take_note(&mut held, event, following),

@@ -221,7 +221,7 @@ fn all_threads_of_another_process_are_told_until_it_is_killed() {
 #[test]
 fn what_is_to_be_movable_has_no_restartable_sequences_and_a_fixed_layout() {
     let child = Child::of(|| {
-        if refit_sys::launch::be_movable().is_err() {
+        if refit_sys::launch::be_movable(false).is_err() {
             return 2;
         }
         let none = std::ptr::null::<u8>();

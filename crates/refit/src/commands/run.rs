@@ -3,6 +3,7 @@
 //! The instance is started first, beside this process ([`super::tend`]), and follows it; then this process becomes the program. So the
 //! program is what the caller has started: its number, parent, terminal, descriptors and exit code are nobody else's.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -11,11 +12,12 @@ use std::process::{self, Command};
 use clap::Args;
 use clap::builder::ValueHint;
 
-use refit_instance::wire::{FollowRequest, RoamRequest};
+use refit_instance::wire::{FollowRequest, KernelInfo, RoamRequest};
 
 use super::boot;
 use super::tend::FOLLOWS;
 use crate::failure::Failure;
+use crate::instances::Live;
 use crate::{format, processors};
 
 /// Arguments of `refit run`.
@@ -41,7 +43,7 @@ pub(crate) struct RunArgs {
     /// Have its threads go to the next instance by themselves, to see whether that changes anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall
     #[arg(long, value_name = "TIME|once|syscall", value_parser = roam, requires = "on", requires = "movable")]
     roam: Option<RoamRequest>,
-    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit spread`
+    /// Have its threads run at all instances in turn, those too that it makes later, as by `refit spread`; it is told of the processors of all on this host
     #[arg(long, requires = "on", requires = "movable", conflicts_with = "roam")]
     spread: bool,
     /// The program and its arguments
@@ -65,7 +67,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (program, arguments) = args.command.split_first().ok_or(Failure::Said)?;
     let asked = format!("run {}", program.display());
     // Not before: the instance is to be as any other program.
-    let movable = || if args.movable { refit_sys::launch::be_movable() } else { Ok(()) };
+    let movable = || if args.movable { refit_sys::launch::be_movable(args.spread) } else { Ok(()) };
     let followed = match args.on {
         Some(number) => on(args, number)?,
         None => tended(args),
@@ -97,8 +99,18 @@ fn on(args: &RunArgs, number: u16) -> Result<io::Result<()>, Failure> {
     refit_sys::launch::allow_tracer(live.pid);
     let roam = args.roam.or_else(|| args.spread.then_some(RoamRequest::Spread));
     let bound = processors::bind(&kernel.processors);
-    live.client.follow(&FollowRequest { pid: process::id(), movable: args.movable, roam })?;
+    let processors = args.spread.then(|| of_system(kernel, &kernels));
+    let (pid, movable) = (process::id(), args.movable);
+    live.client.follow(&FollowRequest { pid, movable, roam, processors })?;
     Ok(bound)
+}
+
+/// The processors of an instance, and of all others on this host that threads of its programs can go to.
+fn of_system(own: &KernelInfo, all: &[(Live, KernelInfo)]) -> Vec<usize> {
+    let peer = |one: &KernelInfo| own.peers.iter().any(|peer| peer.number == one.number);
+    let others = all.iter().map(|(_, one)| one).filter(|one| peer(one));
+    let all = others.chain([own]).flat_map(|one| one.processors.iter().copied());
+    all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Starts an instance that follows this process.

@@ -23,6 +23,7 @@ mod matrix;
 mod memory;
 mod modes;
 mod mounted;
+mod processors;
 mod programs;
 mod refusals;
 mod running;
