@@ -206,12 +206,25 @@ pub fn nudge_thread(process: u32, thread: u32) {
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
 }
 
+/// Whether a process has a thread with this number, as far as it may be sent signals.
+pub fn has_thread(process: u32, thread: u32) -> bool {
+    // SAFETY: a system call without memory; no signal is sent.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) == 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn a_thread_is_one_of_its_process() {
+        let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
+        assert!(has_thread(own, crate::thread::id()));
+        assert!(!has_thread(own, parent) && !has_thread(parent, crate::thread::id()));
+    }
 
     #[test]
     fn one_sees_oneself_and_nobody_where_nobody_is() {

@@ -55,6 +55,38 @@ pub fn processors(thread: u32, into: &mut [u8]) -> io::Result<usize> {
     usize::try_from(told).map_err(|_| io::Error::last_os_error())
 }
 
+/// A set of processors, as a thread may use them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Processors(Vec<u8>);
+
+impl Processors {
+    /// Those that the thread with this number may use.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is no such thread.
+    pub fn of(thread: u32) -> io::Result<Self> {
+        /// Bytes of the largest set: 8192 processors, as many as Linux can be built for.
+        const SET: usize = 1024;
+        let mut set = vec![0; SET];
+        let told = processors(thread, &mut set)?;
+        set.truncate(told);
+        Ok(Self(set))
+    }
+
+    /// Has the thread with this number use them, and no others.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is no such thread. `EPERM`: it is another user's. `EINVAL`: it may use none of them.
+    pub fn give(&self, thread: u32) -> io::Result<()> {
+        let (of, length, set) = (thread as libc::pid_t, self.0.len(), self.0.as_ptr());
+        // SAFETY: the kernel reads so many bytes.
+        match unsafe { libc::syscall(libc::SYS_sched_setaffinity, of, length, set) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +112,22 @@ mod tests {
         let no = |error: io::Error| error.raw_os_error();
         assert_eq!(processors(u32::MAX, &mut set).map_err(no), Err(Some(libc::ESRCH)));
         assert_eq!(processors(0, &mut set[..1]).map_err(no), Err(Some(libc::EINVAL)));
+    }
+
+    #[test]
+    fn a_thread_is_given_processors() {
+        let ask = || {
+            let own = crate::thread::id();
+            let before = Processors::of(own).expect("our own");
+            let last = before.0.iter().rposition(|&byte| byte != 0).expect("one at least");
+            let mut one = Processors(vec![0; before.0.len()]);
+            one.0[last] = 1 << before.0[last].ilog2();
+            one.give(own).expect("one that it may use");
+            assert_eq!(Processors::of(own).expect("our own"), one);
+            let none = Processors(vec![0; before.0.len()]).give(own);
+            assert_eq!(none.map_err(|error| error.raw_os_error()), Err(Some(libc::EINVAL)));
+        };
+        std::thread::spawn(ask).join().expect("no panic");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! The task is traced by the thread that serves it, and makes no system call of its own: the kernel stops it at each, and passes over it
 //! (`PTRACE_SYSEMU`). It has one signal that says to look up, which nobody else sends.
 
+mod beside;
 mod on_files;
 
 use std::io;
@@ -36,6 +37,7 @@ use super::orders::{Order, Orders};
 use super::passage;
 use super::stub;
 use super::wire::{Arrive, Came, Change, Fell, Make, Why};
+use beside::Beside;
 
 /// A task has been asked to stop, and should have by then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -140,6 +142,7 @@ struct Stay {
     stay: u64,
     /// `None`: its shadow is told by messages.
     slot: Option<Slot>,
+    beside: Beside,
 }
 
 /// What the serving thread has.
@@ -205,7 +208,7 @@ impl<'a> Running<'a> {
                 return Ok(Gone::Back);
             }
         };
-        let stay = Stay { thread: arrive.thread, stay: arrive.stay, slot };
+        let stay = Stay { thread: arrive.thread, stay: arrive.stay, slot, beside: Beside::default() };
         let general = arrive.half.general(self.held.registers()?);
         let given =
             faults::reach(Step::Registers).and_then(|()| arrive.half.give(&self.held, &general));
@@ -357,6 +360,12 @@ impl<'a> Running<'a> {
                     self.returns(registers, value)?;
                     self.runner.tally().made_here(number, began);
                     return Ok(None);
+                }
+                // What is asked and told of processors is so at home.
+                if stay.slot.is_some() && !PROCESSORS.contains(&number.cast_signed()) {
+                    stay.beside.bring(self.guest.group.process, stay.thread);
+                } else {
+                    stay.beside.send_back();
                 }
                 if !self.ask_shadow(stay, number, &registers) {
                     return Ok(Some(Gone::Ended));
@@ -522,6 +531,7 @@ impl<'a> Running<'a> {
     /// Sends the thread back.
     fn back(&self, stay: &Stay, why: Why, in_call: bool, general: &Registers) -> io::Result<Gone> {
         faults::reach(Step::Back)?;
+        stay.beside.send_back();
         let half = UserHalf::of(&self.held, general)?;
         let (group, thread) = (self.guest.group, stay.thread);
         let came = Came { group, thread, stay: stay.stay, why, in_call, half };
@@ -533,6 +543,8 @@ impl<'a> Running<'a> {
     }
 }
 
+/// Calls that are about the processors of a thread.
+const PROCESSORS: [i64; 2] = [libc::SYS_sched_getaffinity, libc::SYS_sched_setaffinity];
 /// The kernel sends it, and no fault is described (`asm-generic/siginfo.h`).
 const SI_KERNEL: i32 = 0x80;
 /// The address is not mapped (`asm-generic/siginfo.h`).
