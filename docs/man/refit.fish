@@ -199,7 +199,7 @@ complete -c refit -n "__fish_refit_using_subcommand run" -l on -d 'Have a kernel
 complete -c refit -n "__fish_refit_using_subcommand run" -l roam -d 'Have its threads go to the next instance by themselves, to see whether that changes anything: again and again so often, e.g. 10ms; once; or, back for each, at every syscall' -r
 complete -c refit -n "__fish_refit_using_subcommand run" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand run" -l movable -d 'Have the program, and all that it starts, hold nothing of this kernel, so that it can be moved: no vDSO, no restartable sequences, the same addresses each time'
-complete -c refit -n "__fish_refit_using_subcommand run" -l spread -d 'Have its threads run at all instances in turn, those too that it makes later, as by `refit spread`'
+complete -c refit -n "__fish_refit_using_subcommand run" -l spread -d 'Have its threads run at all instances in turn, those too that it makes later, as by `refit spread`; it is told of the processors of all on this host'
 complete -c refit -n "__fish_refit_using_subcommand run" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand run" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand tend" -l memory -d 'How much memory its tree may have, in bytes' -r

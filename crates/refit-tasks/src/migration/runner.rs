@@ -208,7 +208,8 @@ impl<'a> Running<'a> {
                 return Ok(Gone::Back);
             }
         };
-        let stay = Stay { thread: arrive.thread, stay: arrive.stay, slot, beside: Beside::default() };
+        let stay =
+            Stay { thread: arrive.thread, stay: arrive.stay, slot, beside: Beside::default() };
         let general = arrive.half.general(self.held.registers()?);
         let given =
             faults::reach(Step::Registers).and_then(|()| arrive.half.give(&self.held, &general));

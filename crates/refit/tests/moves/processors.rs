@@ -97,7 +97,6 @@ fn a_shadow_works_where_its_thread_runs_and_at_home_where_it_was_told_to() {
     until("to work elsewhere", || says("") == "0" && works() == "1");
     goes("0");
     assert_eq!((works(), says("")), ("0".to_owned(), "0".to_owned()));
-    drop(says);
     drop(asked);
     assert!(child.wait().expect("its end").success());
 }
