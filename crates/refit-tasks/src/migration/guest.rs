@@ -12,25 +12,21 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::process::Child;
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::awake::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::memfd;
-use refit_sys::park;
-use refit_sys::trace::{Held, Options};
 use refit_sys::words::Words;
 
 use super::counts::Tally;
 use super::faults::{self, Step};
 use super::locks::{HeavyLock, Word};
 use super::mappings::{Mapped, Replica};
-use super::pages::{self, Store, Window};
+use super::pages::Window;
 use super::quota::Quota;
 use super::retrieval::{Seeks, Told};
 use super::runner::Runner;
@@ -38,8 +34,11 @@ use super::space::NAME;
 use super::stub;
 use super::wire::{Arrive, Claim, Descriptor, Follow, Forget, GroupId, Hold, Particulars};
 
+mod landlord;
 mod moving;
 
+pub(crate) use landlord::Vacancies;
+use landlord::{Job, LetIn};
 use moving::Pages;
 
 /// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
@@ -79,22 +78,13 @@ pub(crate) struct Guest {
     spare: Mutex<Vec<Arc<Runner>>>,
 }
 
-/// What is asked of a landlord.
-enum Job {
-    Thread(Sender<io::Result<u32>>),
-    Forget(Forget, Reply<Forget>),
-    Thaw,
-    Follow(Follow, Reply<Follow>),
-    End,
-}
-
 impl Guest {
     /// Makes a replica for a group.
     pub(crate) fn begin(
         group: GroupId,
         particulars: &Particulars,
         layer: &Arc<Layer>,
-        (awake, quota): (Option<Arc<Awake>>, &Arc<Quota>),
+        (vacancies, awake, quota): (&Vacancies, Option<Arc<Awake>>, &Arc<Quota>),
     ) -> io::Result<Arc<Self>> {
         faults::reach(Step::Replica)?;
         let (frames, slots) = match &particulars.hold {
@@ -105,22 +95,8 @@ impl Guest {
         };
         let slots = slots.map(|slots| slots.get());
         let moves = slots.is_none();
-        let window = particulars.window.clone();
-        let (jobs, asked) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
-        let begin = move || match Landlord::begin(&window, frames, moves) {
-            Ok((landlord, store)) => {
-                let (process, asked) = (landlord.child.id(), asked);
-                if let Ok(guest) = begun(tell, process, store) {
-                    landlord.serve(&asked, &guest);
-                }
-                drop(awake);
-            }
-            Err(error) => drop(tell.send(Err(error))),
-        };
-        thread::Builder::new().name("refit-landlord".to_owned()).spawn(begin)?;
-        let gone = || io::Error::other("its landlord has ended at once");
-        let (process, store, hand_over) = told.recv().map_err(|_| gone())??;
+        let let_in = vacancies.let_in(particulars.window.start, &frames, (moves, awake))?;
+        let LetIn { process, store, hand_over, jobs } = let_in;
         let pages = match store {
             Some(store) => {
                 quota.count(store.frames());
@@ -151,7 +127,8 @@ impl Guest {
             runners: Mutex::default(),
             spare: Mutex::default(),
         });
-        hand_over.send(Arc::clone(&guest)).map_err(|_| gone())?;
+        let gone = |_| io::Error::other("its landlord has ended at once");
+        hand_over.send(Arc::clone(&guest)).map_err(gone)?;
         if let Hold::Move { window } = particulars.hold {
             guest.hear(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
         }
@@ -302,133 +279,6 @@ fn says(
 ) -> impl Fn(InstanceId, Word, u64) -> bool + Send + Sync + 'static {
     let layer = Arc::clone(layer);
     move |to, word, time| layer.send(to, &Claim { group, epoch, word, time }, &[]).is_ok()
-}
-
-/// What a landlord tells when its replica stands: the number of it, its pages, and where the guest is to be sent.
-type Begun = Sender<io::Result<(u32, Option<Arc<Store>>, Sender<Arc<Guest>>)>>;
-
-fn begun(
-    tell: Begun,
-    process: u32,
-    store: Option<Arc<Store>>,
-) -> Result<Arc<Guest>, mpsc::RecvError> {
-    let (hand_over, handed) = mpsc::channel();
-    // Whoever has asked waits for it.
-    let _ = tell.send(Ok((process, store, hand_over)));
-    handed.recv()
-}
-
-/// Who traces the keeper.
-struct Landlord {
-    child: Child,
-    keeper: Held,
-    /// A `syscall` instruction of the replica.
-    instruction: u64,
-    /// Where its threads begin.
-    rest: u64,
-}
-
-impl Landlord {
-    /// Makes a replica; and its pages, if they `move`.
-    fn begin(
-        window: &Range<u64>,
-        frames: File,
-        moves: bool,
-    ) -> io::Result<(Self, Option<Arc<Store>>)> {
-        let own = frames.try_clone()?;
-        let (child, keeper) = stub::start(window.start, frames, Options::EXIT_KILL)?;
-        let code = window.start + stub::CODE;
-        let (instruction, rest) = (code + park::instruction(), code + park::rest());
-        let mut landlord = Self { child, keeper, instruction, rest };
-        let store = landlord.clear(window).and_then(|()| {
-            if !moves {
-                return Ok(None);
-            }
-            let userfault = pages::open(&mut landlord.keeper, landlord.instruction)?;
-            Ok(Some(Store::new(Arc::new(own), userfault)))
-        });
-        match store {
-            Ok(store) => Ok((landlord, store)),
-            Err(error) => {
-                landlord.end();
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes away what the kernel has given: stack, vDSO.
-    fn clear(&mut self, window: &Range<u64>) -> io::Result<()> {
-        let page = refit_sys::maps::of(self.child.id())?;
-        let ours = page.iter().find(|mapping| mapping.range.contains(&window.start));
-        let end = ours.map_or(window.start, |mapping| mapping.range.end);
-        self.unmap(&(0..window.start))?;
-        self.unmap(&(end..TOP))
-    }
-
-    fn unmap(&mut self, range: &Range<u64>) -> io::Result<()> {
-        let arguments = [range.start, range.end - range.start, 0, 0, 0, 0];
-        self.keeper.call(self.instruction, libc::SYS_munmap, arguments)?;
-        Ok(())
-    }
-
-    fn serve(mut self, asked: &Receiver<Job>, guest: &Guest) {
-        for job in asked {
-            match job {
-                Job::Thread(tell) => drop(tell.send(self.thread())),
-                Job::Thaw => guest.mapped.known().thaw(),
-                Job::Follow(Follow { members, plan, .. }, reply) => {
-                    guest.lock.follow(&members);
-                    // No answer is mapped any more that was believed before.
-                    let _changes = guest.lock();
-                    guest.mapped.known().follow(members, plan);
-                    reply.say(&(), &[]);
-                }
-                Job::Forget(Forget { ranges, freezes, .. }, reply) => {
-                    let changes = guest.lock();
-                    guest.mapped.known().forget(&ranges, freezes);
-                    let ranges = if faults::fails(Step::Forget) { Vec::new() } else { ranges };
-                    let done = ranges.iter().try_for_each(|range| self.forget(guest, range));
-                    drop(changes);
-                    // If that failed nobody is left who could see what was there: the keeper was killed.
-                    reply.say(&(), &[]);
-                    if done.is_err() {
-                        break;
-                    }
-                }
-                Job::End => break,
-            }
-        }
-        self.end();
-    }
-
-    /// Takes away what is mapped in a range, but what is ours.
-    fn forget(&mut self, guest: &Guest, range: &Range<u64>) -> io::Result<()> {
-        let below = range.start..range.end.min(guest.window.start);
-        let above = range.start.max(guest.window.end)..range.end.min(TOP);
-        for part in [below, above] {
-            if !part.is_empty() {
-                self.unmap(&part)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A new thread of the replica, which rests, untraced.
-    fn thread(&mut self) -> io::Result<u32> {
-        let rest = self.rest;
-        let start = |registers: &mut refit_sys::trace::Registers| registers.rip = rest;
-        let held = self.keeper.clone_thread(self.instruction, Options::EXIT_KILL, start)?;
-        let task = held.thread();
-        held.let_go()?;
-        Ok(task)
-    }
-
-    fn end(mut self) {
-        // It stands, and whatever it was is not needed any more.
-        let _ = self.child.kill();
-        self.keeper.leave();
-        let _ = self.child.wait();
-    }
 }
 
 /// A descriptor that another process of this host holds, opened anew.

@@ -112,7 +112,7 @@ pub(super) fn make(
         Mapping::File { range, access, offset, shared, path } => {
             let writes = *shared && *access & libc::PROT_WRITE.cast_unsigned() != 0;
             let file = File::options().read(true).write(writes).open(path)?;
-            let number = pass(held, instruction, replica, &file, writes)?;
+            let number = pass(held, instruction, (replica.window.start, replica.memory), &file, writes)?;
             let sharing = if *shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
             let kind = sharing | libc::MAP_FIXED;
             let mapped = map(held, instruction, range, *access, kind, number, *offset);
@@ -178,18 +178,18 @@ fn map(
     Ok(())
 }
 
-/// Has the replica open what this process has open; the number that it has there. The name is put behind the code that is ours.
-fn pass(
+/// Has the replica open what this process has open; the number that it has there. The name is put behind the code that is ours, in its page.
+pub(super) fn pass(
     held: &mut Held,
     instruction: u64,
-    replica: &Replica<'_>,
+    (page, memory): (u64, &Memory),
     file: &File,
     writes: bool,
 ) -> io::Result<u64> {
     let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let name = CString::new(name)?;
-    let at = replica.window.start + stub::BEHIND;
-    replica.memory.write(at, name.as_bytes_with_nul())?;
+    let at = page + stub::BEHIND;
+    memory.write(at, name.as_bytes_with_nul())?;
     let how = libc::O_CLOEXEC | if writes { libc::O_RDWR } else { libc::O_RDONLY };
     let from = i64::from(libc::AT_FDCWD).cast_unsigned();
     let arguments = [from, at, u64::from(how.cast_unsigned()), 0, 0, 0];

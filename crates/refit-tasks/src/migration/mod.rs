@@ -62,7 +62,7 @@ use abroad::Abroad;
 use counts::Ledgers;
 use custodian::{Ask, Asked, Custodian, Means, Pages};
 use faults::Step;
-use guest::Guest;
+use guest::{Guest, Vacancies};
 use pages::PAGE;
 use quota::Quota;
 use returns::Returns;
@@ -152,6 +152,7 @@ pub struct Migration {
     /// Had by who must not wait for a processor to wake up; `None`: nobody.
     watch: Option<Watch>,
     quota: Arc<Quota>,
+    vacancies: Vacancies,
 }
 
 impl Migration {
@@ -173,6 +174,7 @@ impl Migration {
             ledgers: Ledgers::default(),
             watch: awake.then(Watch::default),
             quota: Arc::new(Quota::new(own, memory)),
+            vacancies: Vacancies::default(),
         })
     }
 
@@ -180,6 +182,7 @@ impl Migration {
     pub fn over(&self, layer: Arc<Layer>) {
         // The first is the one.
         let _ = self.layer.set(layer);
+        self.vacancies.fill();
     }
 
     /// Has a thread of a process of `tree`, or all of them, run at another instance, or here again.
@@ -325,6 +328,7 @@ impl Migration {
             let guest = guest.and_then(|()| this.guest_for(group, &particulars));
             let ready = guest.and_then(|guest| guest.ready(thread).map(|()| guest.process));
             reply.say(&ready.map_err(MoveError::from), &[]);
+            this.vacancies.fill_later();
         };
         Self::apart(serve);
     }
@@ -376,7 +380,7 @@ impl Migration {
             return Ok(Arc::clone(guest));
         }
         let layer = self.layer.get().ok_or(io::ErrorKind::NotConnected)?;
-        let with = (self.awake(), &self.quota);
+        let with = (&self.vacancies, self.awake(), &self.quota);
         let guest = Guest::begin(group, particulars, layer, with)?;
         guests.insert(group, Arc::clone(&guest));
         Ok(guest)

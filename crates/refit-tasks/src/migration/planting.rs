@@ -102,14 +102,15 @@ fn plant_by(
     made.map(|(agent, number)| (agent, window, number))
 }
 
+/// Where it is in most programs: between them and their libraries, wherever they are.
+pub(super) const USUAL: u64 = 0x6000_0000_0000;
+
 /// An address that neither the program nor the kernel takes for it unless asked for: a program may count on what it has given back to be free.
 fn remote(mappings: &[maps::Mapping]) -> u64 {
-    /// Between the program and its libraries, wherever they are.
-    const FIRST: u64 = 0x6000_0000_0000;
     const STEP: usize = 1 << 24;
     let taken =
         |at: u64| mappings.iter().any(|one| one.range.start < at + WHOLE && at < one.range.end);
-    (FIRST..TOP).step_by(STEP).find(|&at| !taken(at)).unwrap_or(FIRST)
+    (USUAL..TOP).step_by(STEP).find(|&at| !taken(at)).unwrap_or(USUAL)
 }
 
 fn fit_out(

@@ -31,12 +31,11 @@ pub(crate) fn batch() -> u64 {
     CODE + park::code().len() as u64
 }
 
-/// Starts such a process, traced by the calling thread; it stands before its first instruction, a place of rest. Its descriptor 0 is
-/// `frames`.
+/// Starts such a process, traced by the calling thread; it stands before its first instruction, a place of rest.
 ///
 /// # Errors
 /// It cannot be started.
-pub(crate) fn start(page: u64, frames: File, options: Options) -> io::Result<(Child, Held)> {
+pub(crate) fn start(page: u64, options: Options) -> io::Result<(Child, Held)> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::memfd_create(c"refit-replica", flags)?);
     file.write_all(&image(page))?;
@@ -45,7 +44,7 @@ pub(crate) fn start(page: u64, frames: File, options: Options) -> io::Result<(Ch
     drop(file);
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
     command.arg0("refit replica").env_clear().current_dir("/");
-    command.stdin(frames).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     refit_sys::launch::at_exec(&mut command, options)
 }
 
@@ -85,8 +84,7 @@ mod tests {
     #[test]
     fn a_replica_begins_at_its_place_of_rest() {
         let page = 0x7000_0000_0000;
-        let nothing = File::open("/dev/null").expect("it is there");
-        let (mut child, held) = start(page, nothing, Options::EXIT_KILL).expect("started");
+        let (mut child, held) = start(page, Options::EXIT_KILL).expect("started");
         let registers = held.registers().expect("it stands");
         assert_eq!(registers.rip, page + CODE + park::rest());
         drop(held);
