@@ -112,7 +112,8 @@ pub(super) fn make(
         Mapping::File { range, access, offset, shared, path } => {
             let writes = *shared && *access & libc::PROT_WRITE.cast_unsigned() != 0;
             let file = File::options().read(true).write(writes).open(path)?;
-            let number = pass(held, instruction, (replica.window.start, replica.memory), &file, writes)?;
+            let number =
+                pass(held, instruction, (replica.window.start, replica.memory), &file, writes)?;
             let sharing = if *shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
             let kind = sharing | libc::MAP_FIXED;
             let mapped = map(held, instruction, range, *access, kind, number, *offset);
