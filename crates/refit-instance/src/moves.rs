@@ -96,6 +96,8 @@ pub struct PagesInfo {
     pub fetches: TimesInfo,
     /// How long these waited for that.
     pub waits: TimesInfo,
+    /// How often a holder was left alone for a while with what it wrote to.
+    pub turns: u64,
     /// Of those: to write.
     pub to_write: u64,
     /// Pages that were sent with what is on them.
@@ -119,6 +121,7 @@ impl From<PageCounts> for PagesInfo {
         Self {
             fetches: pages.fetches.into(),
             waits: pages.waits.into(),
+            turns: pages.turns,
             to_write: pages.to_write,
             sent: pages.sent,
             zeros: pages.zeros,

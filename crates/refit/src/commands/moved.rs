@@ -93,7 +93,7 @@ fn retrievals(moves: &MovesInfo, faults: u64) -> String {
 fn pages(moves: &MovesInfo) -> String {
     let pages = &moves.pages;
     format!(
-        "{} asked for elsewhere, {} to write: {} sent, {} of zeros, {} only permitted, {} of them ahead ({} proved right); {:.0} % of the time under way; {} needed here; {} had from elsewhere first",
+        "{} asked for elsewhere, {} to write: {} sent, {} of zeros, {} only permitted, {} of them ahead ({} proved right); {:.0} % of the time under way; {} needed here; {} had from elsewhere first; {} turns",
         times(pages.fetches),
         format::count(pages.to_write),
         format::count(pages.sent),
@@ -103,7 +103,8 @@ fn pages(moves: &MovesInfo) -> String {
         format::count(pages.ahead_used),
         100.0 * pages_under_way(moves),
         times(pages.home),
-        format::count(pages.taken)
+        format::count(pages.taken),
+        format::count(pages.turns)
     )
 }
 

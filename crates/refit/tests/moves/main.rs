@@ -29,6 +29,7 @@ mod refusals;
 mod running;
 #[path = "../stage/mod.rs"]
 mod stage;
+mod turns;
 mod world;
 
 use matrix::Matrix;

@@ -100,6 +100,15 @@ impl Directory {
         }
     }
 
+    /// Who may write to a page, if anybody.
+    pub(super) fn writer(&self, page: u64) -> Option<InstanceId> {
+        match self.pages.get(&page) {
+            None => Some(self.origin),
+            Some(Held::By(one)) => Some(*one),
+            Some(Held::Among(_)) => None,
+        }
+    }
+
     /// Whether a page has never gone anywhere, or is back.
     pub(super) fn at_home(&self, page: u64) -> bool {
         !self.pages.contains_key(&page)
@@ -261,14 +270,14 @@ mod tests {
                     all.push(next);
                 }
             }
-            all.extend(self.served());
+            all.extend((0..self.fetches.len()).filter_map(|which| self.served(which)));
             all
         }
 
-        /// The librarian does what was asked first.
-        fn served(&self) -> Option<Self> {
+        /// The librarian does what was asked, in whatever order: what waits for a turn is overtaken.
+        fn served(&self, which: usize) -> Option<Self> {
             let mut next = self.clone();
-            let (at, write) = next.fetches.pop_front()?;
+            let (at, write) = next.fetches.remove(which)?;
             let mut directory = directory(&next.held);
             let access = if write { Access::Write } else { Access::Read };
             let plan = directory.fetch(ALL[at], 0, access);

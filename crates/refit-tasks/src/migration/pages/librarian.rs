@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::directory::Directory;
 use super::pager::{Streams, Wanted};
+use super::turns::{Needed, Turns};
 use super::{Access, PAGE, Pager, Store, Window};
 use crate::migration::counts::Ledger;
 use crate::migration::wire::{Drop, Grant, GroupId, Piece, Yield};
@@ -22,18 +23,23 @@ use crate::migration::wire::{Drop, Grant, GroupId, Piece, Yield};
 const FRESH: u64 = 16;
 
 enum Ask {
-    Fetch {
-        by: InstanceId,
-        page: u64,
-        count: u16,
-        access: Access,
-        asked: Instant,
-    },
+    Fetch(Fetch),
     Discard(Vec<Range<u64>>, Sender<io::Result<()>>),
     /// Pages stay where they are then, until nobody sends any more.
     Gather(Range<u64>, Sender<io::Result<()>>, Receiver<()>),
     Lost(InstanceId, Sender<usize>),
     End,
+}
+
+/// A holder needs a page.
+#[derive(Clone, Copy)]
+struct Fetch {
+    by: InstanceId,
+    page: u64,
+    /// It would like to have so many in all.
+    count: u16,
+    access: Access,
+    asked: Instant,
 }
 
 /// How a librarian is asked.
@@ -53,6 +59,9 @@ pub(in crate::migration) struct Librarian {
     ledger: Arc<Ledger>,
     /// Who goes through memory in order, by holder.
     streams: BTreeMap<InstanceId, Streams>,
+    turns: Turns,
+    /// What waits for the end of a turn.
+    waiting: Vec<Fetch>,
     /// Is told when pages are lost.
     failed: Box<dyn Fn(&str) + Send>,
 }
@@ -92,6 +101,8 @@ impl Librarian {
             asked,
             ledger,
             streams: BTreeMap::new(),
+            turns: Turns::default(),
+            waiting: Vec::new(),
             failed: Box::new(failed),
         };
         let serve = move || {
@@ -103,16 +114,13 @@ impl Librarian {
     }
 
     fn serve(mut self) {
-        while let Ok(ask) = self.asked.recv() {
+        while let Some(ask) = self.next() {
+            if !matches!(ask, Ask::Fetch(_)) {
+                // What was asked before is done before.
+                self.end_turn();
+            }
             match ask {
-                Ask::Fetch { by, page, count, access, asked } => {
-                    if by != self.group.home() {
-                        self.ledger.counts().pages.waits.since(asked);
-                    }
-                    if let Err(error) = self.fetch(by, page, count, access) {
-                        self.is_lost(page, &error);
-                    }
-                }
+                Ask::Fetch(fetch) => self.meet(fetch),
                 // Who has asked may have gone.
                 Ask::Discard(ranges, done) => drop(done.send(self.discard(&ranges))),
                 Ask::Gather(range, done, over) => {
@@ -126,7 +134,60 @@ impl Librarian {
         }
     }
 
-    /// A holder is to have a page, and some of those after it if they are at hand.
+    /// What is asked next, unless nobody is left who could; turns end meanwhile.
+    fn next(&mut self) -> Option<Ask> {
+        loop {
+            let now = Instant::now();
+            if self.turns.over(now) {
+                self.end_turn();
+            }
+            let Some(due) = self.turns.due() else { return self.asked.recv().ok() };
+            match self.asked.recv_timeout(due.saturating_duration_since(now)) {
+                Ok(ask) => return Some(ask),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// What has waited for the end of a turn is given.
+    fn end_turn(&mut self) {
+        self.turns.end();
+        for fetch in std::mem::take(&mut self.waiting) {
+            self.give(fetch);
+        }
+    }
+
+    /// A holder is to have a page, when it is not another one's turn.
+    fn meet(&mut self, mut fetch: Fetch) {
+        let writer = self.directory.writer(fetch.page).filter(|&writer| writer != fetch.by);
+        if writer.is_some_and(|writer| self.turns.is_of(writer)) {
+            return self.waiting.push(fetch);
+        }
+        if self.turns.is_of(self.group.home()) {
+            // What comes with it would be taken from there.
+            fetch.count = 1;
+        }
+        self.give(fetch);
+    }
+
+    fn give(&mut self, fetch: Fetch) {
+        let Fetch { by, page, count, access, asked } = fetch;
+        let taken =
+            access == Access::Write && self.directory.writer(page).is_some_and(|one| one != by);
+        let begins = self.turns.note(Needed { by, page, taken }, Instant::now());
+        let mut counts = self.ledger.counts();
+        counts.pages.turns += u64::from(begins);
+        if by != self.group.home() {
+            counts.pages.waits.since(asked);
+        }
+        drop(counts);
+        if let Err(error) = self.fetch(by, page, count, access) {
+            self.is_lost(page, &error);
+        }
+    }
+
+    /// A holder has a page, and some of those after it if they are at hand.
     fn fetch(&mut self, by: InstanceId, page: u64, count: u16, access: Access) -> io::Result<()> {
         let began = Instant::now();
         if by == self.group.home() {
@@ -292,7 +353,7 @@ impl Library {
         count: u16,
         access: Access,
     ) {
-        self.ask(Ask::Fetch { by, page, count, access, asked: Instant::now() });
+        self.ask(Ask::Fetch(Fetch { by, page, count, access, asked: Instant::now() }));
     }
 
     /// What is at these addresses is not needed any more, wherever it is.

@@ -24,6 +24,8 @@
 //! 4. A store maps nothing that is open before it is served: a mapping begins without any access, is registered, what is held for reading only is protected
 //!    in it, and only then is it opened; grants wait for that ([`Store::map`]).
 //!
+//! In which order questions are answered does not matter: some wait for the end of another holder's [turn](turns).
+//!
 //! 1 to 3 are gone through by a model in `directory`'s tests: each interleaving of reads, writes and messages of three holders.
 
 use std::io;
@@ -37,6 +39,7 @@ mod directory;
 mod librarian;
 mod pager;
 mod store;
+mod turns;
 
 pub(super) use directory::Access;
 pub(super) use librarian::{Librarian, Library};
