@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum Roam {
     Spread,
 }
 
-/// How often one looks for processes that are new.
+/// How often one looks for processes that are new, or tries again with those that cannot be moved.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How an instance is with others.
@@ -232,19 +232,24 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has the threads of all processes of a tree run at all instances in turn, of each soon after its beginning.
+    /// Has the threads of all processes of a tree run at all instances in turn, of each from its beginning.
     fn spread_new(&self, tree: &Arc<Tree>) {
-        loop {
-            let processes = tree.process_numbers();
-            if processes.is_empty() {
-                break;
-            }
-            for process in processes.into_iter().filter(|&one| !tree.moves.has(one)) {
+        /// Nobody tells if what follows has failed.
+        const LONG: Duration = Duration::from_secs(1);
+        let told = tree.hear_of_programs();
+        while !tree.process_numbers().is_empty() {
+            let new = || tree.process_numbers().into_iter().filter(|&one| !tree.moves.has(one));
+            for process in new() {
                 // Some end meanwhile, some cannot be moved.
                 let _ = self.migration.spread(tree, process);
             }
-            // Programs are not told of when they begin.
-            thread::sleep(LOOK);
+            // What could not may soon.
+            let next = told.recv_timeout(if new().next().is_some() { LOOK } else { LONG });
+            if next == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+            // One look is for all.
+            while told.try_recv().is_ok() {}
         }
     }
 

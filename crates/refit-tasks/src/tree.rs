@@ -21,6 +21,7 @@ mod still;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_sys::nudge::Bell;
@@ -120,6 +121,8 @@ pub struct Tree {
     pub(crate) moves: Moves,
     /// Threads that ask to run elsewhere.
     asking: Asking,
+    /// Who is told of tasks that are new, and of processes that are another program.
+    heard: Mutex<Option<Sender<()>>>,
     /// Which processors its programs are told of; `None`: those that they may use.
     shown: Option<Shown>,
     /// Threads that were stopped when they had written a part.
@@ -186,6 +189,8 @@ impl Tree {
         };
         // Pairs with `until_answered`: an errand that is not seen here is seen there not to be fetched any more.
         self.over.store(true, Ordering::Release);
+        // Whoever listens hears that nobody is left; behind the former, as `hear_of_programs` looks at it under the same lock.
+        *lock(&self.heard) = None;
         lock(&self.errands).clear();
         lock(&self.still_errands).clear();
         lock(&self.ended_well).clear();
@@ -196,6 +201,23 @@ impl Tree {
     /// that follows and before the process goes on: it must not wait for it.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
+    }
+
+    /// Tells of each task that is new, and of each process that is another program; is over when nobody is left.
+    pub(crate) fn hear_of_programs(&self) -> Receiver<()> {
+        let (tell, told) = mpsc::channel();
+        let mut heard = lock(&self.heard);
+        if !self.over.load(Ordering::Acquire) {
+            *heard = Some(tell);
+        }
+        told
+    }
+
+    fn tell_of_program(&self) {
+        if let Some(heard) = &*lock(&self.heard) {
+            // Nobody has to listen.
+            let _ = heard.send(());
+        }
     }
 
     /// Tells `mourner` of the first process when it is about to end and still has all its descriptors: in the thread that follows, and
@@ -310,6 +332,7 @@ impl Tree {
                     let stands = self.moves.born(task);
                     // Not before it is known that it has not begun.
                     self.tasks().insert(task);
+                    self.tell_of_program();
                     if stands {
                         following.kept.insert(task);
                         return Ok(());
@@ -336,6 +359,7 @@ impl Tree {
         self.tasks().insert(task);
         self.unbind(held);
         self.moves.became_another(task, former);
+        self.tell_of_program();
         Self::tell(&self.watcher, task);
         if task == following.first {
             // Another of its threads may have become it.
