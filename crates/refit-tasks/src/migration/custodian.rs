@@ -31,7 +31,7 @@ mod stopping;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -166,6 +166,8 @@ pub(super) struct Means {
     pub(super) protocol: Protocol,
     pub(super) lock: Lock,
     pub(super) quota: Arc<Quota>,
+    /// Whether any program had to be killed.
+    pub(super) killed: Arc<AtomicBool>,
 }
 
 /// A group, as its custodian sees it.
@@ -237,7 +239,8 @@ impl Custodian {
         asked: Receiver<Asked>,
         with: Means,
     ) -> io::Result<Self> {
-        let Means { ask, places, ledger, abroad, returns, pages, protocol, lock, quota } = with;
+        let Means { ask, places, ledger, abroad, returns, pages, protocol, lock, quota, killed } =
+            with;
         let told = ask.clone();
         let tell = move |event| told.send(Asked::now(Ask::Told(event))).is_ok();
         let planted = planting::plant(tree, group.process, &quota, tell)?;
@@ -245,7 +248,7 @@ impl Custodian {
         let own = group.home();
         // One that has ended plans nothing.
         let planned = move || drop(ask.send(Asked::now(Ask::Planned)));
-        let killer = Arc::new(Killer::new(group.process, space.agent_task));
+        let killer = Arc::new(Killer::new(group.process, space.agent_task, killed));
         let mut custodian = Self {
             group,
             own,

@@ -46,6 +46,7 @@ mod wishes;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -153,6 +154,8 @@ pub struct Migration {
     watch: Option<Watch>,
     quota: Arc<Quota>,
     vacancies: Vacancies,
+    /// Whether any program had to be killed.
+    killed: Arc<AtomicBool>,
 }
 
 impl Migration {
@@ -175,6 +178,7 @@ impl Migration {
             watch: awake.then(Watch::default),
             quota: Arc::new(Quota::new(own, memory)),
             vacancies: Vacancies::default(),
+            killed: Arc::default(),
         })
     }
 
@@ -290,6 +294,7 @@ impl Migration {
             protocol: self.protocol,
             lock: self.lock,
             quota: Arc::clone(&self.quota),
+            killed: Arc::clone(&self.killed),
         };
         let awake = self.awake();
         let begun = Custodian::begin(group, tree, layer, asked, means);
@@ -412,7 +417,9 @@ impl Migration {
         let concerned = |custodian: &Sender<Asked>| {
             custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
         };
-        if why != ENDED || !theirs.is_empty() || custodians.values().any(concerned) {
+        // Whoever needed it may have been killed already, and its custodian have ended.
+        let concerns = custodians.values().any(concerned) || self.killed.load(Ordering::Relaxed);
+        if why != ENDED || !theirs.is_empty() || concerns {
             // Else it is the end of both.
             eprintln!("refit: {} has lost {peer}: {why}", self.own);
         }

@@ -1,5 +1,6 @@
 //! The end of a program that cannot go on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Kills one program, and says why, once. Whoever finds that it cannot go on does so at once, and leaves it to nobody who may wait for it.
@@ -8,11 +9,13 @@ pub(super) struct Killer {
     /// It shares the program's memory and may wait for a page of it; the signal that ends the program is not for it.
     agent: u32,
     is_over: AtomicBool,
+    /// Whether any program had to be killed.
+    killed: Arc<AtomicBool>,
 }
 
 impl Killer {
-    pub(super) fn new(process: u32, agent: u32) -> Self {
-        Self { process, agent, is_over: AtomicBool::new(false) }
+    pub(super) fn new(process: u32, agent: u32, killed: Arc<AtomicBool>) -> Self {
+        Self { process, agent, is_over: AtomicBool::new(false), killed }
     }
 
     /// Kills it; the first reason counts.
@@ -20,6 +23,8 @@ impl Killer {
         if !self.is_over.swap(true, Ordering::Relaxed) {
             let Self { process, agent, .. } = *self;
             let name = refit_sys::process::name(process);
+            // Relaxed: the end of its custodian, which follows, is told by a channel.
+            self.killed.store(true, Ordering::Relaxed);
             eprintln!("refit: {name} ({process}) is killed: {why}");
             kill(process);
             kill(agent);
