@@ -66,7 +66,7 @@ impl Vacancies {
 
     /// The same in a while: who has just moved in needs the processor.
     pub(crate) fn fill_later(&self) {
-        const WHILE: Duration = Duration::from_millis(100);
+        const WHILE: Duration = Duration::from_secs(1);
         thread::sleep(WHILE);
         self.fill();
     }
