@@ -174,19 +174,24 @@ impl Agent {
         let (ours, its) = (word as u32, (word >> 32) as u32);
         let made = ground.program.get_fd(ours).and_then(|socket| {
             let start = |registers: &mut Registers| start_registers(registers, code_at, area, its);
-            // At an instruction behind which it is in its own code already.
-            let flags = libc::CLONE_VM as u64;
+            // At an instruction behind which it is in its own code already. Descriptors are shared at first: a copy of them all would keep open for a moment
+            // what the program closes just then, and who waits for events of it would be told of them.
+            let flags = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
             let (task, number) = held.clone_task(code_at, flags, ground.options, start)?;
             Ok((Self { socket, busy: Mutex::new(()), buffer: area, end: its, number }, task))
         });
+        let made = made.map(|(agent, task)| {
+            let settled = task.resume(0).and_then(|()| agent.settle(its, ground.keep));
+            (agent, task, settled)
+        });
+        // Not before the agent has descriptors of its own.
         let mut closed = Ok(0);
         for end in [ours, its] {
             let one = held.call(instruction, libc::SYS_close, [u64::from(end), 0, 0, 0, 0, 0]);
             closed = closed.and(one);
         }
-        let (agent, task) = made?;
-        let settled = closed.map_err(io::Error::from).and_then(|_| task.resume(0));
-        match settled.and_then(|()| agent.settle(its, ground.keep)) {
+        let (agent, task, settled) = made?;
+        match settled.and(closed.map(drop).map_err(io::Error::from)) {
             Ok(()) => Ok((agent, task)),
             Err(error) => {
                 agent.uproot(held, instruction, task);
@@ -198,12 +203,16 @@ impl Agent {
     /// What it does before all else: it lets go of what is the program's.
     fn settle(&self, socket: u32, keep: &[u32]) -> io::Result<()> {
         let call = |number, arguments| Call { number, arguments };
-        let close = |range: RangeInclusive<u32>| {
+        let close = |(range, how): (RangeInclusive<u32>, libc::c_uint)| {
             let (first, last) = (u64::from(*range.start()), u64::from(*range.end()));
-            call(libc::SYS_close_range, [first, last, 0, 0, 0, 0])
+            call(libc::SYS_close_range, [first, last, how.into(), 0, 0, 0])
         };
-        let closes: Vec<Call> = between(socket, keep).into_iter().map(close).collect();
-        for some in closes.chunks(AT_ONCE) {
+        // With the first it has its own, without those of that range, which are nearly all that the program has: the lowest numbers are given first.
+        let how = std::iter::once(libc::CLOSE_RANGE_UNSHARE).chain(std::iter::repeat(0));
+        let closes: Vec<Call> = between(socket, keep).into_iter().zip(how).map(close).collect();
+        // Where that fails the others would close what is the program's.
+        let (first, others) = closes.split_at(1);
+        for some in std::iter::once(first).chain(others.chunks(AT_ONCE)) {
             self.make_all(some, &mut [])?;
         }
         let mut texts = *b"refit agent\0/\0";
