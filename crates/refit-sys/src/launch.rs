@@ -40,11 +40,24 @@ pub fn at_entry(command: &mut Command) -> io::Result<Child> {
 }
 
 /// Starts a program, which stands before the first instruction of all, the loader's or its own, and is traced by the calling
-/// thread, with events as the options say.
+/// thread, with events as the options say. It does not outlive that thread.
 ///
 /// # Errors
 /// It cannot be started; it is not there; it was killed before it got there.
 pub fn at_exec(command: &mut Command, options: Options) -> io::Result<(Child, Held)> {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only async-signal-safe system calls are made, without memory.
+    unsafe {
+        command.pre_exec(move || {
+            // One that asks to be traced when this process has ended would stand for ever, traced by whoever inherits it.
+            let dies = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
+            match (dies, libc::getppid() as u32 == parent) {
+                (0, true) => Ok(()),
+                (0, false) => libc::_exit(1),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
     started(command, |held, deadline| seize_anew(held, options, deadline))
 }
 
