@@ -96,8 +96,6 @@ pub struct PagesInfo {
     pub fetches: TimesInfo,
     /// How long these waited for that.
     pub waits: TimesInfo,
-    /// How often a holder was left alone for a while with what it wrote to.
-    pub turns: u64,
     /// Of those: to write.
     pub to_write: u64,
     /// Pages that were sent with what is on them.
@@ -114,6 +112,8 @@ pub struct PagesInfo {
     pub home: TimesInfo,
     /// Pages that had to be had from another instance first.
     pub taken: u64,
+    /// How often a holder was left alone for a while with what it wrote to.
+    pub turns: u64,
 }
 
 impl From<PageCounts> for PagesInfo {
@@ -121,7 +121,6 @@ impl From<PageCounts> for PagesInfo {
         Self {
             fetches: pages.fetches.into(),
             waits: pages.waits.into(),
-            turns: pages.turns,
             to_write: pages.to_write,
             sent: pages.sent,
             zeros: pages.zeros,
@@ -130,6 +129,7 @@ impl From<PageCounts> for PagesInfo {
             ahead_used: pages.ahead_used,
             home: pages.home.into(),
             taken: pages.taken,
+            turns: pages.turns,
         }
     }
 }

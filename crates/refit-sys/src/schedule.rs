@@ -44,6 +44,9 @@ pub fn set_urgency(thread: u32, urgency: Urgency) -> bool {
     nicely && set == 0
 }
 
+/// Bytes of the largest set of processors: 8192, as many as Linux can be built for.
+pub const SET: usize = 1024;
+
 /// Which processors the thread with this number may use, a bit each; how many bytes of `into` that takes.
 ///
 /// # Errors
@@ -65,8 +68,6 @@ impl Processors {
     /// # Errors
     /// `ESRCH`: there is no such thread.
     pub fn of(thread: u32) -> io::Result<Self> {
-        /// Bytes of the largest set: 8192 processors, as many as Linux can be built for.
-        const SET: usize = 1024;
         let mut set = vec![0; SET];
         let told = processors(thread, &mut set)?;
         set.truncate(told);

@@ -135,8 +135,6 @@ pub struct PageCounts {
     pub fetches: Times,
     /// How long these waited for that.
     pub waits: Times,
-    /// How often a holder was left alone for a while with what it wrote to.
-    pub turns: u64,
     /// Of those: to write.
     pub to_write: u64,
     /// Pages that were sent with what is on them.
@@ -153,6 +151,8 @@ pub struct PageCounts {
     pub home: Times,
     /// Pages that had to be had from another instance first.
     pub taken: u64,
+    /// How often a holder was left alone for a while with what it wrote to.
+    pub turns: u64,
 }
 
 /// What the moves of a program come to.

@@ -50,8 +50,8 @@ impl Tree {
         let (_, [of, length, place, ..]) = about_to_call(held).ok()?;
         let task = held.thread();
         let of = if of as u32 == 0 { task } else { of as u32 };
-        let mut set = [0; SETS];
-        let length = usize::try_from(length).ok()?.min(SETS);
+        let mut set = [0; schedule::SET];
+        let length = usize::try_from(length).ok()?.min(schedule::SET);
         let told = schedule::processors(of, &mut set[..length]).ok()?;
         shown.tell(&mut set[..told]);
         Memory::of(task).ok()?.write(place, &set[..told]).ok()?;
@@ -63,9 +63,6 @@ impl Tree {
         Some(self.moves.plainly(task))
     }
 }
-
-/// Bytes of the largest set: 8192 processors, as many as Linux can be built for.
-const SETS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

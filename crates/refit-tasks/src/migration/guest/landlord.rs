@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -34,7 +35,11 @@ pub(super) enum Job {
 
 /// The replica that the next group moves into.
 #[derive(Default)]
-pub(crate) struct Vacancies(Mutex<Option<Vacant>>);
+pub(crate) struct Vacancies {
+    vacant: Mutex<Option<Vacant>>,
+    /// Somebody is about to have one be there.
+    comes: AtomicBool,
+}
 
 impl Vacancies {
     /// Has a group move into a replica whose page of ours is at `page`.
@@ -64,15 +69,19 @@ impl Vacancies {
         }
     }
 
-    /// The same in a while: who has just moved in needs the processor.
+    /// The same in a while, if nobody else does: who has just moved in needs the processor.
     pub(crate) fn fill_later(&self) {
         const WHILE: Duration = Duration::from_secs(1);
-        thread::sleep(WHILE);
-        self.fill();
+        // Relaxed: whoever is too late for that one makes its own.
+        if self.vacant().is_none() && !self.comes.swap(true, Ordering::Relaxed) {
+            thread::sleep(WHILE);
+            self.comes.store(false, Ordering::Relaxed);
+            self.fill();
+        }
     }
 
     fn vacant(&self) -> std::sync::MutexGuard<'_, Option<Vacant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.vacant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -310,7 +319,7 @@ mod tests {
         let frames = refit_sys::memfd::create(c"frames", 4096, refit_sys::memfd::Pages::Base);
         let frames = File::from(frames.expect("a memfd"));
         let gone = Vacant { page: planting::USUAL, tenants: mpsc::channel().0 };
-        let vacancies = Vacancies(Mutex::new(Some(gone)));
+        let vacancies = Vacancies { vacant: Mutex::new(Some(gone)), ..Vacancies::default() };
         vacancies.let_in(planting::USUAL, &frames, (false, None)).expect("another one");
     }
 }
