@@ -18,6 +18,8 @@ pub enum Way {
     Partitioned,
     /// The new part looks up what it does not have in the old one, and a drain moves the rest after the commit.
     Lazy,
+    /// Not at all: the new part began without the state of the old one, as asked.
+    None,
 }
 
 /// A protocol in the list of one side.

@@ -56,6 +56,10 @@ impl Root<FileRepresentativeInterface> for HostRoot {
     fn import(&self, (): ()) -> Result<(), TransferError> {
         Ok(())
     }
+
+    fn transfers_promptly(&self) -> bool {
+        true
+    }
 }
 
 struct Hosts(Arc<HostFile>);

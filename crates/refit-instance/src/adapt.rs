@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use refit_change::Report;
-use refit_objects::Clustering;
 use refit_objects::pace::sleep_until;
+use refit_objects::{Clustering, Handover};
 use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
@@ -283,6 +283,7 @@ impl Work {
             deadline: None,
             dry_run: false,
             protocol: None,
+            handover: Handover::Transfer,
             // Also when nobody listens any more: it may be the way back.
             cancel: Arc::default(),
             owner: self.owner.clone(),

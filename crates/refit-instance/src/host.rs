@@ -101,6 +101,9 @@ impl System for Host {
             clustering: request.clustering.clone(),
             dry_run: request.dry_run,
             protocol: request.protocol.clone(),
+            handover: request.handover,
+            // A process whose purpose this is: calls of its clients wait.
+            urgent: true,
             ..defaults
         };
         let objects: Vec<_> = request
@@ -127,6 +130,7 @@ impl System for Host {
                 deadline: request.deadline.unwrap_or(defaults.deadline),
                 cancel: Some(Arc::clone(&request.cancel)),
                 owner: request.owner.clone(),
+                urgent: true,
                 ..defaults
             },
             rate: request.rate,

@@ -214,6 +214,7 @@ impl Work {
             deadline: self.asked.deadline_ms.map(Duration::from_millis),
             dry_run: self.asked.dry_run,
             protocol: self.asked.protocol.clone(),
+            handover: self.asked.handover.into(),
             cancel: Arc::clone(&self.gone),
             owner: self.owner.clone(),
         };

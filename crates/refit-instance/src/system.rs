@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use refit_change::{Change, ChangeId, Report};
-use refit_objects::{Clustering, Probation, UpgradeControl};
+use refit_objects::{Clustering, Handover, Probation, UpgradeControl};
 
 use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
 use crate::memory;
@@ -40,6 +40,8 @@ pub struct SwapRequest {
     pub dry_run: bool,
     /// The protocol for the state; `None`: the best.
     pub protocol: Option<String>,
+    /// What becomes of the state of the implementation that is swapped out.
+    pub handover: Handover,
     /// Becomes true when the requester has gone: roll back.
     pub cancel: Arc<AtomicBool>,
     /// Who asks.

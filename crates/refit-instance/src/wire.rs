@@ -124,6 +124,38 @@ pub struct Swap {
     /// Move state in the protocol of this name. Without it: in the best that both implementations know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// What becomes of the state of the implementation that is swapped out.
+    #[serde(default, skip_serializing_if = "Handover::is_transfer")]
+    pub handover: Handover,
+}
+
+/// What becomes of the state of the implementation that is swapped out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Handover {
+    /// The new implementation takes it over.
+    #[default]
+    Transfer,
+    /// It is left behind. Refused unless the interface says that its state is a hint.
+    WithoutState,
+    /// It is thrown away, and the new implementation begins with an empty one. Refused unless the interface has one.
+    EmptyState,
+}
+
+impl Handover {
+    fn is_transfer(&self) -> bool {
+        *self == Handover::Transfer
+    }
+}
+
+impl From<Handover> for refit_objects::Handover {
+    fn from(asked: Handover) -> Self {
+        match asked {
+            Handover::Transfer => refit_objects::Handover::Transfer,
+            Handover::WithoutState => refit_objects::Handover::WithoutState,
+            Handover::EmptyState => refit_objects::Handover::EmptyState,
+        }
+    }
 }
 
 /// Caches are to be swapped by how they are used, for as long as the answer is read.
@@ -196,6 +228,7 @@ impl Swap {
             repeat: None,
             dry_run: false,
             protocol: None,
+            handover: Handover::Transfer,
         }
     }
 

@@ -233,6 +233,8 @@ fn errno(error: StoreError) -> i32 {
 
 // The store's pages are all the state there is, and whoever takes over has them.
 impl State<()> for AnonymousPages {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }

@@ -96,6 +96,10 @@ impl Root<PhysicalMemoryInterface> for SweepRoot {
         Ok(())
     }
 
+    fn transfers_promptly(&self) -> bool {
+        true
+    }
+
     fn imports(&self) -> Vec<Import> {
         vec![Import { port: "policy", object: self.0.policy.id() }]
     }

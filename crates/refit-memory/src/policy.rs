@@ -24,7 +24,7 @@ pub mod mark {
 /// A policy decides how well a cache works, and can do no harm otherwise: a verdict on a page that cannot go has no effect,
 /// and if it names no page in two rounds, or panics, the hand takes what comes. A method calls no object and waits for
 /// nobody.
-#[refit_objects::interface(name = "policy", state = Vec<u8>, loadable)]
+#[refit_objects::interface(name = "policy", state = Vec<u8>, loadable, hint)]
 pub trait ReplacementPolicy {
     /// The hand passes the frames from number `first` on, one for each byte of `marks` (see [`mark`]). Sets the byte of
     /// `verdicts`, which are all 0, to 1 for each frame whose page is to go. `round` is 0 the first time that a
@@ -53,6 +53,8 @@ impl ReplacementPolicy for Clock {
 }
 
 impl State<Vec<u8>> for Clock {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<Vec<u8>, TransferError> {
         Ok(Vec::new())
     }

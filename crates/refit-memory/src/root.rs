@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use refit_objects::transfer::{Exported, Progress, Protocol, Protocols};
-use refit_objects::{Import, OwnedRep, Root, TransferError};
+use refit_objects::{Ending, Import, OwnedRep, Root, TransferError};
 
 use crate::cell::Cell;
 use crate::fcm::{CacheState, CacheStats, FileCacheInterface};
@@ -141,8 +141,12 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
         Ok(Progress { open: left > 0, left, on_demand, by_drain })
     }
 
-    fn relinquish(&self) {
+    fn relinquish(&self, _ending: Ending<'_>) {
         whole::relinquish(self.0.cells());
+    }
+
+    fn transfers_promptly(&self) -> bool {
+        true
     }
 
     fn imports(&self) -> Vec<Import> {

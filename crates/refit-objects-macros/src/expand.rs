@@ -143,9 +143,9 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
     let system_head = head(&methods, vtable, version, &keep);
     let rep = rep(interface, names, &methods);
     let interposer = interpose::interposer(interface, names);
-    let protocols = &interface.arguments.protocols;
-    let declared = protocols::declared(protocols);
-    let constants = protocols::constants(protocols, marker, state);
+    let (declared, leaving) =
+        (protocols::declared(&interface.arguments.protocols), leaving(interface));
+    let constants = protocols::constants(&interface.arguments.protocols, marker, state);
     let doc = format!("The interface [`{trait_name}`], as a type.");
     quote! {
         #[doc = #doc]
@@ -176,6 +176,7 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
                     &INFO
                 }
                 #declared
+                #leaving
                 fn bind(object: ::refit_objects::rt::Bound<#marker>) -> #reference {
                     #reference(object)
                 }
@@ -188,6 +189,25 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
             #constants
         };
     }
+}
+
+/// What the interface says about an implementation that begins without the state of the one before.
+fn leaving(interface: &Interface) -> TokenStream {
+    let hint = interface.arguments.hint.then(|| {
+        quote! {
+            fn state_is_hint() -> bool {
+                true
+            }
+        }
+    });
+    let empty = interface.arguments.empty.then(|| {
+        quote! {
+            fn empty_state() -> ::std::option::Option<Self::State> {
+                ::std::option::Option::Some(::std::default::Default::default())
+            }
+        }
+    });
+    quote! { #hint #empty }
 }
 
 /// `Interface::rep`, with the vtable of an implementation.

@@ -10,7 +10,7 @@ use syn::{
 
 use crate::protocols::{self, Protocol};
 
-/// `name = "…", state = Type, version = N, protocols(name = Type, …), loadable`.
+/// `name = "…", state = Type, version = N, protocols(name = Type, …), loadable, hint, empty`.
 pub(crate) struct Arguments {
     pub(crate) name: LitStr,
     pub(crate) state: Type,
@@ -18,18 +18,27 @@ pub(crate) struct Arguments {
     pub(crate) protocols: Vec<Protocol>,
     /// Implementations of it can be loaded: its types cross the C ABI.
     pub(crate) loadable: bool,
+    /// An implementation serves as correctly without the state of the one before.
+    pub(crate) hint: bool,
+    /// The default of the state is the state of an object that holds nothing.
+    pub(crate) empty: bool,
 }
 
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let (mut name, mut state, mut version) = (None, None, 1);
         let (mut protocols, mut loadable) = (Vec::new(), false);
+        let (mut hint, mut empty) = (false, false);
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             if key == "protocols" {
                 protocols = protocols::parse(input)?;
             } else if key == "loadable" {
                 loadable = true;
+            } else if key == "hint" {
+                hint = true;
+            } else if key == "empty" {
+                empty = true;
             } else {
                 input.parse::<Token![=]>()?;
             }
@@ -37,9 +46,9 @@ impl Parse for Arguments {
                 "name" => name = Some(input.parse()?),
                 "state" => state = Some(input.parse()?),
                 "version" => version = input.parse::<LitInt>()?.base10_parse()?,
-                "protocols" | "loadable" => {}
+                "protocols" | "loadable" | "hint" | "empty" => {}
                 _ => {
-                    let what = "expected `name`, `state`, `version`, `protocols` or `loadable`";
+                    let what = "expected `name`, `state`, `version`, `protocols`, `loadable`, `hint` or `empty`";
                     return Err(Error::new(key.span(), what));
                 }
             }
@@ -54,6 +63,8 @@ impl Parse for Arguments {
             version,
             protocols,
             loadable,
+            hint,
+            empty,
         })
     }
 }

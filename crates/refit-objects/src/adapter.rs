@@ -5,6 +5,7 @@
 //! reps of the new one, its state is converted both ways. So an object that is known by the old interface can be swapped
 //! to an implementation that was written for the new one, under load, and back.
 
+use crate::ending::Ending;
 use crate::interface::{Import, Interface, Root, TransferError};
 use crate::rep::OwnedRep;
 
@@ -67,8 +68,8 @@ impl<A: Adapter> Root<A::Old> for Adapted<A> {
         self.new.import(self.adapter.up(state)?)
     }
 
-    fn relinquish(&self) {
-        self.new.relinquish();
+    fn relinquish(&self, ending: Ending<'_>) {
+        self.new.relinquish(ending);
     }
 
     fn imports(&self) -> Vec<Import> {

@@ -12,6 +12,8 @@ use crate::rep::OwnedRep;
 
 /// A value whose state can be handed over as an `S`.
 pub trait State<S>: Send + Sync + 'static {
+    /// See [`Root::transfers_promptly`].
+    const PROMPT: bool = false;
     /// See [`Root::export`].
     fn export(&self) -> Result<S, TransferError>;
     /// See [`Root::import`].
@@ -101,5 +103,9 @@ impl<I: Interface, T: State<I::State>> Root<I> for Single<I, T> {
 
     fn import(&self, state: I::State) -> Result<(), TransferError> {
         self.value.import(state)
+    }
+
+    fn transfers_promptly(&self) -> bool {
+        T::PROMPT
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::ending::Ending;
 use crate::object::{Bound, ObjectId};
 use crate::registry;
 use crate::rep::{InterfaceInfo, OwnedRep};
@@ -22,6 +23,16 @@ pub unsafe trait Interface: Sized + Send + Sync + 'static {
     /// The protocols that it declares beside the canonical one: numbers 1 and up.
     fn protocols() -> &'static [ProtocolInfo] {
         &[]
+    }
+    /// Whether the state is a hint: an implementation serves as correctly without the state of the one before. Declared by
+    /// `#[interface(…, hint)]`.
+    fn state_is_hint() -> bool {
+        false
+    }
+    /// The canonical state of an object that holds nothing, if the interface has one: the state's default where
+    /// `#[interface(…, empty)]` declares it.
+    fn empty_state() -> Option<Self::State> {
+        None
     }
     /// A reference to the object that is bound to this interface; see [`reference()`].
     fn bind(object: Bound<Self>) -> Self::Ref;
@@ -47,8 +58,9 @@ pub struct Import {
 
 /// The root of one implementation of a clustered object.
 ///
-/// `export` and `import` are called while nobody is in any method of the object. A root that was replaced is dropped
-/// when nobody can be in its reps any more.
+/// `export` and `import` are called while nobody is in any method of the object. The exception is a deadline that passes
+/// meanwhile: then the old root serves again although its export has not returned, and what that brings is thrown away.
+/// A root that was replaced is dropped when nobody can be in its reps any more.
 pub trait Root<I: Interface>: Send + Sync + 'static {
     /// Name of the implementation, e.g. `shared`.
     fn implementation(&self) -> &str;
@@ -137,10 +149,20 @@ pub trait Root<I: Interface>: Send + Sync + 'static {
         Ok(Progress::default())
     }
 
-    /// The other side of a swap has the state now, and this root will not be called again: the old root when the swap
-    /// is committed, the new one when it is rolled back. Lets go of what the two share; called while nobody is in any
-    /// method, and before calls go on.
-    fn relinquish(&self) {}
+    /// The other side of a swap serves, and this root will not be called again: `ending` says whether it was the old root
+    /// of a swap that was committed, or the new one of a swap that was rolled back. Lets go of what the two share; called
+    /// while nobody is in any method, and before calls go on.
+    fn relinquish(&self, ending: Ending<'_>) {
+        let _ = ending;
+    }
+
+    /// Whether [`count`](Self::count), export, import and [`relinquish`](Self::relinquish) always return promptly:
+    /// in a time that is bounded by the number of items, without I/O, and without a lock that somebody holds for long.
+    /// They run on the swapping thread then, which saves two threads' starts while calls wait. By default they run on a
+    /// thread of their own, and a swap whose deadline passes goes on without them.
+    fn transfers_promptly(&self) -> bool {
+        false
+    }
 
     /// The objects that this one calls, so that people see what stands on what.
     fn imports(&self) -> Vec<Import> {

@@ -38,6 +38,7 @@
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
+mod ending;
 #[cfg(not(loom))]
 mod fnv;
 mod generation;
@@ -117,6 +118,7 @@ pub use self::{
     class::{ClassInfo, CreateError, Factory, classes},
     clustering::{Clustering, NoClustering},
     condition::{Condition, Measure, Measured, NoCondition},
+    ending::{Ending, RolledBack},
     interface::{Implementations, Import, Interface, Root, TransferError, reference},
     interposer::WrapperId,
     name::Name,
@@ -128,7 +130,7 @@ pub use self::{
     rep::{InterfaceInfo, MethodInfo, OwnedRep},
     request::{RequestToken, request},
     retire::settle,
-    swap::{Hook, SwapOptions, swap, swap_named, swap_together},
+    swap::{Handover, Hook, SwapOptions, swap, swap_named, swap_together},
     upgrade::{UpgradeControl, UpgradeOptions, upgrade},
     wrapper::{
         Access, After, ArgumentInfo, CallInfo, FromErrno, Histogram, Outcome, PostCall, Pre,

@@ -114,3 +114,58 @@ impl Limbo {
         deferred + lock(&self.waiting).iter().map(|(_, batch)| batch.len()).sum::<usize>()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Whichever way something comes into the limbo, a request that was open then keeps it alive, and one that began
+    /// later does not.
+    #[test]
+    fn nothing_is_freed_while_a_request_is_open_that_began_before() {
+        type Way = fn(&Limbo, &Generations, Garbage);
+        let ways: [(&str, Way); 3] = [
+            ("retire", |limbo, generations, garbage| limbo.retire(generations, garbage)),
+            ("defer, advance", |limbo, generations, garbage| {
+                limbo.defer(garbage);
+                limbo.advance(generations);
+            }),
+            ("defer, take along", |limbo, generations, garbage| {
+                limbo.defer(garbage);
+                limbo.take_along(generations);
+            }),
+        ];
+        for (name, way) in ways {
+            let (limbo, generations) = (Limbo::new(), Generations::new());
+            let (before, later) = (generations.register(7), generations.register(8));
+            let open = before.enter(&generations);
+            let alive = Arc::new(());
+            way(&limbo, &generations, Box::new(Arc::clone(&alive)));
+            let outer = later.enter(&generations);
+            limbo.collect(&generations);
+            assert_eq!(Arc::strong_count(&alive), 2, "{name}: a request can still use it");
+            assert_eq!((limbo.len(), limbo.is_empty()), (1, false), "{name}");
+            before.leave(open);
+            limbo.collect(&generations);
+            assert_eq!(Arc::strong_count(&alive), 1, "{name}: nobody can use it any more");
+            assert_eq!((limbo.len(), limbo.is_empty()), (0, true), "{name}");
+            later.leave(outer);
+        }
+    }
+
+    /// What was deferred before somebody retires something else goes with it, and not without it.
+    #[test]
+    fn what_was_deferred_goes_with_what_is_retired() {
+        let (limbo, generations) = (Limbo::new(), Generations::new());
+        let alive = Arc::new(());
+        assert_eq!(limbo.defer(Box::new(Arc::clone(&alive))), 1);
+        assert_eq!(limbo.defer(Box::new(Arc::clone(&alive))), 2);
+        limbo.collect(&generations);
+        assert_eq!(Arc::strong_count(&alive), 3, "no generation has begun for it");
+        limbo.retire(&generations, Box::new(Arc::clone(&alive)));
+        assert_eq!(limbo.len(), 3);
+        limbo.collect(&generations);
+        assert_eq!((Arc::strong_count(&alive), limbo.len()), (1, 0));
+    }
+}

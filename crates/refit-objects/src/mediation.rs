@@ -342,6 +342,30 @@ mod tests {
         assert_eq!(mediation.tally(), Tally { forwarded: 2, ..Tally::default() });
     }
 
+    /// Calls that are inside on one processor at once leave in any order, and each takes only itself off the list.
+    #[test]
+    fn a_call_that_leaves_leaves_all_others_inside() {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mediation = Mediation::new(1);
+            let tickets = [0, 1, 2].map(|tid| {
+                let caller = Caller { tid, ..Caller::default() };
+                mediation.admit(0, false, caller).expect("forward admits")
+            });
+            mediation.block();
+            let mut inside = vec![0, 1, 2];
+            for tid in order {
+                assert!(!mediation.drained(), "{order:?}: {inside:?} are inside");
+                mediation.leave(0, tickets[tid as usize]);
+                inside.retain(|other| *other != tid);
+                let mut tracked: Vec<_> =
+                    mediation.tracked().iter().map(|t| t.caller.tid).collect();
+                tracked.sort_unstable();
+                assert_eq!(tracked, inside, "{order:?}");
+            }
+            assert!(mediation.drained());
+        }
+    }
+
     #[test]
     fn a_blocked_call_goes_on_when_the_switch_ends() {
         let mediation = std::sync::Arc::new(Mediation::new(1));

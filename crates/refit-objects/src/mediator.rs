@@ -134,8 +134,6 @@ impl AnyRoot for Mediator {
         self.old.clustering()
     }
 
-    fn relinquish(&self) {}
-
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }

@@ -21,7 +21,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -176,8 +176,6 @@ pub(crate) trait AnyRoot: Send + Sync {
     fn stats(&self) -> Vec<(&'static str, u64)>;
     /// See [`Root::imports`].
     fn imports(&self) -> Vec<Import>;
-    /// See [`Root::relinquish`].
-    fn relinquish(&self);
     /// For the way back to the type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -187,6 +185,8 @@ pub(crate) struct Attached<I: Interface> {
     pub(crate) root: Box<dyn Root<I>>,
     clustering: Clustering,
     id: ObjectId,
+    /// The thread in which a transfer from this root runs; 0: there is none.
+    pub(crate) unreturned: AtomicUsize,
     /// `(cluster number, rep)`.
     reps: Mutex<Vec<(usize, OwnedRep<I>)>>,
 }
@@ -197,7 +197,8 @@ impl<I: Interface> Attached<I> {
     }
 
     pub(crate) fn clustered(root: Box<dyn Root<I>>, id: ObjectId, clustering: Clustering) -> Self {
-        Attached { root, clustering, id, reps: Mutex::new(Vec::new()) }
+        let (unreturned, reps) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        Attached { root, clustering, id, unreturned, reps }
     }
 }
 
@@ -233,10 +234,6 @@ impl<I: Interface> AnyRoot for Attached<I> {
 
     fn imports(&self) -> Vec<Import> {
         self.root.imports()
-    }
-
-    fn relinquish(&self) {
-        self.root.relinquish();
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

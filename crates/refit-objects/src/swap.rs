@@ -49,6 +49,26 @@ pub struct SwapOptions {
     pub protocol: Option<String>,
     /// How the rest of a lazy transfer is moved after the commit.
     pub drain: DrainOptions,
+    /// What becomes of the old implementation's state.
+    pub handover: Handover,
+    /// The swapping thread runs before all ordinary ones (`SCHED_FIFO`, where permitted) while others wait for it. It
+    /// shortens the wait on a machine with as many busy threads as processors, and changes a property of the caller's
+    /// thread, so it is off unless asked for.
+    pub urgent: bool,
+}
+
+/// What becomes of the state of the implementation that is swapped out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Handover {
+    /// The new implementation takes it over.
+    #[default]
+    Transfer,
+    /// It is left behind, and the new implementation begins as it was made. Refused unless the interface says that its
+    /// state is a hint.
+    WithoutState,
+    /// It is thrown away, and the new implementation begins with the empty state of the interface. **Loses what the
+    /// object holds.** Refused unless the interface declares an empty state.
+    EmptyState,
 }
 
 impl Default for SwapOptions {
@@ -63,6 +83,8 @@ impl Default for SwapOptions {
             dry_run: false,
             protocol: None,
             drain: DrainOptions::default(),
+            handover: Handover::default(),
+            urgent: false,
         }
     }
 }
@@ -79,6 +101,8 @@ impl std::fmt::Debug for SwapOptions {
             dry_run,
             protocol,
             drain,
+            handover,
+            urgent,
         } = self;
         f.debug_struct("SwapOptions")
             .field("deadline", deadline)
@@ -90,6 +114,8 @@ impl std::fmt::Debug for SwapOptions {
             .field("dry_run", dry_run)
             .field("protocol", protocol)
             .field("drain", drain)
+            .field("handover", handover)
+            .field("urgent", urgent)
             .finish()
     }
 }
@@ -245,7 +271,7 @@ impl Asked<'_> {
         }
         let moving: Vec<_> = members.iter().map(Member::moving).collect();
         if let Some(none) = moving.iter().find_map(|m| m.agree(self.options).err()) {
-            let transfers = vec![none.as_transfer()];
+            let transfers = none.as_transfer().into_iter().collect();
             return Report { transfers, ..self.refused(none.to_string()) };
         }
         let change = self.change(&members);

@@ -29,8 +29,6 @@
 //!
 //! On the way back (roll-back) the same holds with old for new: the new roots have never been in place.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +47,7 @@ use crate::registry;
 use crate::retire::{GENERATIONS, advance, defer};
 use crate::swap::{REQUESTER_GONE, SwapOptions};
 use crate::ticket::Patience;
-use crate::transfer::moving::{Moving, Transferring};
+use crate::transfer::moving::{Moving, Transferring, Unmoved};
 
 /// So many switches are urgent from the beginning, if nobody calls meanwhile.
 static URGENT_YET: AtomicU32 = AtomicU32::new(0);
@@ -62,7 +60,7 @@ pub(crate) struct Member {
     slot: Arc<Slot>,
     old: Arc<dyn AnyRoot>,
     new: Arc<dyn AnyRoot>,
-    moving: Rc<dyn Transferring>,
+    moving: Arc<dyn Transferring>,
 }
 
 impl Member {
@@ -75,13 +73,13 @@ impl Member {
         let before = slot.root();
         let old = Arc::clone(&before).into_any().downcast::<Attached<I>>().ok()?;
         let new = Arc::new(Attached::clustered(root, slot.id, clustering));
-        let moving = Rc::new(Moving::new(old, Arc::clone(&new)));
+        let moving = Arc::new(Moving::new(old, Arc::clone(&new)));
         Some(Member { slot: Arc::clone(slot), old: before, new, moving })
     }
 
     /// Its state on the way; what is to be agreed on before the switch, and reported after it.
-    pub(crate) fn moving(&self) -> Rc<dyn Transferring> {
-        Rc::clone(&self.moving)
+    pub(crate) fn moving(&self) -> Arc<dyn Transferring> {
+        Arc::clone(&self.moving)
     }
 
     /// Name of the implementation that serves.
@@ -165,7 +163,8 @@ impl<'a> Switch<'a> {
     /// All phases.
     pub(crate) fn run(mut self, change: Change) -> Report {
         // Not when it is made: an upgrade makes many, and is urgent itself.
-        self.urgent = (URGENT_YET.load(Ordering::Relaxed) > 0).then(Urgent::begin);
+        let urgent = self.options.urgent && URGENT_YET.load(Ordering::Relaxed) > 0;
+        self.urgent = urgent.then(Urgent::begin);
         let members = self.members.len() as u64;
         let installed = self.install().and_then(|()| {
             let generation = advance();
@@ -236,8 +235,13 @@ impl<'a> Switch<'a> {
         for member in &self.members {
             let whose =
                 || if self.members.len() > 1 { member.object() + ": " } else { String::new() };
-            if let Err(error) = member.moving.run() {
-                return Err(GivenUp::because(format!("{}transfer failed: {error}", whose())));
+            let give_up = |now| self.in_time(now).is_err();
+            match Arc::clone(&member.moving).run(&give_up) {
+                Ok(()) => {}
+                Err(Unmoved::Failed(error)) => {
+                    return Err(GivenUp::because(format!("{}transfer failed: {error}", whose())));
+                }
+                Err(Unmoved::GivenUp { thread }) => return Err(self.without(&whose(), thread)),
             }
         }
         // The last point at which it can be given up.
@@ -246,6 +250,17 @@ impl<'a> Switch<'a> {
             return Err(GivenUp { rehearsed: true, ..GivenUp::because("it was a dry run") });
         }
         Ok(())
+    }
+
+    /// Why the switch is given up while a step of the transfer runs in `thread`.
+    fn without(&self, whose: &str, thread: u32) -> GivenUp {
+        let reason = self.in_time(Instant::now()).err();
+        let reason = reason.unwrap_or_else(|| GivenUp::because("it was given up"));
+        let why = format!(
+            "{}; {whose}the transfer has not returned: it is left alone in thread {thread}, and what it brings is not used",
+            reason.why
+        );
+        GivenUp { why, ..reason }
     }
 
     /// Waits until every call that the mediators do not know has ended.
@@ -289,10 +304,7 @@ impl<'a> Switch<'a> {
     fn hand_over(&mut self, phase: Phase, outcome: Outcome) {
         self.timeline.enter(phase);
         for member in &self.members {
-            let_go(match outcome {
-                Outcome::New => &*member.old,
-                Outcome::Old => &*member.new,
-            });
+            Arc::clone(&member.moving).let_go(outcome);
         }
         for member in &self.members {
             member.slot.swing_root(Arc::clone(match outcome {
@@ -306,7 +318,9 @@ impl<'a> Switch<'a> {
     /// Others call, and are going to wait for what happens from here on.
     fn hurry(&mut self) {
         self.called = true;
-        self.urgent.get_or_insert_with(Urgent::begin);
+        if self.options.urgent {
+            self.urgent.get_or_insert_with(Urgent::begin);
+        }
     }
 
     fn check(&self, phase: Phase) -> Result<(), GivenUp> {
@@ -343,11 +357,6 @@ fn remember(called: bool) {
     let yet = URGENT_YET.load(Ordering::Relaxed);
     let yet = if called { URGENT_AFTER } else { yet.saturating_sub(1) };
     URGENT_YET.store(yet, Ordering::Relaxed);
-}
-
-/// The loser lets go. Should it panic: it is done with anyway, and the winner must be put in its place.
-fn let_go(loser: &dyn AnyRoot) {
-    let _ = catch_unwind(AssertUnwindSafe(|| loser.relinquish()));
 }
 
 fn blocker(caller: Caller, age: Duration) -> Blocker {

@@ -270,7 +270,7 @@ fn swap_batch<'a>(
         switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
     }
     // Others wait for what happens from here on.
-    let urgent = Urgent::begin();
+    let urgent = options.urgent.then(Urgent::begin);
     let mut installed = Vec::with_capacity(switches.len());
     for (slot, from, mut switch) in switches {
         let result = switch.install();

@@ -10,7 +10,8 @@ use std::time::Duration;
 use common::{CounterInterface, CounterRef, Hold, Shared, counter};
 use refit_change::{End, Phase, Report};
 use refit_objects::{
-    OwnedRep, RequestToken, Root, SwapOptions, TransferError, destroy, object, request, swap_named,
+    Ending, OwnedRep, RequestToken, Root, SwapOptions, TransferError, destroy, object, request,
+    swap_named,
 };
 
 /// Other tests of this process hold requests open for a while.
@@ -397,7 +398,7 @@ impl Root<CounterInterface> for Telling {
         self.sum.store(state, Ordering::Relaxed);
         Ok(())
     }
-    fn relinquish(&self) {
+    fn relinquish(&self, _ending: Ending<'_>) {
         self.told.fetch_add(1, Ordering::Relaxed);
         panic!("a loser's trouble is nobody else's");
     }

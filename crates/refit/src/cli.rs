@@ -414,6 +414,16 @@ pub(crate) struct SwapArgs {
     /// Move state in this protocol instead of the best that both implementations know
     #[arg(long, value_name = "NAME")]
     pub(crate) protocol: Option<String>,
+
+    /// Leave the state of the old implementation behind, e.g. when it does not give it; only where the state is a hint,
+    /// as that of a replacement policy
+    #[arg(long, conflicts_with_all = ["protocol", "empty_state"])]
+    pub(crate) without_state: bool,
+
+    /// Throw the state away and begin with an empty one: LOSES what the object holds; only where the interface says
+    /// what empty is
+    #[arg(long, conflicts_with = "protocol")]
+    pub(crate) empty_state: bool,
 }
 
 /// Reads `fcm:/a=shared`. Names can have an `=` in them, implementations cannot.

@@ -12,7 +12,7 @@ use refit_objects::{
 pub type Entries = HashMap<String, String>;
 
 /// Keys and values.
-#[interface(name = "store", state = Entries)]
+#[interface(name = "store", state = Entries, empty)]
 pub trait Store {
     /// The value of a key.
     fn get(&self, key: &str) -> Option<String>;

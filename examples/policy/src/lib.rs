@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use refit_objects::{OwnedRep, Root, State, TransferError, interface};
 
 /// Says which pages are given up when page frames run short.
-#[interface(name = "policy", state = Vec<u8>, loadable)]
+#[interface(name = "policy", state = Vec<u8>, loadable, hint)]
 pub trait ReplacementPolicy {
     /// The hand passes the frames from number `first` on, one for each byte of `marks`. Sets the byte of `verdicts` to
     /// 1 for each whose page is to go; `round` is 1 when what was named in round 0 was not enough.

@@ -143,6 +143,8 @@ impl<const IS_GLOBAL: bool> Budget for Counted<IS_GLOBAL> {
 }
 
 impl<const IS_GLOBAL: bool> State<BudgetStats> for Counted<IS_GLOBAL> {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<BudgetStats, TransferError> {
         Ok(self.stats())
     }

@@ -438,6 +438,10 @@ where
         Ok(())
     }
 
+    fn transfers_promptly(&self) -> bool {
+        true
+    }
+
     fn imports(&self) -> Vec<Import> {
         let fr = Import { port: "fr", object: FileRepresentativeInterface::id(self.0.parts.fr) };
         let budget = Import { port: "budget", object: BudgetInterface::id(self.0.parts.budget) };

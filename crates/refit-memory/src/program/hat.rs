@@ -309,6 +309,8 @@ impl Berth {
 
 // What it does is done to the program, and stays.
 impl State<()> for Server {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }

@@ -173,6 +173,8 @@ impl Drop for Landing {
 }
 
 impl State<RegionState> for Stretch {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<RegionState, TransferError> {
         Ok(RegionState { next: self.next.load(Relaxed), window: self.window.load(Relaxed) })
     }
@@ -199,6 +201,8 @@ impl Region for Native {
 }
 
 impl State<RegionState> for Native {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<RegionState, TransferError> {
         self.0.export()
     }

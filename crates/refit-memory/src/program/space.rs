@@ -411,6 +411,8 @@ impl Process for Server {
 
 // The table is the address space's, whoever serves from it.
 impl State<()> for Server {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }

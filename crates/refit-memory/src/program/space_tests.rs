@@ -80,6 +80,8 @@ impl Translation for Program {
 }
 
 impl State<()> for Program {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }

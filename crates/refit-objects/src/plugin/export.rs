@@ -11,6 +11,7 @@ use super::abi::{RawSlice, RawVec};
 use super::foreign::{RawImplementation, RawRep, RawRoot, RootCalls, Status, Why, guarded};
 use super::note::Description;
 use super::proxy::ForeignRep;
+use crate::ending::{Ending, RolledBack};
 use crate::interface::{Interface, Root};
 use crate::rep::{OwnedRep, RepHeader};
 
@@ -153,10 +154,17 @@ unsafe extern "C" fn import<I: Loadable>(
     })
 }
 
-unsafe extern "C" fn relinquish<I: Loadable>(root: *const c_void, why: Why) -> Status {
+unsafe extern "C" fn relinquish<I: Loadable>(
+    root: *const c_void,
+    rolled_back: bool,
+    why: Why,
+) -> Status {
     guarded(why, || {
+        // The host has the proof, and says so.
+        let proof = RolledBack::new();
+        let ending = if rolled_back { Ending::RolledBack(&proof) } else { Ending::Committed };
         // SAFETY: as above.
-        unsafe { root_of::<I>(root) }.relinquish();
+        unsafe { root_of::<I>(root) }.relinquish(ending);
         Ok(())
     })
 }

@@ -19,7 +19,7 @@ use super::abi::{RawSlice, RawVec};
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"refit-so");
 
 /// Version of what is described here and in the note.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// How a call ended.
 pub type Status = u32;
@@ -83,7 +83,8 @@ pub(crate) struct RootCalls {
         unsafe extern "C" fn(*const c_void, usize, *mut MaybeUninit<RawRep>, Why) -> Status,
     pub(crate) export: unsafe extern "C" fn(*const c_void, *mut RawVec<u8>, Why) -> Status,
     pub(crate) import: unsafe extern "C" fn(*const c_void, RawSlice<u8>, Why) -> Status,
-    pub(crate) relinquish: unsafe extern "C" fn(*const c_void, Why) -> Status,
+    /// The flag says whether the swap was rolled back; see [`Ending`](crate::Ending).
+    pub(crate) relinquish: unsafe extern "C" fn(*const c_void, bool, Why) -> Status,
     pub(crate) stats: unsafe extern "C" fn(*const c_void, *mut RawVec<u8>, Why) -> Status,
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::abi::{Abi, RawSlice, RawVec};
 use super::export::{Loadable, from_bytes, to_bytes};
 use super::foreign::{Failed, RawImplementation, RawRep, RawRoot, RootCalls, Status, Why, call};
+use crate::ending::Ending;
 use crate::interface::{Root, TransferError};
 use crate::rep::OwnedRep;
 
@@ -193,9 +194,11 @@ impl<I: Loadable> Root<I> for ForeignRoot {
         self.foreign_rep(0).map(drop).map_err(|failed| self.transfer(failed))
     }
 
-    fn relinquish(&self) {
+    fn relinquish(&self, ending: Ending<'_>) {
+        let rolled_back = matches!(ending, Ending::RolledBack(_));
+        let relinquish = self.calls().relinquish;
         // SAFETY: as in `foreign_rep`.
-        if let Err(failed) = self.ask(|root, why| unsafe { (self.calls().relinquish)(root, why) }) {
+        if let Err(failed) = self.ask(|root, why| unsafe { relinquish(root, rolled_back, why) }) {
             self.usage.repeat(failed);
         }
     }

@@ -49,6 +49,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::error::TransferError;
+use crate::ending::RolledBack;
 use crate::panics::panic_text;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
@@ -98,6 +99,10 @@ impl<V> InHand<'_, V> {
         self.0.take().expect("an item is in hand")
     }
 }
+
+/// That a root has attached a source; see [`Lazy::detach`]. It cannot be made otherwise, nor copied.
+#[derive(Debug)]
+pub struct AttachedSource(());
 
 type Source<K, V> = Arc<dyn LazySource<K, V>>;
 
@@ -158,17 +163,21 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         }
     }
 
-    /// From here on items are looked up in `source`. For imports: before anybody settles.
-    pub fn attach(&self, source: Source<K, V>) {
+    /// From here on items are looked up in `source`. For imports: before anybody settles. What it returns is for
+    /// [`detach`](Self::detach); whoever has no use for that drops it.
+    pub fn attach(&self, source: Source<K, V>) -> AttachedSource {
         for stripe in &self.stripes {
             lock(stripe).source = Some(Arc::clone(&source));
         }
         self.attached.store(1, Ordering::Release);
+        AttachedSource(())
     }
 
-    /// Lets the source go without taking anything: the change is rolled back. For [`Root::relinquish`](crate::Root) of
-    /// a root that nobody has called.
-    pub fn detach(&self) {
+    /// Lets the source go without taking anything: the swap that attached it was rolled back, as `proof` from
+    /// `Root::relinquish` says. A root that was *replaced* has no proof, and must keep its source: its successor takes
+    /// what is still there from it. A root that got its items by reference has no attachment: the source is the other's.
+    pub fn detach(&self, attachment: AttachedSource, proof: &RolledBack) {
+        let (AttachedSource(()), RolledBack { .. }) = (attachment, proof);
         for stripe in &self.stripes {
             lock(stripe).source = None;
         }

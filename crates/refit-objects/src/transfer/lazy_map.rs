@@ -9,7 +9,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 use super::TransferError;
-use super::lazy::{InHand, Lazy, LazySource, Progress};
+use super::lazy::{AttachedSource, InHand, Lazy, LazySource, Progress};
+use crate::ending::RolledBack;
 use crate::sync::{Mutex, lock};
 
 type Shard<K, V> = Mutex<HashMap<K, V>>;
@@ -39,13 +40,13 @@ impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
     }
 
     /// Has the items of `source` from here on, beside its own. For imports.
-    pub fn attach(&self, source: Arc<dyn LazySource<K, V>>) {
-        self.lazy.attach(source);
+    pub fn attach(&self, source: Arc<dyn LazySource<K, V>>) -> AttachedSource {
+        self.lazy.attach(source)
     }
 
-    /// Lets the source go without taking anything; for roll-back.
-    pub fn detach(&self) {
-        self.lazy.detach();
+    /// Lets the source go without taking anything: the swap that attached it was rolled back; see [`Lazy::detach`].
+    pub fn detach(&self, attachment: AttachedSource, proof: &RolledBack) {
+        self.lazy.detach(attachment, proof);
     }
 
     /// Looks an item up.

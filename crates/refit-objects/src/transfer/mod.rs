@@ -16,6 +16,7 @@
 //! | `protocol`, `known` | names, types and numbers of protocols; converters |
 //! | `choice`, `negotiation` | which one is the best; saying why |
 //! | `exported`, `moving`, `notes` | state on its way |
+//! | `parted` | foreign code on a thread of its own, which a deadline can part from |
 //! | `lazy`, `lazy_map`, `drain` | state that moves later |
 //! | `value`, `record`, `encode` | the self-describing form, for `#[derive(Transfer)]` |
 
@@ -42,6 +43,8 @@ mod negotiation;
 #[cfg(not(loom))]
 mod notes;
 #[cfg(not(loom))]
+mod parted;
+#[cfg(not(loom))]
 mod protocol;
 #[cfg(not(loom))]
 mod record;
@@ -49,7 +52,7 @@ mod record;
 mod value;
 
 pub use self::error::TransferError;
-pub use self::lazy::{InHand, Lazy, LazySource, Progress};
+pub use self::lazy::{AttachedSource, InHand, Lazy, LazySource, Progress};
 #[cfg(not(loom))]
 pub use self::{
     drain::{AtDeadline, DrainOptions, Watch},

@@ -7,12 +7,17 @@
 //! is noticed in three places: the exporter says so itself ([`Exported::incomplete`](super::Exported::incomplete)), it
 //! packed fewer items than the old root counts, or the new root counts fewer than that after the import. By reference
 //! only what the exporter says it packed is compared.
+//!
+//! # Why a step that does not return holds up nobody
+//!
+//! Roots that do not promise to [transfer promptly](Root::transfers_promptly) export, import and let go on a thread of
+//! their own ([`parted`]). At the deadline the swapper leaves that thread alone: the old root serves again, the new one
+//! is never called, and what the thread brings is thrown away when it returns. Until then the old root refuses another
+//! export, since it may not be prepared for two at once.
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use refit_change::{Drained, Report, Transferred, Way};
@@ -21,22 +26,31 @@ use super::drain::{self, DrainOptions};
 use super::exported::Exported;
 use super::negotiation::{NoCommonProtocol, Route, Sides, name};
 use super::notes;
+use super::parted::{NoResult, parted};
+use crate::ending::{Ending, RolledBack};
 use crate::interface::{Interface, Root, TransferError};
+use crate::mediation::Outcome;
 use crate::object::Attached;
 use crate::panics::panic_text;
-use crate::swap::SwapOptions;
+use crate::swap::{Handover, SwapOptions};
 use crate::sync::{Mutex, lock};
 
 /// Partitions go to several threads if doing them one after the other would take longer than this: some times what it
 /// costs to start a thread.
 const WORTH_THREADS: Duration = Duration::from_micros(300);
 
+/// How long calls wait at most for a root to let go of what it shares with its successor.
+const RELINQUISH_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The state of one object on its way, whatever its interface.
-pub(crate) trait Transferring {
+pub(crate) trait Transferring: Send + Sync {
     /// Agrees on the way. Both roots may be in use.
-    fn agree(&self, options: &SwapOptions) -> Result<(), NoCommonProtocol>;
-    /// Moves the state, while nobody is in any method. Must have been agreed on.
-    fn run(&self) -> Result<(), TransferError>;
+    fn agree(&self, options: &SwapOptions) -> Result<(), Disagreement>;
+    /// Moves the state, while nobody is in any method. Must have been agreed on. `give_up` is asked while a step runs
+    /// on a thread of its own.
+    fn run(self: Arc<Self>, give_up: &dyn Fn(Instant) -> bool) -> Result<(), Unmoved>;
+    /// Lets the root that lost let go, before calls go on.
+    fn let_go(self: Arc<Self>, outcome: Outcome);
     /// What there is to say about it.
     fn transferred(&self) -> Transferred;
     /// Whether there is something to drain after the commit.
@@ -45,19 +59,65 @@ pub(crate) trait Transferring {
     fn drain(&self, options: &DrainOptions, over: &dyn Fn() -> bool) -> Drained;
 }
 
+/// Why a transfer cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Disagreement {
+    #[error(transparent)]
+    NoCommonProtocol(#[from] NoCommonProtocol),
+    #[error(
+        "the state of `{interface}` is more than a hint, so it cannot be left behind; an empty one must be asked for explicitly"
+    )]
+    NotAHint { interface: &'static str },
+    #[error("`{interface}` declares no empty state to begin with")]
+    NoEmptyState { interface: &'static str },
+    #[error(
+        "an earlier transfer from {from} missed its deadline and has not returned (thread {thread}); swap it without its state"
+    )]
+    Unreturned { from: String, thread: usize },
+}
+
+impl Disagreement {
+    /// For the report of the change that is refused.
+    pub(crate) fn as_transfer(&self) -> Option<Transferred> {
+        match self {
+            Disagreement::NoCommonProtocol(none) => Some(none.as_transfer()),
+            _ => None,
+        }
+    }
+}
+
+/// Why state did not arrive.
+#[derive(Debug)]
+pub(crate) enum Unmoved {
+    Failed(TransferError),
+    /// A step had not returned when the swapper gave up. It goes on in this thread.
+    GivenUp {
+        thread: u32,
+    },
+}
+
 /// A transfer from `old` to `new`.
 pub(crate) struct Moving<I: Interface> {
     old: Arc<Attached<I>>,
     new: Arc<Attached<I>>,
-    route: OnceCell<Route>,
-    dry_run: Cell<bool>,
-    done: RefCell<Transferred>,
+    plan: OnceLock<Plan>,
+    /// The swapper has given up: no further step begins.
+    given_up: AtomicBool,
+    done: Mutex<Transferred>,
+}
+
+/// What was agreed on.
+struct Plan {
+    handover: Handover,
+    /// `None`: the old state stays behind.
+    route: Option<Route>,
+    dry_run: bool,
 }
 
 /// When calls go on after a switch: the drains, and what the report says about each object.
 pub(crate) fn report_on(
     report: &mut Report,
-    moving: &[Rc<dyn Transferring>],
+    moving: &[Arc<dyn Transferring>],
     options: &SwapOptions,
     over: &dyn Fn() -> bool,
 ) {
@@ -71,38 +131,79 @@ pub(crate) fn report_on(
 }
 
 impl<I: Interface> Transferring for Moving<I> {
-    fn agree(&self, options: &SwapOptions) -> Result<(), NoCommonProtocol> {
-        let sides = Sides::of(self.old(), self.new_root(), options.protocol.as_deref());
-        let Some(route) = sides.route() else { return Err(sides.nothing()) };
-        self.dry_run.set(options.dry_run);
-        if options.dry_run {
-            self.done.borrow_mut().negotiation = Some(sides.explained(&route.protocols));
-        }
-        let _ = self.route.set(route); // Agreed on once.
+    fn agree(&self, options: &SwapOptions) -> Result<(), Disagreement> {
+        let (handover, dry_run) = (options.handover, options.dry_run);
+        let route = match handover {
+            Handover::Transfer => Some(self.route(options)?),
+            Handover::WithoutState if I::state_is_hint() => None,
+            Handover::WithoutState => {
+                return Err(Disagreement::NotAHint { interface: I::info().name });
+            }
+            Handover::EmptyState if I::empty_state().is_some() => None,
+            Handover::EmptyState => {
+                return Err(Disagreement::NoEmptyState { interface: I::info().name });
+            }
+        };
+        let _ = self.plan.set(Plan { handover, route, dry_run }); // Agreed on once.
         Ok(())
     }
 
-    fn run(&self) -> Result<(), TransferError> {
-        let Some(route) = self.route.get() else {
-            return Err(TransferError("nothing was agreed on; that is a mistake in refit".into()));
+    fn run(self: Arc<Self>, give_up: &dyn Fn(Instant) -> bool) -> Result<(), Unmoved> {
+        if self.prompt() {
+            return self.move_state().map_err(Unmoved::Failed);
+        }
+        let (here, late) = (Arc::clone(&self), Arc::clone(&self));
+        match parted(move || here.move_state(), move || late.clean_up(), give_up) {
+            Ok(moved) => moved.map_err(Unmoved::Failed),
+            Err(NoResult::Failed(why)) => Err(Unmoved::Failed(TransferError(why))),
+            Err(NoResult::GivenUp { thread }) => {
+                self.given_up.store(true, Ordering::Release); // Pairs with the load in `still_wanted`.
+                Err(Unmoved::GivenUp { thread })
+            }
+        }
+    }
+
+    fn let_go(self: Arc<Self>, outcome: Outcome) {
+        if self.given_up.load(Ordering::Acquire) {
+            // The thread that is still at it cleans up; nobody else touches the new root.
+            return;
+        }
+        let here = Arc::clone(&self);
+        let relinquish = move || match outcome {
+            Outcome::New => here.old().relinquish(Ending::Committed),
+            Outcome::Old => here.new_root().relinquish(Ending::RolledBack(&RolledBack::new())),
         };
-        let (result, notes) = notes::collect(|| self.transfer(route));
-        self.done.borrow_mut().notes.extend(notes);
-        result
+        if self.prompt() {
+            // Should it panic: it is done with anyway, and the winner must be put in its place.
+            let _ = catch_unwind(AssertUnwindSafe(relinquish));
+            return;
+        }
+        let until = Instant::now() + RELINQUISH_TIMEOUT;
+        if let Err(NoResult::GivenUp { thread }) = parted(relinquish, || (), &|now| now >= until) {
+            let note = format!(
+                "letting go of what is shared has not returned after {RELINQUISH_TIMEOUT:?} (thread {thread})"
+            );
+            lock(&self.done).notes.push(note);
+        }
     }
 
     fn transferred(&self) -> Transferred {
-        let mut done = self.done.borrow().clone();
-        if let Some(route) = self.route.get() {
-            done.route = route.protocols.iter().map(|p| name::<I>(*p)).collect();
-            done.way = route.way;
-            done.parts = u32::try_from(route.parts).unwrap_or(u32::MAX);
+        let mut done = lock(&self.done).clone();
+        match self.plan.get() {
+            Some(Plan { route: Some(route), .. }) => {
+                done.route = route.protocols.iter().map(|p| name::<I>(*p)).collect();
+                done.way = route.way;
+                done.parts = u32::try_from(route.parts).unwrap_or(u32::MAX);
+            }
+            Some(Plan { route: None, .. }) => done.way = Way::None,
+            None => {}
         }
         done
     }
 
     fn lazy(&self) -> bool {
-        self.route.get().is_some_and(|route| route.way == Way::Lazy)
+        let route = self.plan.get().and_then(|plan| plan.route.as_ref());
+        route.is_some_and(|route| route.way == Way::Lazy)
     }
 
     fn drain(&self, options: &DrainOptions, over: &dyn Fn() -> bool) -> Drained {
@@ -112,8 +213,8 @@ impl<I: Interface> Transferring for Moving<I> {
 
 impl<I: Interface> Moving<I> {
     pub(crate) fn new(old: Arc<Attached<I>>, new: Arc<Attached<I>>) -> Self {
-        let (route, dry_run, done) = (OnceCell::new(), Cell::new(false), RefCell::default());
-        Moving { old, new, route, dry_run, done }
+        let (plan, done) = (OnceLock::new(), Mutex::new(Transferred::default()));
+        Moving { old, new, plan, given_up: AtomicBool::new(false), done }
     }
 
     fn old(&self) -> &dyn Root<I> {
@@ -124,10 +225,69 @@ impl<I: Interface> Moving<I> {
         &*self.new.root
     }
 
-    fn transfer(&self, route: &Route) -> Result<(), TransferError> {
+    /// Whether no step can take long, so that all of them run on the swapping thread.
+    fn prompt(&self) -> bool {
+        self.old().transfers_promptly() && self.new_root().transfers_promptly()
+    }
+
+    fn route(&self, options: &SwapOptions) -> Result<Route, Disagreement> {
+        let thread = self.old.unreturned.load(Ordering::Relaxed); // Guards nothing: it is for the refusal.
+        if thread != 0 {
+            return Err(Disagreement::Unreturned {
+                from: self.old().implementation().into(),
+                thread,
+            });
+        }
+        let sides = Sides::of(self.old(), self.new_root(), options.protocol.as_deref());
+        let Some(route) = sides.route() else { return Err(sides.nothing().into()) };
+        if options.dry_run {
+            lock(&self.done).negotiation = Some(sides.explained(&route.protocols));
+        }
+        Ok(route)
+    }
+
+    /// All steps, on whatever thread.
+    fn move_state(&self) -> Result<(), TransferError> {
+        let Some(plan) = self.plan.get() else {
+            return Err(TransferError("nothing was agreed on; that is a mistake in refit".into()));
+        };
+        let _unreturned = Unreturned::begin(&self.old.unreturned);
+        let (result, notes) = notes::collect(|| match &plan.route {
+            Some(route) => self.transfer(route, plan.dry_run),
+            None => self.begin_anew(plan.handover),
+        });
+        lock(&self.done).notes.extend(notes);
+        result
+    }
+
+    /// The new root begins with what it was made with, or with the empty state of the interface.
+    fn begin_anew(&self, handover: Handover) -> Result<(), TransferError> {
+        if let (Handover::EmptyState, Some(state)) = (handover, I::empty_state()) {
+            step(|| "import of the empty state".into(), || self.new_root().import(state))?;
+        }
+        let from = self.old().implementation();
+        super::note(format!("the state of {from} was left behind, as asked"));
+        Ok(())
+    }
+
+    /// For the thread whose swap went on without it: the new root was never called, and lets go.
+    fn clean_up(&self) {
+        self.new_root().relinquish(Ending::RolledBack(&RolledBack::new()));
+    }
+
+    /// An error once the swapper has given up: no further step begins.
+    fn still_wanted(&self) -> Result<(), TransferError> {
+        // Acquire pairs with the release in `run`.
+        if self.given_up.load(Ordering::Acquire) {
+            return Err(TransferError("the swap was given up meanwhile".into()));
+        }
+        Ok(())
+    }
+
+    fn transfer(&self, route: &Route, dry_run: bool) -> Result<(), TransferError> {
         let expected = match route.way {
             // Nothing moves item by item, and to count would be to touch what need not be touched.
-            Way::Reference if !self.dry_run.get() => None,
+            Way::Reference if !dry_run => None,
             _ => step(|| "counting the old state".into(), || Ok(self.old().count()))?,
         };
         if route.parts > 1 {
@@ -135,14 +295,18 @@ impl<I: Interface> Moving<I> {
         } else {
             self.whole(route)?
         }
-        let mut done = self.done.borrow_mut();
-        compare("the old implementation holds", expected, "it exported", done.items)?;
-        done.items = done.items.or(expected);
-        if done.items.is_none() {
+        let items = {
+            let mut done = lock(&self.done);
+            compare("the old implementation holds", expected, "it exported", done.items)?;
+            done.items = done.items.or(expected);
+            done.items
+        };
+        if items.is_none() {
             return Ok(());
         }
+        self.still_wanted()?;
         let arrived = step(|| "counting the new state".into(), || Ok(self.new_root().count()))?;
-        compare("the old implementation exported", done.items, "the new one holds", arrived)
+        compare("the old implementation exported", items, "the new one holds", arrived)
     }
 
     fn whole(&self, route: &Route) -> Result<(), TransferError> {
@@ -151,7 +315,7 @@ impl<I: Interface> Moving<I> {
         let what = || format!("export as `{}`", name::<I>(protocols[0]));
         let mut state = step(what, || self.old().export_as(protocols[0]))?;
         let exported = Instant::now();
-        self.done.borrow_mut().take_in(&state)?;
+        lock(&self.done).take_in(&state)?;
         for (to, convert) in protocols[1..].iter().zip(&route.converters) {
             let what = || format!("conversion to `{}`", name::<I>(*to));
             state = step(what, || convert(state))?;
@@ -159,9 +323,10 @@ impl<I: Interface> Moving<I> {
         // A look at the clock is a fifth of a small transfer: only where there is something to time.
         let converted = if protocols.len() > 1 { Instant::now() } else { exported };
         let last = protocols[protocols.len() - 1];
+        self.still_wanted()?;
         let what = || format!("import as `{}`", name::<I>(last));
         step(what, || self.new_root().import_as(last, state))?;
-        let mut done = self.done.borrow_mut();
+        let mut done = lock(&self.done);
         done.export_ns = nanos(exported - began);
         done.convert_ns = nanos(converted - exported);
         done.import_ns = nanos(converted.elapsed());
@@ -184,7 +349,7 @@ impl<I: Interface> Moving<I> {
             result = self.by_threads(route, threads, &next, &done);
         }
         let found = done.into_inner();
-        let mut done = self.done.borrow_mut();
+        let mut done = lock(&self.done);
         *done = Transferred { negotiation: done.negotiation.take(), ..found };
         result
     }
@@ -196,7 +361,6 @@ impl<I: Interface> Moving<I> {
         next: &AtomicUsize,
         done: &Mutex<Transferred>,
     ) -> Result<(), TransferError> {
-        // What the threads share: not `self`, whose result is this thread's own.
         let (old, new) = (self.old(), self.new_root());
         let work = || {
             loop {
@@ -204,6 +368,7 @@ impl<I: Interface> Moving<I> {
                 if part >= route.parts {
                     return Ok(());
                 }
+                self.still_wanted()?;
                 if let Err(error) = move_part(old, new, route, part, done) {
                     next.store(route.parts, Ordering::Relaxed); // The others need not go on.
                     return Err(error);
@@ -248,6 +413,23 @@ fn move_part<I: Interface>(
     done.export_ns += nanos(exported - began);
     done.import_ns += nanos(exported.elapsed());
     Ok(())
+}
+
+/// While it lives, a transfer from a root has begun and not returned.
+struct Unreturned<'a>(&'a AtomicUsize);
+
+impl<'a> Unreturned<'a> {
+    fn begin(thread: &'a AtomicUsize) -> Self {
+        // Relaxed, here and in `drop`: it guards nothing.
+        thread.store(refit_sys::thread::id() as usize, Ordering::Relaxed);
+        Unreturned(thread)
+    }
+}
+
+impl Drop for Unreturned<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Adds what a root exported.

@@ -104,9 +104,22 @@ fn a_drain_that_cannot_end_says_why() {
     assert_eq!((open, left, by_drain), (true, 1, 9), "the others have moved");
     assert_eq!(map.get(&4, |n| *n), Ok(Some(4)));
     assert!(map.get(&5, |n| *n).is_err());
-    // Gone with the change that is taken back.
-    map.detach();
-    assert_eq!(map.get(&5, |n| *n), Ok(None));
+}
+
+/// A root lets its source go when the swap to it is rolled back, and only then: proof of that is what
+/// [`LazyMap::detach`](refit_objects::transfer::LazyMap::detach) takes, and no root that was replaced has it.
+#[test]
+fn a_chain_of_lazy_swaps_without_a_drain_keeps_every_item_and_a_rolled_back_one_its_source() {
+    let (t, faults) = table("chain", "lazy", 1000);
+    for _ in 0..3 {
+        assert_eq!(drained(t, &lazily(no_drain())).left, 1000);
+        assert_eq!(t.len(), 1000);
+    }
+    let dry = SwapOptions { dry_run: true, ..lazily(no_drain()) };
+    assert_eq!(swap_named(t.id(), "lazy", 2, &dry).end.word(), "rehearsed");
+    assert_eq!(faults.detached(), 1, "the new root of the dry run, and no other");
+    check(t, 1000);
+    destroy(t.id());
 }
 
 /// Nobody waits for ever for an item that is announced and never given.
@@ -167,6 +180,62 @@ fn readers_find_what_is_in_hand() {
         });
         assert_eq!(map.len(), 4);
     }
+}
+
+/// Every method of the map settles its key first: what it writes is not undone by the drain, and what it reads is what
+/// the old implementation had.
+#[test]
+fn every_method_of_the_map_settles_its_key_first() {
+    for finish in [false, true] {
+        let source = Map::new(1);
+        (0..8_u64).for_each(|key| drop(source.insert(key, 10 + key)));
+        let map = Map::new(2);
+        map.attach(Arc::new(source));
+        assert_eq!(map.get(&0, |n| *n), Ok(Some(10)));
+        assert_eq!(map.insert(1, 1), Ok(Some(11)), "the old item is replaced");
+        assert_eq!(map.remove(&2), Ok(Some(12)));
+        let add = |item: &mut Option<u64>| item.as_mut().map(|n| *n += 100);
+        assert_eq!(map.update(&3, add), Ok(Some(())), "the old item is there to be changed");
+        assert_eq!(map.update(&4, |item| item.take()), Ok(Some(14)));
+        assert_eq!(map.update(&9, |item| *item = Some(9)), Ok(()));
+        assert_eq!((map.len(), map.is_empty()), (7, false));
+        if finish {
+            map.drain(usize::MAX).expect("nobody fails");
+        } else {
+            while map.drain(1).expect("nobody fails").open {}
+        }
+        let mut all = Vec::new();
+        map.visit(|key, item| all.push((*key, *item))).expect("nobody fails");
+        all.sort_unstable();
+        assert_eq!(all, [(0, 10), (1, 1), (3, 113), (5, 15), (6, 16), (7, 17), (9, 9)]);
+    }
+}
+
+/// An item that the new store refuses while everything is moved at once is kept, keeps the transfer open, and is
+/// offered again.
+#[test]
+fn an_item_that_is_refused_at_the_end_keeps_the_transfer_open() {
+    let source = Arc::new(Map::new(1));
+    (0..4_u64).for_each(|key| drop(source.insert(key, key)));
+    let (lazy, here) = (Lazy::new(2), Map::new(1));
+    lazy.attach(Arc::clone(&source) as Arc<dyn LazySource<u64, u64>>);
+    let put = |key: &u64, hand: refit_objects::transfer::InHand<'_, u64>| {
+        assert_eq!(here.insert(*key, hand.take()), Ok(None));
+    };
+    let but_for_two = |key: &u64, hand: refit_objects::transfer::InHand<'_, u64>| {
+        if *key != 2 {
+            put(key, hand);
+        }
+    };
+    for _ in 0..2 {
+        assert!(lazy.finish(but_for_two).is_err_and(|e| e.0.contains("not taken over")));
+        let Progress { open, left, .. } = lazy.progress();
+        assert_eq!((open, left, here.len()), (true, 1, 3), "kept, and still to be moved");
+        assert_eq!(lazy.keys(10), Ok(vec![2]));
+    }
+    assert!(lazy.drain(1, but_for_two).is_err());
+    assert_eq!(lazy.finish(put).map(|progress| (progress.open, progress.left)), Ok((false, 0)));
+    assert_eq!(here.len(), 4);
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! A table of numbers with an implementation for each way of transfer, each of which can be made to fail.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use refit_objects::change::Report;
 use refit_objects::transfer::{
-    AtDeadline, DrainOptions, Exported, LazyMap, LazySource, Progress, Protocol, Protocols,
+    AtDeadline, AttachedSource, DrainOptions, Exported, LazyMap, LazySource, Progress, Protocol,
+    Protocols,
 };
 use refit_objects::{
-    Implementations, OwnedRep, Root, SwapOptions, TransferError, create, interface, swap_named,
+    Ending, Implementations, OwnedRep, Root, SwapOptions, TransferError, create, interface,
+    swap_named,
 };
 
 pub(crate) type Map = LazyMap<u64, u64>;
@@ -64,7 +66,7 @@ pub(crate) enum Fault {
 
 /// What is to go wrong next, once.
 #[derive(Clone, Default)]
-pub(crate) struct Faults(Arc<Mutex<Option<(Step, Fault)>>>);
+pub(crate) struct Faults(Arc<Mutex<Option<(Step, Fault)>>>, Arc<AtomicU64>);
 
 impl Faults {
     pub(crate) fn arm(&self, step: Step, fault: Fault) {
@@ -74,6 +76,11 @@ impl Faults {
     /// Whether it has happened.
     pub(crate) fn fired(&self) -> bool {
         self.0.lock().unwrap().take().is_none()
+    }
+
+    /// Roots that have let their source go.
+    pub(crate) fn detached(&self) -> u64 {
+        self.1.load(Ordering::Relaxed)
     }
 
     /// Whether to do half.
@@ -140,6 +147,8 @@ pub(crate) struct TableRoot {
     faults: Faults,
     /// It has been given its state.
     old: Mutex<bool>,
+    /// It has been given it lazily.
+    attachment: Mutex<Option<AttachedSource>>,
 }
 
 pub(crate) const WHOLE: Protocol = TableInterface::WHOLE.id();
@@ -159,6 +168,7 @@ impl TableRoot {
             parts: PARTS,
             faults: faults.clone(),
             old: Mutex::new(false),
+            attachment: Mutex::default(),
         }
     }
 
@@ -259,7 +269,7 @@ impl Root<TableInterface> for TableRoot {
                 let half = self.faults.at(Step::Import)?;
                 let source = TableInterface::LATER.unpack(state)?;
                 let source = if half { Arc::new(Map::new(1)) as Source } else { source };
-                self.inner.map().attach(source);
+                *self.attachment.lock().unwrap() = Some(self.inner.map().attach(source));
                 Ok(())
             }
             ODD => self.take_in(TableInterface::ODD.unpack(state)?),
@@ -294,7 +304,12 @@ impl Root<TableInterface> for TableRoot {
         }
     }
 
-    fn relinquish(&self) {
+    fn relinquish(&self, ending: Ending<'_>) {
+        let attachment = self.attachment.lock().unwrap().take();
+        if let (Ending::RolledBack(proof), Some(attachment)) = (ending, attachment) {
+            self.inner.map().detach(attachment, proof);
+            self.faults.1.fetch_add(1, Ordering::Relaxed);
+        }
         if self.faults.at(Step::Relinquish).is_err() {
             panic!("an error of something that has none");
         }

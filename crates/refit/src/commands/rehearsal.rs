@@ -45,6 +45,7 @@ fn way(way: Way) -> &'static str {
         Way::Reference => "by reference",
         Way::Partitioned => "in partitions",
         Way::Lazy => "lazily",
+        Way::None => "not at all",
     }
 }
 

@@ -13,7 +13,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use refit_change::{End, Phase, Report};
-use refit_instance::wire::{Probation, Repeat, Swap};
+use refit_instance::wire::{Handover, Probation, Repeat, Swap};
 use refit_instance::{Client, Kind, Lines, Refusal};
 use serde::Serialize;
 
@@ -102,6 +102,11 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
         with: args.with.clone(),
         dry_run: args.dry_run,
         protocol: args.protocol.clone(),
+        handover: match (args.without_state, args.empty_state) {
+            (true, _) => Handover::WithoutState,
+            (_, true) => Handover::EmptyState,
+            _ => Handover::Transfer,
+        },
         ..Swap::once(&args.glob, first)
     })
 }

@@ -10,7 +10,7 @@ use refit_objects::{Implementations, OwnedRep, Root, State, TransferError, inter
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Keeps values under keys.
-#[interface(name = "store", state = Pairs, version = 2, loadable)]
+#[interface(name = "store", state = Pairs, version = 2, loadable, empty)]
 pub trait Store {
     /// Puts a value under a key; the one that was there.
     fn put(&self, key: &[u8], value: &[u8]) -> Option<Vec<u8>>;

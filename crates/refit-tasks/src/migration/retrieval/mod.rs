@@ -130,6 +130,8 @@ impl<F: Fn() + Send + Sync + 'static> Retrieval for Planned<F> {
 }
 
 impl<F: Fn() + Send + Sync + 'static> State<()> for Planned<F> {
+    const PROMPT: bool = true;
+
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }

@@ -1,0 +1,136 @@
+//! Runs foreign code on a thread of its own, so that whoever waits for it can give it up.
+//!
+//! An export that loops cannot be interrupted. What can be done is to go on without it: the swapper waits until its
+//! deadline, marks the work as given up and puts the old root back; the thread that runs the work finds the mark when
+//! the work returns, and cleans up after it, however late that is.
+//!
+//! # Why the work is either delivered or cleaned up, and never both
+//!
+//! The state of the work is one value under one lock. The worker moves it from `Running` to `Done`, the waiter from
+//! `Running` to `GivenUp`; each looks before it writes, under the lock, so exactly one of the two moves happens. The
+//! waiter returns a result if and only if it finds `Done`; the worker calls `late` if and only if it finds `GivenUp`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::panics::panic_text;
+
+/// How long a waiter sleeps at most before it asks again whether it is to give up.
+const LOOK_AROUND: Duration = Duration::from_millis(5);
+
+/// How far the work has come.
+enum Work<T> {
+    Running,
+    /// The result, or the text of a panic.
+    Done(Result<T, String>),
+    GivenUp,
+}
+
+/// Why there is no result.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoResult {
+    /// The waiter gave up; the thread with this id goes on, 0 if it has not begun.
+    GivenUp { thread: u32 },
+    /// The work panicked, or no thread could be started for it.
+    Failed(String),
+}
+
+struct Shared<T> {
+    /// How far it is, and the id of the thread that runs it.
+    state: Mutex<(Work<T>, u32)>,
+    done: Condvar,
+}
+
+/// Runs `work` on another thread and returns its result, unless `give_up` says so first. In that case `late` runs on
+/// that thread, after the work.
+pub(crate) fn parted<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    late: impl FnOnce() + Send + 'static,
+    give_up: &dyn Fn(Instant) -> bool,
+) -> Result<T, NoResult> {
+    let shared = Arc::new(Shared { state: Mutex::new((Work::Running, 0)), done: Condvar::new() });
+    let theirs = Arc::clone(&shared);
+    let run = move || {
+        lock(&theirs.state).1 = refit_sys::thread::id();
+        let result = catch_unwind(AssertUnwindSafe(work));
+        let mut held = lock(&theirs.state);
+        if matches!(held.0, Work::GivenUp) {
+            drop(held);
+            // Nobody waits for what it returned, nor for what its destructor or the clean-up says.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
+            let _ = catch_unwind(AssertUnwindSafe(late));
+            return;
+        }
+        held.0 = Work::Done(result.map_err(|panic| panic_text(&*panic).to_owned()));
+        drop(held);
+        theirs.done.notify_one();
+    };
+    let named = std::thread::Builder::new().name("refit-transfer".into());
+    named.spawn(run).map_err(|error| NoResult::Failed(format!("no thread for it: {error}")))?;
+    let mut held = lock(&shared.state);
+    loop {
+        match std::mem::replace(&mut held.0, Work::Running) {
+            Work::Done(Ok(result)) => return Ok(result),
+            Work::Done(Err(panic)) => return Err(NoResult::Failed(format!("panicked: {panic}"))),
+            Work::Running | Work::GivenUp if give_up(Instant::now()) => {
+                held.0 = Work::GivenUp;
+                return Err(NoResult::GivenUp { thread: held.1 });
+            }
+            Work::Running | Work::GivenUp => {
+                let waited = shared.done.wait_timeout(held, LOOK_AROUND);
+                held = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_result_is_delivered_and_nothing_is_cleaned_up() {
+        let late = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&late);
+        let result = parted(|| 7, move || _ = count.fetch_add(1, SeqCst), &|_| false);
+        assert_eq!((result, late.load(SeqCst)), (Ok(7), 0));
+    }
+
+    #[test]
+    fn work_that_is_given_up_cleans_up_when_it_returns() {
+        let (go, wait) = mpsc::channel::<()>();
+        let (cleaned, done) = mpsc::channel();
+        let work = move || _ = wait.recv();
+        let result = parted(work, move || cleaned.send(()).expect("the test waits"), &|_| true);
+        assert!(matches!(result, Err(NoResult::GivenUp { .. })));
+        assert!(done.try_recv().is_err(), "the work has not returned yet");
+        go.send(()).expect("the work waits");
+        done.recv().expect("cleaned up once the work has returned");
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let result = parted(|| panic!("on purpose"), || (), &|_| false);
+        assert_eq!(result, Err::<(), _>(NoResult::Failed("panicked: on purpose".into())));
+    }
+
+    /// Whichever way a race between delivery and giving up ends, exactly one of the two happens.
+    #[test]
+    fn delivery_and_giving_up_exclude_each_other() {
+        for round in 0..500_u32 {
+            let (cleaned, done) = mpsc::channel();
+            let turns = AtomicUsize::new(0);
+            let give_up = |_| turns.fetch_add(1, SeqCst) >= (round % 3) as usize;
+            let result = parted(|| (), move || _ = cleaned.send(()), &give_up);
+            // The sender is dropped with the worker's closure in either case.
+            assert_eq!(result.is_ok(), done.recv().is_err(), "round {round}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Implementations whose export, import or letting go does not return: the deadline passes, and calls go on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use refit_objects::{
+    Ending, Handover, Implementations, OwnedRep, Root, SwapOptions, TransferError, create, destroy,
+    interface, object, swap_named,
+};
+
+#[interface(name = "parted-notes", state = u64, hint)]
+pub(crate) trait Notes {
+    fn add(&self, n: u64) -> u64;
+}
+
+#[interface(name = "parted-sums", state = u64, empty)]
+pub(crate) trait Sums {
+    fn sum(&self) -> u64;
+}
+
+#[interface(name = "parted-data", state = u64)]
+pub(crate) trait Data {
+    fn sum(&self) -> u64;
+}
+
+/// A gate that steps wait at until it is opened.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut open = self.open.lock().unwrap();
+        while !*open {
+            open = self.changed.wait(open).unwrap();
+        }
+    }
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Which step of the transfer does not return.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stuck {
+    Nowhere,
+    Export,
+    Import,
+    Relinquish,
+}
+
+/// What the roots of one test share.
+#[derive(Default)]
+struct World {
+    gate: Gate,
+    /// Of roots that were told that their swap was rolled back, and committed.
+    rolled_back: AtomicU64,
+    committed: AtomicU64,
+    imported: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Held {
+    name: &'static str,
+    stuck: Stuck,
+    sum: Arc<AtomicU64>,
+    world: Arc<World>,
+}
+
+impl Notes for Held {
+    fn add(&self, n: u64) -> u64 {
+        self.sum.fetch_add(n, SeqCst) + n
+    }
+}
+
+impl Root<NotesInterface> for Held {
+    fn implementation(&self) -> &str {
+        self.name
+    }
+    fn make_rep(&self, _: usize) -> OwnedRep<NotesInterface> {
+        NotesInterface::rep(self.clone())
+    }
+    fn export(&self) -> Result<u64, TransferError> {
+        if self.stuck == Stuck::Export {
+            self.world.gate.pass();
+        }
+        Ok(self.sum.load(SeqCst))
+    }
+    fn import(&self, state: u64) -> Result<(), TransferError> {
+        if self.stuck == Stuck::Import {
+            self.world.gate.pass();
+        }
+        self.world.imported.store(true, SeqCst);
+        self.sum.store(state, SeqCst);
+        Ok(())
+    }
+    fn relinquish(&self, ending: Ending<'_>) {
+        if self.stuck == Stuck::Relinquish {
+            self.world.gate.pass();
+        }
+        match ending {
+            Ending::Committed => &self.world.committed,
+            Ending::RolledBack(_) => &self.world.rolled_back,
+        }
+        .fetch_add(1, SeqCst);
+    }
+}
+
+struct Some2 {
+    world: Arc<World>,
+    stuck: [Stuck; 2],
+}
+
+impl Implementations<NotesInterface> for Some2 {
+    fn names(&self) -> Vec<&'static str> {
+        vec!["one", "two"]
+    }
+    fn root(&self, name: &str) -> Option<Box<dyn Root<NotesInterface>>> {
+        let (name, stuck) = match name {
+            "one" => ("one", self.stuck[0]),
+            "two" => ("two", self.stuck[1]),
+            _ => return None,
+        };
+        let (sum, world) = (Arc::default(), Arc::clone(&self.world));
+        Some(Box::new(Held { name, stuck, sum, world }))
+    }
+}
+
+fn notes(name: &str, stuck: [Stuck; 2]) -> (NotesRef, Arc<World>) {
+    let world = Arc::<World>::default();
+    let all = Arc::new(Some2 { world: Arc::clone(&world), stuck });
+    let root = all.root("one").expect("it is in the list");
+    (create(name.to_owned(), root, all), world)
+}
+
+fn within(deadline: Duration) -> SwapOptions {
+    SwapOptions { deadline, ..SwapOptions::default() }
+}
+
+fn patient() -> SwapOptions {
+    within(Duration::from_secs(60))
+}
+
+fn short() -> SwapOptions {
+    within(Duration::from_millis(50))
+}
+
+/// Waits until `what` holds; another thread makes it so.
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn calls_go_on_with_the_old_object_when_export_or_import_does_not_return() {
+    for stuck in [[Stuck::Export, Stuck::Nowhere], [Stuck::Nowhere, Stuck::Import]] {
+        let (n, world) = notes("stuck", stuck);
+        n.add(5);
+        // A caller that arrives while calls wait, and must not wait for the export.
+        let report = std::thread::scope(|scope| {
+            let swap = scope.spawn(|| swap_named(n.id(), "two", 1, &short()));
+            let mut sum = 5;
+            while !swap.is_finished() {
+                sum += 1;
+                assert_eq!(n.add(1), sum);
+            }
+            swap.join().expect("it returned")
+        });
+        assert!(report.rolled_back() && report.late, "{stuck:?}: {report:?}");
+        assert!(format!("{:?}", report.end).contains("has not returned"), "{report:?}");
+        assert_eq!(object(n.id()).expect("it lives").implementation, "one");
+        let before = n.add(0);
+        assert_eq!(world.rolled_back.load(SeqCst), 0, "its import may still be running");
+        world.gate.open();
+        until(|| world.rolled_back.load(SeqCst) == 1);
+        // An export that came too late was not imported any more.
+        assert_eq!(world.imported.load(SeqCst), stuck[1] == Stuck::Import);
+        // Both steps work now, and nothing was lost.
+        until(|| swap_named(n.id(), "two", 2, &patient()).committed());
+        assert_eq!(n.add(0), before);
+        destroy(n.id());
+    }
+}
+
+#[test]
+fn an_object_whose_export_has_not_returned_is_swapped_without_its_state() {
+    let (n, world) = notes("hint", [Stuck::Export, Stuck::Nowhere]);
+    n.add(5);
+    assert!(swap_named(n.id(), "two", 1, &short()).rolled_back());
+    let again = swap_named(n.id(), "two", 2, &short());
+    assert!(format!("{:?}", again.end).contains("without its state"), "{again:?}");
+    let without = SwapOptions { handover: Handover::WithoutState, ..patient() };
+    let report = swap_named(n.id(), "two", 3, &without);
+    assert!(report.committed(), "{report:?}");
+    assert_eq!(n.add(0), 0, "the new implementation begins as it was made");
+    world.gate.open();
+    destroy(n.id());
+}
+
+#[test]
+fn calls_go_on_when_the_loser_does_not_let_go() {
+    let (n, world) = notes("let go", [Stuck::Relinquish, Stuck::Nowhere]);
+    n.add(5);
+    let report = swap_named(n.id(), "two", 1, &patient());
+    assert!(report.committed(), "{report:?}");
+    assert_eq!(n.add(1), 6);
+    let notes = &report.transfers[0].notes;
+    assert!(notes.iter().any(|note| note.contains("letting go")), "{report:?}");
+    world.gate.open();
+    until(|| world.committed.load(SeqCst) == 1);
+    destroy(n.id());
+}
+
+struct Sum(u64);
+impl Sums for Sum {
+    fn sum(&self) -> u64 {
+        self.0
+    }
+}
+impl Data for Sum {
+    fn sum(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Exports nothing.
+struct Mute;
+macro_rules! mute {
+    ($interface:ty) => {
+        impl Root<$interface> for Mute {
+            fn implementation(&self) -> &str {
+                "mute"
+            }
+            fn make_rep(&self, _: usize) -> OwnedRep<$interface> {
+                <$interface>::rep(Sum(7))
+            }
+            fn export(&self) -> Result<u64, TransferError> {
+                Err(TransferError("never".into()))
+            }
+            fn import(&self, state: u64) -> Result<(), TransferError> {
+                assert_eq!(state, 0, "the empty state");
+                Ok(())
+            }
+        }
+        impl Implementations<$interface> for Mute {
+            fn names(&self) -> Vec<&'static str> {
+                vec!["mute"]
+            }
+            fn root(&self, name: &str) -> Option<Box<dyn Root<$interface>>> {
+                (name == "mute").then(|| Box::new(Mute) as _)
+            }
+        }
+    };
+}
+mute!(SumsInterface);
+mute!(DataInterface);
+
+/// What may be lost is said by the interface and by whoever asks, and by nobody else.
+#[test]
+fn state_is_left_behind_only_where_the_interface_says_so() {
+    let sums = create::<SumsInterface>("sums", Box::new(Mute), Arc::new(Mute));
+    let data = create::<DataInterface>("data", Box::new(Mute), Arc::new(Mute));
+    let with = |handover| SwapOptions { handover, ..patient() };
+    let end = |id, handover| swap_named(id, "mute", 1, &with(handover)).end.word();
+    assert_eq!(end(sums.id(), Handover::Transfer), "rolled-back");
+    assert_eq!(end(sums.id(), Handover::WithoutState), "refused", "it is no hint");
+    assert_eq!(end(sums.id(), Handover::EmptyState), "committed");
+    assert_eq!(end(data.id(), Handover::Transfer), "rolled-back");
+    assert_eq!(end(data.id(), Handover::WithoutState), "refused");
+    assert_eq!(end(data.id(), Handover::EmptyState), "refused", "it declares no empty state");
+    assert_eq!((sums.sum(), data.sum()), (7, 7));
+    destroy(sums.id());
+    destroy(data.id());
+}
+
+/// A library does not change the scheduling of its caller's thread unless it was told to.
+#[test]
+fn the_swapping_thread_stays_ordinary_unless_it_asks_otherwise() {
+    for urgent in [false, true] {
+        let (n, _) = notes("urgency", [Stuck::Nowhere; 2]);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let see = Arc::clone(&seen);
+        let hook = move |_| {
+            see.lock().unwrap().push(scheduling_policy());
+            Ok(())
+        };
+        // Somebody calls all the time, so that the swap has somebody to hurry for.
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    n.add(1);
+                }
+            });
+            for turn in 0..20 {
+                let to = if turn % 2 == 0 { "two" } else { "one" };
+                let hook: refit_objects::Hook = Arc::new(hook.clone());
+                let options = SwapOptions { urgent, hook: Some(hook), ..patient() };
+                assert!(swap_named(n.id(), to, turn, &options).committed());
+            }
+            over.store(true, SeqCst);
+        });
+        let ordinary = seen.lock().unwrap().iter().all(|policy| *policy == "0");
+        if !urgent {
+            assert!(ordinary, "{:?}", seen.lock().unwrap());
+        }
+        destroy(n.id());
+    }
+}
+
+/// The scheduling policy of the calling thread, as `/proc` tells it; `0` is the ordinary one.
+fn scheduling_policy() -> String {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs is there");
+    let fields = stat.rsplit_once(')').expect("a name in parentheses").1;
+    fields.split_whitespace().nth(38).expect("proc(5): field 41").to_owned()
+}
