@@ -34,7 +34,6 @@ pub enum Phase {
 
 /// How a change ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case", tag = "end", content = "why")]
 pub enum End {
     /// The new part serves.
@@ -131,6 +130,28 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
 }
+
+/// One object instead of one for each variant: many generators of clients cannot put such a choice into the report.
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for End {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::openapi::schema::{ObjectBuilder, Type};
+        let words = ["committed", "rolled-back", "refused", "rehearsed"];
+        let end = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
+        let why = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Why it was rolled back or refused; missing otherwise."));
+        ObjectBuilder::new()
+            .description(Some("How a change ended."))
+            .property("end", end)
+            .required("end")
+            .property("why", why)
+            .into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl ToSchema for End {}
 
 impl End {
     /// The end in a word, without the reason.

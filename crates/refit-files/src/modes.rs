@@ -6,6 +6,7 @@
 
 use crate::glob;
 use parking_lot::RwLock;
+use refit_sys::printable;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Who caches a file's pages besides its file cache manager.
@@ -34,11 +35,12 @@ impl Modes {
         Self { default, large: memory() / 2, rules: RwLock::default(), any: AtomicBool::new(false) }
     }
 
-    /// From now on files whose path matches `glob` are opened in `mode`; the latest rule wins.
+    /// From now on files whose path matches `glob`, written as names are shown, are opened in `mode`; the latest rule wins.
     pub(crate) fn add(&self, glob: &str, mode: CacheMode) {
+        let glob = printable::bytes(glob);
         let mut rules = self.rules.write();
-        rules.retain(|(old, _)| old != glob.as_bytes());
-        rules.push((glob.as_bytes().to_vec(), mode));
+        rules.retain(|(old, _)| *old != glob);
+        rules.push((glob, mode));
         self.any.store(true, Relaxed);
     }
 

@@ -18,11 +18,13 @@ use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_objects::composition::Plan;
 use refit_sys::linger::Linger;
+use refit_sys::printable;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +80,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
-    let name = mountpoint.to_string_lossy().into_owned();
+    let name = printable::name(mountpoint.as_os_str().as_bytes());
     let Composed { physical, caches, policies, objects } =
         compose(&options.composition, &name, &frames)?;
     let (aside, jobs) = aside();
@@ -273,11 +275,12 @@ impl Mount {
     /// Must not be called by a thread that serves requests.
     pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
         self.server.modes.add(path_glob, mode);
+        let path_glob = printable::bytes(path_glob);
         let mut files = 0;
         for inode in self.server.table.all() {
             let regular = inode.kind == rustix::fs::FileType::RegularFile;
             let path = self.server.table.path(&inode);
-            if regular && crate::glob::matches(path_glob.as_bytes(), &path) {
+            if regular && crate::glob::matches(&path_glob, &path) {
                 files += 1;
                 // The kernel writes dirty pages to us before it drops them.
                 let _ = self.notifier.inval_inode(INodeNo(inode.node), 0, 0);

@@ -18,6 +18,7 @@ use refit_objects::composition::Composition;
 use refit_objects::{CreateError, Name, request};
 use refit_sys::credentials::{self, ActingAs};
 use refit_sys::linger::Linger;
+use refit_sys::printable;
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -177,7 +178,7 @@ impl Server {
             };
             let path = table.path(&inode);
             let deleted = if inode.is_gone() { " (deleted)" } else { "" };
-            format!("{}{deleted}", String::from_utf8_lossy(&path))
+            format!("{}{deleted}", printable::name(&path))
         })
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::malformed;
+use crate::api::rejected;
 use crate::client::{Client, Lines, get, with_query};
 use crate::refusal::Refusal;
 use crate::server::Shared;
@@ -142,10 +142,10 @@ pub(crate) async fn activity(
     State(shared): State<Shared>,
     query: Result<Query<ActivityQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|e| malformed("watch", &e.body_text()))?;
+    let Query(query) = query.map_err(|e| rejected("watch", e.status(), &e.body_text()))?;
     let every = query.every_ms.map_or(Duration::from_secs(1), Duration::from_millis);
     let (sender, _gone, response) = streams::lines::<Activity>();
-    tokio::task::spawn_blocking(move || tell(&shared, every.max(SHORTEST), &sender));
+    streams::begin("watch", move || tell(&shared, every.max(SHORTEST), &sender))?;
     Ok(response)
 }
 

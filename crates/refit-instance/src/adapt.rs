@@ -295,7 +295,7 @@ impl Work {
         if report.target_gone {
             return Ok(());
         }
-        self.shared.core.journal.write(report.clone());
+        self.shared.core.ended(report.clone());
         self.sender.blocking_send(report).map_err(drop)
     }
 

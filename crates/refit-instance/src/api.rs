@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, MatchedPath, Path, Query, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -20,6 +20,7 @@ use utoipa_axum::routes;
 
 use crate::activity;
 use crate::adapt;
+use crate::document;
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
 use crate::kernel;
@@ -89,10 +90,15 @@ pub(crate) fn router(shared: Shared) -> Router {
         .routes(routes!(unmount))
         .routes(routes!(cache))
         .split_for_parts();
+    let document = Arc::new(document::complete(&document));
+    let served = Arc::clone(&document);
     router
-        .route("/openapi.json", axum::routing::get(move || async move { Json(document) }))
+        .route("/openapi.json", axum::routing::get(move || async move { Json((*served).clone()) }))
         .fallback(unknown_route)
-        .method_not_allowed_fallback(unknown_route)
+        .method_not_allowed_fallback(move |method, path, uri| {
+            let document = Arc::clone(&document);
+            async move { wrong_method(&document, &method, path, &uri) }
+        })
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .with_state(shared)
 }
@@ -125,7 +131,7 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Refusal> {
     (status = 500, body = Refusal),
 ))]
 async fn record(asked: Asked<RecordRequest>) -> Result<StatusCode, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("record", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("record", e.status(), &e.body_text()))?;
     blocking("record", move || recording::attach(&asked).map(|()| StatusCode::NO_CONTENT)).await
 }
 
@@ -151,8 +157,8 @@ async fn objects(
     State(shared): State<Shared>,
     query: Filter<ObjectQuery>,
 ) -> Result<Json<Vec<ObjectInfo>>, Refusal> {
-    let Query(query) = query.map_err(|e| malformed("list objects", &e.body_text()))?;
-    let glob = Glob::new(query.glob.as_deref().unwrap_or("*"));
+    let Query(query) = query.map_err(|e| rejected("list objects", e.status(), &e.body_text()))?;
+    let glob = Glob::new(query.glob.as_deref().unwrap_or("*")).of_mount(query.mount.as_deref());
     blocking("list objects", move || Ok(Json(shared.core.objects(&glob)))).await
 }
 
@@ -192,7 +198,7 @@ async fn swap(
     ConnectInfo(peer): ConnectInfo<Peer>,
     asked: Asked<Swap>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("swap", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("swap", e.status(), &e.body_text()))?;
     let core = Arc::clone(&shared.core);
     let (asked, targets) = blocking("swap", move || {
         let targets = swaps::targets(&core, &asked)?;
@@ -205,7 +211,7 @@ async fn swap(
         response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(changes));
     }
     let work = Work { shared, asked, owner: peer.owner(), gone, sender };
-    tokio::task::spawn_blocking(move || work.run(targets));
+    streams::begin("swap", move || work.run(targets))?;
     Ok(response)
 }
 
@@ -229,10 +235,10 @@ async fn upgrade(
     ConnectInfo(peer): ConnectInfo<Peer>,
     asked: Asked<Upgrade>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("upgrade", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("upgrade", e.status(), &e.body_text()))?;
     let (sender, gone, response) = streams::lines::<UpgradeLine>();
     let upgrade = Upgrading::begin(shared, asked, peer.owner(), gone)?;
-    tokio::task::spawn_blocking(move || upgrade.run(&sender));
+    streams::begin("upgrade", move || upgrade.run(&sender))?;
     Ok(response)
 }
 
@@ -243,7 +249,8 @@ async fn upgrade(
     (status = 404, body = Refusal),
 ))]
 async fn pause(State(shared): State<Shared>, asked: Asked<Pause>) -> Result<StatusCode, Refusal> {
-    let Json(Pause { class, paused }) = asked.map_err(|e| malformed("pause", &e.body_text()))?;
+    let Json(Pause { class, paused }) =
+        asked.map_err(|e| rejected("pause", e.status(), &e.body_text()))?;
     shared.core.upgrades.pause(&class, paused).map(|()| StatusCode::NO_CONTENT)
 }
 
@@ -259,11 +266,11 @@ async fn adapt(
     ConnectInfo(peer): ConnectInfo<Peer>,
     asked: Asked<Adapt>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("adapt", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("adapt", e.status(), &e.body_text()))?;
     adapt::check(&asked)?;
     let (sender, gone, response) = streams::lines::<Report>();
     let work = adapt::Work { shared, asked, owner: peer.owner(), gone, sender };
-    tokio::task::spawn_blocking(move || work.run());
+    streams::begin("adapt", move || work.run())?;
     Ok(response)
 }
 
@@ -281,7 +288,7 @@ async fn wrap(
     ConnectInfo(peer): ConnectInfo<Peer>,
     asked: Asked<Wrap>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("wrap", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("wrap", e.status(), &e.body_text()))?;
     change_wrappers(shared, peer, "wrap", move |core| wraps::to_wrap(core, asked)).await
 }
 
@@ -299,7 +306,7 @@ async fn unwrap(
     ConnectInfo(peer): ConnectInfo<Peer>,
     asked: Asked<Unwrap>,
 ) -> Result<Response, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("unwrap", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("unwrap", e.status(), &e.body_text()))?;
     change_wrappers(shared, peer, "unwrap", move |core| wraps::to_unwrap(core, asked)).await
 }
 
@@ -314,7 +321,7 @@ async fn change_wrappers(
     let (sender, gone, mut response) = streams::lines::<Report>();
     response.headers_mut().insert(OBJECTS_HEADER, HeaderValue::from(objects.len()));
     let work = wraps::Work { shared, act, owner: peer.owner(), gone, sender };
-    tokio::task::spawn_blocking(move || work.run(objects));
+    streams::begin(what, move || work.run(objects))?;
     Ok(response)
 }
 
@@ -340,9 +347,10 @@ async fn changes(
     State(shared): State<Shared>,
     query: Filter<ChangesQuery>,
 ) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|e| malformed("read the journal", &e.body_text()))?;
+    let Query(query) =
+        query.map_err(|e| rejected("read the journal", e.status(), &e.body_text()))?;
     let (sender, _gone, response) = streams::lines::<JournalLine>();
-    tokio::task::spawn_blocking(move || send_changes(&shared, &query, &sender));
+    streams::begin("read the journal", move || send_changes(&shared, &query, &sender))?;
     Ok(response)
 }
 
@@ -399,7 +407,7 @@ async fn mount(
     State(shared): State<Shared>,
     asked: Asked<MountRequest>,
 ) -> Result<(StatusCode, Json<Mount>), Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("mount", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("mount", e.status(), &e.body_text()))?;
     blocking("mount", move || {
         let id = shared.core.mount(&asked)?;
         let mount = shared.core.mounted(id).ok_or_else(|| no_such_mount(id))?;
@@ -431,7 +439,8 @@ async fn cache(
     State(shared): State<Shared>,
     asked: Asked<CacheRequest>,
 ) -> Result<Json<CacheAnswer>, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("change the cache mode", &e.body_text()))?;
+    let Json(asked) =
+        asked.map_err(|e| rejected("change the cache mode", e.status(), &e.body_text()))?;
     blocking("change the cache mode", move || {
         let path = asked.glob.strip_prefix("fcm:").unwrap_or(&asked.glob);
         let files = shared.core.set_cache_mode(path, asked.mode);
@@ -449,6 +458,23 @@ async fn unknown_route(method: Method, uri: Uri) -> Refusal {
     )
 }
 
+/// There is such a path, and it does not know the method: says which it knows.
+fn wrong_method(
+    document: &serde_json::Value,
+    method: &Method,
+    path: Option<MatchedPath>,
+    uri: &Uri,
+) -> Response {
+    let path = path.as_ref().map_or(uri.path(), MatchedPath::as_str);
+    let allowed = document::allowed(document, path).unwrap_or(HeaderValue::from_static("GET"));
+    let asked = format!("{method} {}", uri.path());
+    let remedy = format!("it knows {}", allowed.to_str().unwrap_or_default());
+    let refusal = Refusal::new(Kind::WrongMethod, asked, "it does not know this method", remedy);
+    let mut response = refusal.into_response();
+    response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
 /// Runs what may take long or take locks away from the thread that serves everybody.
 pub(crate) async fn blocking<T: Send + 'static>(
     asked: &str,
@@ -462,6 +488,16 @@ pub(crate) async fn blocking<T: Send + 'static>(
             "report it; the instance goes on",
         ))
     })
+}
+
+/// What was sent could not be read.
+pub(crate) fn rejected(asked: &str, status: StatusCode, what: &str) -> Refusal {
+    let kind = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::WrongType,
+        _ => Kind::Malformed,
+    };
+    Refusal { kind, ..malformed(asked, what) }
 }
 
 pub(crate) fn malformed(asked: &str, what: &str) -> Refusal {
@@ -480,6 +516,9 @@ impl IntoResponse for Refusal {
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::Unknown => StatusCode::NOT_FOUND,
             Kind::Busy => StatusCode::CONFLICT,
+            Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::WrongType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
             Kind::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
         };

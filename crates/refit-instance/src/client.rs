@@ -104,8 +104,16 @@ impl Client {
     /// # Errors
     /// It does not answer or refuses.
     pub fn objects(&self, glob: &str) -> Result<Vec<ObjectInfo>, Refusal> {
+        self.objects_of(glob, None)
+    }
+
+    /// The same, of one mount only.
+    ///
+    /// # Errors
+    /// It does not answer or refuses.
+    pub fn objects_of(&self, glob: &str, mount: Option<&str>) -> Result<Vec<ObjectInfo>, Refusal> {
         let asked = format!("list {glob}");
-        let query = ObjectQuery { glob: Some(glob.to_owned()) };
+        let query = ObjectQuery { glob: Some(glob.to_owned()), mount: mount.map(str::to_owned) };
         self.get(&asked, &with_query(&asked, "/objects", &query)?)
     }
 

@@ -37,6 +37,9 @@ pub struct Found {
     pub live: Vec<(u32, PathBuf)>,
     /// Processes whose sockets were left behind; the sockets are gone now.
     pub dead: Vec<u32>,
+    /// Directories that were passed over, since they are not this user's alone: what is in them cannot be trusted, and anybody can make some
+    /// of them.
+    pub distrusted: Vec<Refusal>,
 }
 
 impl SocketDirectory {
@@ -96,18 +99,34 @@ impl SocketDirectory {
 /// Looks for the instances of this user; sockets of dead ones are removed.
 ///
 /// # Errors
-/// A directory is not this user's alone: what is in it cannot be trusted.
+/// The directory that `REFIT_RUNTIME_DIR` names is not this user's alone.
 pub fn find() -> Result<Found, Refusal> {
+    let named = named();
+    let found = look_for(&candidates());
+    match found.distrusted.first() {
+        Some(refusal) if named.is_some() => Err(refusal.clone()),
+        _ => Ok(found),
+    }
+}
+
+fn look_for(directories: &[PathBuf]) -> Found {
     let mut found = Found::default();
-    for directory in candidates() {
-        if fs::symlink_metadata(&directory).is_ok() {
-            check(&directory)?;
-            look_into(&directory, &mut found);
+    for directory in directories {
+        if fs::symlink_metadata(directory).is_ok() {
+            match check(directory) {
+                Ok(()) => look_into(directory, &mut found),
+                Err(refusal) => found.distrusted.push(refusal),
+            }
         }
     }
     found.live.sort();
     found.dead.sort_unstable();
-    Ok(found)
+    found
+}
+
+/// The directory that the environment names.
+fn named() -> Option<PathBuf> {
+    env::var_os(OVERRIDE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 fn look_into(directory: &Path, found: &mut Found) {
@@ -151,8 +170,8 @@ fn pid_of(path: &Path) -> Option<u32> {
 
 /// Directories in which a socket of this user may be, the preferred one first.
 fn candidates() -> Vec<PathBuf> {
-    if let Some(path) = env::var_os(OVERRIDE).filter(|v| !v.is_empty()) {
-        return vec![PathBuf::from(path)];
+    if let Some(path) = named() {
+        return vec![path];
     }
     let mut all = Vec::new();
     if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
@@ -241,6 +260,23 @@ mod tests {
 
         let why = SocketDirectory::at(&top.path().join("a/b")).expect_err("no parent");
         assert_eq!(why.obstacle, "cannot be made: no such file or directory");
+    }
+
+    /// Anybody can make `/tmp/refit-UID`: that must not keep the user from the instances in other directories.
+    #[test]
+    fn a_directory_of_somebody_else_hides_no_instance() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let foreign = top.path().join("foreign");
+        fs::create_dir(&foreign).expect("made");
+        fs::set_permissions(&foreign, fs::Permissions::from_mode(0o777)).expect("opened");
+        let directory = SocketDirectory::at(&top.path().join("refit")).expect("made");
+        let _listener = directory.listen(41).expect("listens");
+        fs::write(foreign.join("42.sock"), "not a socket").expect("written");
+        let found = look_for(&[foreign, directory.path().to_owned(), top.path().join("missing")]);
+        assert_eq!(found.live, [(41, directory.socket(41))]);
+        assert_eq!(found.dead, [0; 0], "nothing in a foreign directory is touched");
+        let [refusal] = &found.distrusted[..] else { panic!("{:?}", found.distrusted) };
+        assert_eq!(refusal.obstacle, "can be written by others");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! has a `*` in it is matched by itself. The match runs in O(name · pattern) without recursion: on a
 //! mismatch only the last `*` is widened, since a shorter earlier one can never help.
 
+use crate::wire::ObjectInfo;
+
 /// A pattern over object names.
 ///
 /// ```
@@ -16,12 +18,26 @@
 pub struct Glob {
     text: String,
     pattern: Vec<char>,
+    /// Only objects of this mount.
+    mount: Option<String>,
 }
 
 impl Glob {
     /// Every text is a pattern.
     pub fn new(text: &str) -> Self {
-        Glob { text: text.to_owned(), pattern: text.chars().collect() }
+        Glob { text: text.to_owned(), pattern: text.chars().collect(), mount: None }
+    }
+
+    /// The same pattern, for objects of one mount only.
+    #[must_use]
+    pub fn of_mount(self, mount: Option<&str>) -> Self {
+        Glob { mount: mount.map(str::to_owned), ..self }
+    }
+
+    /// Whether an object is meant, whose [mount](ObjectInfo::mount) is known.
+    pub(crate) fn selects(&self, object: &ObjectInfo) -> bool {
+        self.matches(&object.name)
+            && self.mount.as_ref().is_none_or(|m| object.mount.as_ref() == Some(m))
     }
 
     /// The pattern as it was written.

@@ -340,7 +340,14 @@ fn not_mounted(error: &MountError) -> Refusal {
     let kind = match error {
         MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
         MountError::NoCache(_) => Kind::Unknown,
-        MountError::Composition(_) => Kind::Malformed,
+        MountError::Composition(_)
+        | MountError::SourceNotDirectory(_)
+        | MountError::MountpointNotDirectory(_)
+        | MountError::MountpointInSource { .. }
+        | MountError::TooFewFrames { .. } => Kind::Malformed,
+        MountError::SourceUnreadable { .. }
+        | MountError::NotPermitted { .. }
+        | MountError::FuseNotPermitted => Kind::Forbidden,
         MountError::AlreadyMounted(_) | MountError::DeadMount(_) => Kind::Busy,
         _ => Kind::Failed,
     };
@@ -383,6 +390,7 @@ impl From<refit_objects::ObjectInfo> for ObjectInfo {
             id: object.id.to_bits(),
             name: object.name,
             interface: object.interface.to_owned(),
+            mount: None,
             implementation: object.implementation,
             implementations: object.implementations.into_iter().map(str::to_owned).collect(),
             reps: object.reps as u64,

@@ -9,10 +9,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use refit_change::Journal;
+use refit_change::{Journal, Report};
 
 use crate::directory::{SocketDirectory, reason};
 use crate::glob::Glob;
+use crate::metrics::{ChangeTimes, Totals};
+use crate::placement;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Server;
 use crate::system::{Served, System};
@@ -66,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) system: Arc<dyn System>,
     pub(crate) journal: Journal,
     pub(crate) upgrades: Upgrades,
+    pub(crate) change_times: ChangeTimes,
+    totals: Mutex<Totals>,
     pub(crate) uid: u32,
     slots: Mutex<Slots>,
     began: Instant,
@@ -94,6 +98,8 @@ impl Instance {
             system,
             journal: Journal::new(options.journal_reports),
             upgrades: Upgrades::default(),
+            change_times: ChangeTimes::default(),
+            totals: Mutex::default(),
             uid: options.uid,
             slots: Mutex::default(),
             began: Instant::now(),
@@ -260,9 +266,21 @@ impl Core {
     /// Objects whose names match, by name.
     pub(crate) fn objects(&self, glob: &Glob) -> Vec<ObjectInfo> {
         let mut objects = self.system.objects();
-        objects.retain(|o| glob.matches(&o.name));
+        placement::assign(&mut objects);
+        objects.retain(|o| glob.selects(o));
         objects.sort_by(|a, b| a.name.cmp(&b.name).then(a.id.cmp(&b.id)));
         objects
+    }
+
+    /// Writes down how a change has ended.
+    pub(crate) fn ended(&self, report: Report) {
+        self.change_times.observe(&report);
+        self.journal.write(report);
+    }
+
+    /// What has been counted in all, for whoever reads metrics: one at a time.
+    pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -282,7 +300,7 @@ fn write_down_failures(
     let observer: Arc<dyn Fn(&refit_objects::WrapperFailure) + Send + Sync> =
         Arc::new(move |failure| {
             if let Some(core) = core.upgrade() {
-                core.journal.write(failure.report(core.journal.next_id()));
+                core.ended(failure.report(core.journal.next_id()));
             }
         });
     refit_objects::observe_failures(&observer);

@@ -11,7 +11,9 @@ use refit_tasks::{Connection, Kernel, MoveError, Reached, Roam, Shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::{blocking, malformed};
+use rustix::io::Errno;
+
+use crate::api::{blocking, rejected};
 use crate::client::{Client, post};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
@@ -158,7 +160,11 @@ pub(crate) fn follow(
     let shown = request.processors.clone().map(|all| Shown { own: own.clone(), all });
     kernel.follow(request.pid, request.movable, roam, shown).map_err(|error| {
         let remedy = "see `refit doctor` for what this host permits";
-        Refusal::new(Kind::Failed, asked, error.to_string(), remedy)
+        let kind = match error.raw_os_error() {
+            Some(code) if code == Errno::SRCH.raw_os_error() => Kind::Unknown,
+            _ => Kind::Failed,
+        };
+        Refusal::new(kind, asked, error.to_string(), remedy)
     })
 }
 
@@ -175,12 +181,12 @@ pub(crate) fn move_to(kernel: &Kernel, request: &MoveRequest) -> Result<(), Refu
             }
             MoveError::NoInstance(_) => (Kind::Unknown, "see `refit instances`"),
             MoveError::NotMovable(_) => {
-                (Kind::Failed, "start it with `refit run --on 0 --movable -- COMMAND`")
+                (Kind::Busy, "start it with `refit run --on 0 --movable -- COMMAND`")
             }
-            MoveError::Refused(_) => (Kind::Failed, "it goes on where it was; try again"),
+            MoveError::Refused(_) => (Kind::Busy, "it goes on where it was; try again"),
             MoveError::NoMemory(_) => {
                 let remedy = "it goes on where it was; see `refit instances` for who has memory";
-                (Kind::Failed, remedy)
+                (Kind::Busy, remedy)
             }
         };
         Refusal::new(kind, asked, error.to_string(), remedy)
@@ -210,7 +216,8 @@ pub(crate) async fn programs(
     State(shared): State<Shared>,
     asked: Result<Json<FollowRequest>, JsonRejection>,
 ) -> Result<StatusCode, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("follow a program", &e.body_text()))?;
+    let Json(asked) =
+        asked.map_err(|e| rejected("follow a program", e.status(), &e.body_text()))?;
     blocking("follow a program", move || {
         shared.core.system.follow(&asked).map(|()| StatusCode::NO_CONTENT)
     })
@@ -228,7 +235,7 @@ pub(crate) async fn moves(
     State(shared): State<Shared>,
     asked: Result<Json<MoveRequest>, JsonRejection>,
 ) -> Result<StatusCode, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("move", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("move", e.status(), &e.body_text()))?;
     blocking("move", move || shared.core.system.move_to(&asked).map(|()| StatusCode::NO_CONTENT))
         .await
 }

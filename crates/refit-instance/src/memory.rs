@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::{blocking, malformed};
+use crate::api::{blocking, rejected};
 use crate::client::{Client, post, understood};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
@@ -198,7 +198,7 @@ pub(crate) async fn limit(
     State(shared): State<Shared>,
     asked: Result<Json<LimitRequest>, JsonRejection>,
 ) -> Result<Json<LimitAnswer>, Refusal> {
-    let Json(asked) = asked.map_err(|e| malformed("limit memory", &e.body_text()))?;
+    let Json(asked) = asked.map_err(|e| rejected("limit memory", e.status(), &e.body_text()))?;
     blocking("limit memory", move || shared.core.system.limit(asked.limit_bytes).map(Json)).await
 }
 

@@ -10,7 +10,7 @@ use refit_objects::plugin::{LoadError, Obstacle};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::{blocking, malformed};
+use crate::api::{blocking, malformed, rejected};
 use crate::client::{Client, LONG_PATIENCE, post, understood};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
@@ -127,7 +127,8 @@ pub(crate) async fn load(
     State(shared): State<Shared>,
     asked: Asked,
 ) -> Result<(StatusCode, Json<PluginInfo>), Refusal> {
-    let Json(PluginRequest { path }) = asked.map_err(|e| malformed("load", &e.body_text()))?;
+    let Json(PluginRequest { path }) =
+        asked.map_err(|e| rejected("load", e.status(), &e.body_text()))?;
     if path.is_relative() {
         return Err(malformed("load", "the path does not begin at the root"));
     }
@@ -144,7 +145,8 @@ pub(crate) async fn unload(
     State(shared): State<Shared>,
     asked: Asked,
 ) -> Result<StatusCode, Refusal> {
-    let Json(PluginRequest { path }) = asked.map_err(|e| malformed("unload", &e.body_text()))?;
+    let Json(PluginRequest { path }) =
+        asked.map_err(|e| rejected("unload", e.status(), &e.body_text()))?;
     let unload = move || shared.core.system.unload(&path);
     blocking("unload", move || unload().map(|()| StatusCode::NO_CONTENT)).await
 }

@@ -2,13 +2,14 @@
 //!
 //! Its other parts have instruments of their own, which find the session by themselves.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use refit_change::watch::{self, Step};
 use refit_change::{ChangeId, Phase};
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::instrument::{self, Event};
-use refit_instruments::session::Session;
+use refit_instruments::session::{Session, SessionError};
 
 use crate::refusal::{Kind, Refusal};
 use crate::wire::RecordRequest;
@@ -73,8 +74,19 @@ pub(crate) fn attach(asked: &RecordRequest) -> Result<(), Refusal> {
     }
     let session = Session::open(&asked.session).map_err(|error| {
         let remedy = "name the session of a recorder that runs, as `refit record` does";
-        Refusal::new(Kind::Failed, what(), error.to_string(), remedy)
+        let kind = match &error {
+            SessionError::Map { source, .. } if source.kind() == ErrorKind::NotFound => {
+                Kind::Unknown
+            }
+            SessionError::Map { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
+                Kind::Failed
+            }
+            _ => Kind::Malformed,
+        };
+        Refusal::new(kind, what(), error.to_string(), remedy)
     })?;
+    // The recorder of an earlier one was killed.
+    detach();
     instrument::attach(session);
     Ok(())
 }
@@ -85,9 +97,14 @@ pub(crate) fn attached() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Leaves the session.
+/// Leaves the session, if there is one, and gives its memory back.
 pub(crate) fn detach() {
+    let before = instrument::current();
     instrument::detach();
+    if let Some(session) = before {
+        // Memory that cannot be given back is all that a refusal comes to.
+        let _ = session.withdraw();
+    }
 }
 
 #[cfg(test)]

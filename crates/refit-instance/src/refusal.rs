@@ -29,8 +29,14 @@ pub enum Kind {
     Forbidden,
     /// There is nothing of that name.
     Unknown,
-    /// Something is in use.
+    /// Something is in use, or in another state than is needed.
     Busy,
+    /// The path knows other methods.
+    WrongMethod,
+    /// What was sent is too long.
+    TooLarge,
+    /// What was sent is not declared to be JSON.
+    WrongType,
     /// The host cannot do it, or failed at it.
     Failed,
     /// There is no instance that could do it.

@@ -25,7 +25,7 @@ use crate::api;
 use crate::instance::Core;
 use crate::refusal::{Kind, Refusal};
 
-/// Threads for swaps, mounts and followers of the journal; more of them at once have to wait.
+/// Threads for what can be answered once, such as mounts; more of them at once have to wait. Answers that grow have threads of their own.
 const BLOCKING_THREADS: usize = 96;
 
 /// How long answers may take to be written after the instance has been told to end.

@@ -8,7 +8,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,11 +20,56 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, Interval, interval_at};
 use tokio_stream::Stream;
 
+use crate::directory::reason;
+use crate::refusal::{Kind, Refusal};
+
 /// Lines that may be ready before the one who makes them has to wait for the one who reads them.
 const READY: usize = 1024;
 
 /// Between two empty lines. Clients wait for several of them.
 const BEAT: Duration = Duration::from_secs(2);
+
+/// Answers that grow at the same time at most; each has a thread. What is more than this is refused, so that whoever follows many things
+/// does not keep others from an answer.
+const STREAMS: usize = 1024;
+
+/// Answers that grow now.
+static GROWING: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts an answer that grows for as long as it lives.
+struct Growing;
+
+impl Growing {
+    fn begin() -> Option<Self> {
+        // Relaxed: a count, which guards nothing.
+        let before = GROWING.fetch_add(1, Ordering::Relaxed);
+        let growing = Growing;
+        (before < STREAMS).then_some(growing)
+    }
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        GROWING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes the lines of an answer on a thread of its own: it may take as long as somebody reads, and threads that answer at once are few.
+///
+/// # Errors
+/// So many answers grow already, or the host has no thread to give.
+pub(crate) fn begin(asked: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+    let Some(growing) = Growing::begin() else {
+        let obstacle = format!("{STREAMS} answers are being followed already");
+        return Err(Refusal::new(Kind::Busy, asked, obstacle, "end some of them first"));
+    };
+    let run = move || {
+        let _growing = growing;
+        work();
+    };
+    let begun = std::thread::Builder::new().name("refit-change".into()).spawn(run);
+    begun.map(drop).map_err(|e| Refusal::new(Kind::Failed, asked, reason(&e), "try again"))
+}
 
 /// Tells the one who makes lines that nobody wants them any more.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
 use crate::instance::Core;
+use crate::placement;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
@@ -94,13 +95,22 @@ fn probation(asked: &Swap) -> Result<Option<Probation>, Refusal> {
     Ok(Some(Probation { before, ..Probation::new(after, until) }))
 }
 
+/// The objects that are meant.
+fn selected(asked: &Swap) -> Glob {
+    Glob::new(&asked.glob).of_mount(asked.mount.as_deref())
+}
+
 fn targets_of(core: &Core, asked: &Swap) -> Result<Vec<Target>, Refusal> {
     let what = || format!("swap {} to {}", asked.glob, asked.implementation);
     if asked.dry_run && asked.repeat.is_some() {
         let why = "a dry run of swaps that repeat would change nothing between them";
         return Err(Refusal::new(Kind::Malformed, what(), why, "leave one of the two out"));
     }
-    let objects = core.objects(&Glob::new(&asked.glob));
+    let glob = selected(asked);
+    let objects = core.objects(&glob);
+    if glob.is_literal() {
+        placement::unambiguous(&what(), &objects)?;
+    }
     if objects.is_empty() {
         let remedy = "see `refit ls` for what there is";
         return Err(Refusal::new(Kind::Unknown, what(), "no such object", remedy));
@@ -181,7 +191,7 @@ impl Work {
                 self.pause(beat.checked_add(LIST_LIVES), until)?;
             }
             if targets.is_empty() || listed.elapsed() >= LIST_LIVES {
-                let objects = self.shared.core.objects(&Glob::new(&self.asked.glob));
+                let objects = self.shared.core.objects(&selected(&self.asked));
                 targets = chosen(&objects, &self.asked);
                 listed = Instant::now();
             }
@@ -225,7 +235,7 @@ impl Work {
         }
         // A dry run is no change, however it ends.
         if !self.asked.dry_run {
-            core.journal.write(report.clone());
+            core.ended(report.clone());
         }
         self.sender.blocking_send(report).map_err(|_| Over)
     }

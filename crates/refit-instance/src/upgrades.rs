@@ -132,7 +132,7 @@ impl Upgrading {
                 thread::sleep(LOOK);
             }
             if let Ok(report) = upgrade.join() {
-                core.journal.write(report.clone());
+                core.ended(report.clone());
                 let _ = sender.blocking_send(UpgradeLine::Report(Box::new(report)));
             }
         });

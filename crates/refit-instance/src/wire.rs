@@ -35,6 +35,9 @@ pub struct ObjectInfo {
     pub name: String,
     /// e.g. `fcm`.
     pub interface: String,
+    /// The mountpoint of the mount that it belongs to, if it belongs to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
     /// What serves now, e.g. `shared`.
     pub implementation: String,
     /// What it can be swapped to.
@@ -83,6 +86,9 @@ pub struct Import {
 pub struct ObjectQuery {
     /// Pattern over names; `*` matches any characters, `/` too, `?` one. Without it: all.
     pub glob: Option<String>,
+    /// Only objects of the mount at this mountpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// Asks for a swap.
@@ -127,6 +133,9 @@ pub struct Swap {
     /// What becomes of the state of the implementation that is swapped out.
     #[serde(default, skip_serializing_if = "Handover::is_transfer")]
     pub handover: Handover,
+    /// Only objects of the mount at this mountpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// What becomes of the state of the implementation that is swapped out.
@@ -229,6 +238,7 @@ impl Swap {
             dry_run: false,
             protocol: None,
             handover: Handover::Transfer,
+            mount: None,
         }
     }
 
@@ -346,9 +356,11 @@ pub enum CacheMode {
 pub struct MountRequest {
     /// The directory that is served.
     #[schema(value_type = String)]
+    #[serde(with = "crate::path_text")]
     pub source: PathBuf,
     /// Where it appears.
     #[schema(value_type = String)]
+    #[serde(with = "crate::path_text")]
     pub mountpoint: PathBuf,
     /// Budget of page frames, in bytes.
     pub frames_bytes: u64,
@@ -383,9 +395,11 @@ pub struct Mount {
     pub id: u32,
     /// The directory that is served.
     #[schema(value_type = String)]
+    #[serde(with = "crate::path_text")]
     pub source: PathBuf,
     /// Where it appears.
     #[schema(value_type = String)]
+    #[serde(with = "crate::path_text")]
     pub mountpoint: PathBuf,
     /// Whether it is being unmounted.
     pub leaving: bool,
@@ -459,6 +473,7 @@ pub struct CacheAnswer {
 pub struct RecordRequest {
     /// Where the session of the recorder is, e.g. `/proc/4711/fd/5`.
     #[schema(value_type = String)]
+    #[serde(with = "crate::path_text")]
     pub session: PathBuf,
 }
 
@@ -467,6 +482,7 @@ pub struct RecordRequest {
 pub struct Recorded {
     /// Where the session is; none: it is not recorded.
     #[schema(value_type = Option<String>)]
+    #[serde(with = "crate::path_text::optional")]
     pub session: Option<PathBuf>,
 }
 

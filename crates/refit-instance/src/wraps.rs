@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::glob::Glob;
 use crate::instance::Core;
+use crate::placement;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;
@@ -28,8 +29,17 @@ pub(crate) struct Work {
     pub(crate) sender: Sender<Report>,
 }
 
-fn matching(core: &Core, what: &str, glob: &str) -> Result<Vec<ObjectInfo>, Refusal> {
-    let objects = core.objects(&Glob::new(glob));
+fn matching(
+    core: &Core,
+    what: &str,
+    glob: &str,
+    mount: Option<&str>,
+) -> Result<Vec<ObjectInfo>, Refusal> {
+    let glob = Glob::new(glob).of_mount(mount);
+    let objects = core.objects(&glob);
+    if glob.is_literal() {
+        placement::unambiguous(what, &objects)?;
+    }
     if objects.is_empty() {
         let remedy = "see `refit ls` for what there is";
         return Err(Refusal::new(Kind::Unknown, what, "no such object", remedy));
@@ -49,7 +59,7 @@ fn refused(kind: Kind, what: String, why: &str) -> Refusal {
 /// There is no such object, no such wrapper, or it fits none of them as it is to be set.
 pub(crate) fn to_wrap(core: &Core, asked: Wrap) -> Result<(WrapAct, Vec<u64>), Refusal> {
     let what = format!("wrap {} in {}", asked.glob, asked.wrapper);
-    let objects = matching(core, &what, &asked.glob)?;
+    let objects = matching(core, &what, &asked.glob, asked.mount.as_deref())?;
     let settings = asked.options.into_iter().collect();
     let act = WrapAct::Attach { wrapper: asked.wrapper, settings };
     // Whether a wrapper fits depends on the interface alone.
@@ -74,7 +84,7 @@ pub(crate) fn to_unwrap(core: &Core, asked: Unwrap) -> Result<(WrapAct, Vec<u64>
         Some(wrapper) => format!("unwrap {} of {wrapper}", asked.glob),
         None => format!("unwrap {}", asked.glob),
     };
-    let objects = matching(core, &what, &asked.glob)?;
+    let objects = matching(core, &what, &asked.glob, asked.mount.as_deref())?;
     let meant = |name: &str, id: u64| match &asked.wrapper {
         Some(wrapper) => wrapper == name || wrapper.parse() == Ok(id),
         None => true,
@@ -114,7 +124,7 @@ impl Work {
             if report.target_gone {
                 continue;
             }
-            core.journal.write(report.clone());
+            core.ended(report.clone());
             if self.sender.blocking_send(report).is_err() {
                 return;
             }

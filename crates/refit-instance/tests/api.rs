@@ -247,12 +247,19 @@ fn tells_what_it_counts() {
         let mut all = samples.lines().map(|line| of(line).expect("a sample a line"));
         all.find(|sample| sample.0 == name && sample.1 == labels).map(|sample| sample.2)
     };
-    let shared = serde_json::json!({"interface": "fcm", "implementation": "shared"});
-    assert_eq!(value("refit_objects", shared), Some(3.0), "{samples}");
-    let calls = serde_json::json!({"interface": "pm", "implementation": "clock", "what": "calls"});
-    assert_eq!(value("refit_object_counts", calls), Some(5.0), "{samples}");
-    let swaps = serde_json::json!({"mechanism": "swap", "end": "committed"});
-    assert_eq!(value("refit_changes_total", swaps), Some(2.0), "{samples}");
+    let pid = std::process::id().to_string();
+    let of = |interface: &str, implementation: &str| serde_json::json!({"pid": pid, "interface": interface, "implementation": implementation});
+    assert_eq!(value("refit_objects", of("fcm", "shared")), Some(3.0), "{samples}");
+    assert_eq!(value("refit_object_calls_total", of("pm", "clock")), Some(5.0), "{samples}");
+    let swaps = serde_json::json!({"pid": pid, "mechanism": "swap", "end": "committed"});
+    assert_eq!(value("refit_changes_total", swaps.clone()), Some(2.0), "{samples}");
+    assert_eq!(value("refit_change_time_seconds_count", swaps), Some(2.0), "{samples}");
+    let again = stage.client.metrics().expect("it answers");
+    assert_eq!(
+        again.lines().filter(|line| line.starts_with("refit_object_calls_total")).count(),
+        text.lines().filter(|line| line.starts_with("refit_object_calls_total")).count(),
+        "what is read twice is counted once"
+    );
 }
 
 #[test]
@@ -458,12 +465,19 @@ fn says_what_is_wrong_with_a_request() {
         (post("/swap", "{not json"), 400, "JSON"),
         (post("/swap", "{\"glob\":\"*\"}"), 400, "implementation"),
         (post("/swap", "{\"glob\":\"*\",\"implementation\":\"a\",\"n\":1}"), 400, "unknown field"),
-        (post("/swap", &long), 400, "limit"),
+        (post("/swap", &long), 413, "limit"),
+        (
+            b"POST /swap HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+                .to_vec(),
+            415,
+            "JSON",
+        ),
         (post("/mounts", "[]"), 400, "mount"),
         (get("/changes?from=-1"), 400, "journal"),
         (get("/changes?form=1"), 400, "unknown field"),
         (get("/nothing"), 404, "GET /nothing"),
-        (get("/swap"), 404, "GET /swap"),
+        (get("/swap"), 405, "it knows POST"),
+        (post("/objects/3", "{}"), 405, "it knows GET"),
         (get("/objects/x"), 404, "no such object"),
         (
             b"DELETE /mounts/x HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n".to_vec(),
@@ -479,6 +493,18 @@ fn says_what_is_wrong_with_a_request() {
     }
     assert_eq!(raw(&socket, b"\x00\x01 nonsense\r\n\r\n").0, 400);
     stage.client.health().expect("it is none the worse for it");
+}
+
+/// Whoever follows something has a thread of its own for it, so that others are answered.
+#[test]
+fn followers_keep_nobody_from_an_answer() {
+    let stage = stage();
+    let query = ChangesQuery { follow: true, ..ChangesQuery::default() };
+    let followers: Vec<_> =
+        (0..200).map(|_| stage.client.changes(&query).expect("it may follow")).collect();
+    stage.client.health().expect("it answers");
+    stage.client.objects("*").expect("it answers what takes a thread, too");
+    drop(followers);
 }
 
 #[test]
@@ -570,6 +596,18 @@ fn describes_itself() {
         ("/moves/{pid}", "get"),
     ] {
         assert!(document["paths"][path][method].is_object(), "{method} {path}");
+    }
+    for (path, operations) in document["paths"].as_object().expect("there are some") {
+        for (method, operation) in operations.as_object().expect("there are some") {
+            let responses = operation["responses"].as_object().expect("there are some");
+            for (status, response) in responses {
+                let said = response["description"].as_str().unwrap_or_default();
+                assert!(!said.is_empty(), "{method} {path} does not say what {status} means");
+            }
+            for status in ["403", "500"] {
+                assert!(responses.contains_key(status), "{method} {path} can be {status}");
+            }
+        }
     }
     for name in ["ObjectInfo", "Report", "Refusal", "Mount"] {
         assert!(document["components"]["schemas"][name].is_object(), "{name}");

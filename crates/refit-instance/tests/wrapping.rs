@@ -74,7 +74,7 @@ fn ends(lines: Result<Lines<Report>, Refusal>) -> Vec<Report> {
 
 fn wrap(glob: &str, wrapper: &str, options: &[(&str, &str)]) -> Wrap {
     let options = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Wrap { glob: glob.into(), wrapper: wrapper.into(), options }
+    Wrap { glob: glob.into(), wrapper: wrapper.into(), options, mount: None }
 }
 
 fn only(stage: &Stage, glob: &str) -> ObjectInfo {
@@ -95,7 +95,8 @@ fn wraps_what_matches_and_writes_it_down() {
     let entries = stage.instance.journal().entries();
     assert_eq!(entries.iter().filter(|e| e.report.change.mechanism == "wrap").count(), 2);
 
-    let unwrap = Unwrap { glob: "tally:both/*".into(), wrapper: Some("arguments".into()) };
+    let unwrap =
+        Unwrap { glob: "tally:both/*".into(), wrapper: Some("arguments".into()), mount: None };
     assert_eq!(ends(stage.client.unwrap(&unwrap)).len(), 2);
     assert_eq!(only(&stage, "tally:both/a").wrappers, []);
     let known = stage.client.wrappers().expect("it answers");
@@ -119,7 +120,7 @@ fn refuses_what_it_cannot_do_and_says_what_there_is() {
         assert!(refusal.to_string().contains(says), "{refusal}");
     }
     let unwrap = |wrapper: Option<&str>| {
-        let asked = Unwrap { glob: name.into(), wrapper: wrapper.map(str::to_owned) };
+        let asked = Unwrap { glob: name.into(), wrapper: wrapper.map(str::to_owned), mount: None };
         let Err(refusal) = stage.client.unwrap(&asked) else { panic!("it was not refused") };
         refusal
     };

@@ -11,6 +11,9 @@
 #[cfg(test)]
 extern crate self as refit_instruments;
 
+/// `refit.h`: instruments for programs in C and C++.
+pub const HEADER: &str = include_str!("../include/refit.h");
+
 pub mod analysis;
 pub mod block;
 pub mod definition;

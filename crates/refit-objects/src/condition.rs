@@ -12,6 +12,9 @@
 //!
 //! `before` alone is the measure on the other side of the comparison, as it was before the swap. Times are in
 //! nanoseconds, or with a unit (`ns`, `us`, `µs`, `ms`, `s`).
+//!
+//! What was not measured proves nothing: a comparison with the time of calls holds where there were none, and one with
+//! `before` where nobody called before the swap. So an object that nobody calls keeps to every such condition.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,7 +73,13 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn get(&self, measure: Measure) -> f64 {
+    /// `None`: it is the time of calls, and there were none.
+    fn get(&self, measure: Measure) -> Option<f64> {
+        let timed = !matches!(measure, Measure::Calls | Measure::Errors | Measure::Rate);
+        (!timed || self.calls > 0).then(|| self.value(measure))
+    }
+
+    fn value(&self, measure: Measure) -> f64 {
         match measure {
             Measure::Calls => self.calls as f64,
             Measure::Errors => self.errors as f64,
@@ -144,15 +153,16 @@ impl Clause {
             Clause::Nested(condition) => return condition.violation(before, after),
             Clause::Compare { left, comparison, right, text } => (left, comparison, right, text),
         };
-        let value = |factors: &[Factor]| -> f64 {
+        let value = |factors: &[Factor]| -> Option<f64> {
             let factor = |factor: &Factor| match factor {
-                Factor::Number(number) => *number,
+                Factor::Number(number) => Some(*number),
                 Factor::Now(measure) => after.get(*measure),
-                Factor::Before(measure) => before.get(*measure),
+                Factor::Before(measure) if before.calls > 0 => before.get(*measure),
+                Factor::Before(_) => None,
             };
             factors.iter().map(factor).product()
         };
-        let (left, right) = (value(left), value(right));
+        let (Some(left), Some(right)) = (value(left), value(right)) else { return None };
         let holds = match comparison {
             Comparison::Equal => left == right,
             Comparison::Unequal => left != right,
@@ -402,6 +412,23 @@ mod tests {
             said,
             "errors > 0 does not hold: 0 and 0, and rate > 1000 does not hold: 500 and 1000"
         );
+    }
+
+    /// What was not measured proves nothing against the new implementation.
+    #[test]
+    fn an_object_that_nobody_calls_keeps_to_its_condition() {
+        let idle = Measured { seconds: 2.0, ..Measured::default() };
+        let documented = "errors == 0 && p99 < 1.2 × before";
+        let (holds, condition) = (None, |text: &str| text.parse::<Condition>().expect("it is one"));
+        assert_eq!(condition(documented).violation(&idle, &idle), holds);
+        assert_eq!(
+            condition(documented).violation(&idle, &BEFORE),
+            violation("errors == 0", BEFORE)
+        );
+        assert_eq!(violation("p99 < 10 && rate >= 0 && errors == 0", idle), holds);
+        assert_eq!(condition("rate > 0.9 × before").violation(&idle, &BEFORE), holds);
+        assert!(violation("rate > 0.9 × before", idle).is_some(), "it was called before");
+        assert!(violation("calls > 0", idle).is_some());
     }
 
     #[test]

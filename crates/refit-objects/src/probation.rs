@@ -12,7 +12,7 @@ use refit_change::{ChangeId, End, Report};
 use crate::condition::{Condition, Measured};
 use crate::object::{ObjectId, object};
 use crate::pace::sleep_until;
-use crate::swap::{REQUESTER_GONE, SwapOptions, swap_named};
+use crate::swap::{Handover, REQUESTER_GONE, SwapOptions, swap_named};
 use crate::wrappers::Meter;
 use crate::wrapping::{WrapError, attach, detach};
 
@@ -97,6 +97,11 @@ fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOpti
         cancel: None,
         hook: None,
         retries: options.retries.max(10),
+        // What was thrown away was the old state: what came after it goes back.
+        handover: match options.handover {
+            Handover::WithoutState => Handover::WithoutState,
+            Handover::Transfer | Handover::EmptyState => Handover::Transfer,
+        },
         ..options.clone()
     };
     let back = swap_named(id, from, swapped.change.id, &options);

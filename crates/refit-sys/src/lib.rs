@@ -41,6 +41,7 @@ pub mod park;
 pub mod perf;
 pub mod pidfd;
 pub mod placement;
+pub mod printable;
 pub mod process;
 pub mod processor;
 #[cfg(not(loom))]

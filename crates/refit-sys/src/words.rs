@@ -72,6 +72,25 @@ impl Words {
         self.words
     }
 
+    /// Puts private pages of zeros in the place of the file's, so that this process keeps none of its memory. References to the words stay good; what
+    /// they are used for from here on is seen by nobody else.
+    ///
+    /// # Errors
+    /// What `mmap` says; the words are the file's still then.
+    pub fn withdraw(&self) -> io::Result<()> {
+        // SAFETY: the range is the mapping of this value, which stays mapped, readable and writable throughout: the kernel replaces it in one step. The
+        // words are atomics whose values anybody may change at any time, so that none of them may be relied on.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                self.words.as_ptr().cast_mut().cast(),
+                size_of_val(self.words),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            )
+        }?;
+        Ok(())
+    }
+
     /// Whether the pages are locked in memory.
     pub fn locked(&self) -> bool {
         self.locked
@@ -97,6 +116,19 @@ mod tests {
         assert_eq!(second.get().len(), 1024);
         first.get()[1000].store(7, Relaxed);
         assert_eq!(second.get()[1000].load(Relaxed), 7);
+    }
+
+    #[test]
+    fn words_that_were_withdrawn_are_zeros_of_this_process_alone() {
+        let first = Words::new(c"refit-test", 1024).expect("a memfd can be made");
+        let file = File::from(first.as_fd().try_clone_to_owned().expect("a descriptor can be had"));
+        let second = Words::open(file).expect("it can be mapped again");
+        first.get()[5].store(7, Relaxed);
+        let kept = &second.get()[5];
+        second.withdraw().expect("it is mapped");
+        assert_eq!(kept.load(Relaxed), 0);
+        kept.store(9, Relaxed);
+        assert_eq!((kept.load(Relaxed), first.get()[5].load(Relaxed)), (9, 7));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::commands::drill::DrillArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::instruments::InstrumentsArgs;
 use crate::commands::limit::LimitArgs;
+use crate::commands::metrics::MetricsArgs;
 use crate::commands::moves::MoveArgs;
 use crate::commands::probe::{ProbeArgs, RepairArgs};
 use crate::commands::record::RecordArgs;
@@ -227,12 +228,7 @@ The file is checked before any code of it runs. The same path can be loaded agai
     Top(TopArgs),
 
     /// Print what instances count, as OpenMetrics text
-    #[command(after_help = "\
-Example:
-  refit metrics --instance 4711 > /var/lib/prometheus/node-exporter/refit.prom
-
-The same is at /metrics of the control API.")]
-    Metrics,
+    Metrics(MetricsArgs),
 
     /// Check what this host offers, what is missing, what that costs and how to get it
     #[command(after_help = "Example:\n  refit doctor")]
@@ -248,9 +244,15 @@ The same is at /metrics of the control API.")]
         shell: clap_complete::Shell,
     },
 
-    /// Print a C header by which a program's threads ask to go to another instance: refit_move(1)
-    #[command(after_help = "Example:\n  refit header > refit_move.h")]
-    Header,
+    /// Print a C header: for threads that ask to go to another instance, or for instruments
+    #[command(
+        after_help = "Example:\n  refit header > refit_move.h\n  refit header instruments > refit.h"
+    )]
+    Header {
+        /// Which
+        #[arg(value_enum, default_value = "move")]
+        which: HeaderArg,
+    },
 
     /// Write man pages
     #[command(after_help = "Example:\n  refit man /usr/local/share/man/man1")]
@@ -259,6 +261,15 @@ The same is at /metrics of the control API.")]
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
+}
+
+/// Which C header.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum HeaderArg {
+    /// `refit_move.h`: refit_move(instance) and refit_instance()
+    Move,
+    /// `refit.h`: events, counters and timers, as `refit record` records them
+    Instruments,
 }
 
 /// Arguments of `refit ls`.
@@ -287,6 +298,10 @@ pub(crate) struct LsArgs {
     /// Only objects on which this one stands
     #[arg(long, value_name = "OBJECT")]
     pub(crate) under: Option<String>,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) mount: Option<String>,
 }
 
 /// Arguments of `refit mount`.
@@ -424,6 +439,10 @@ pub(crate) struct SwapArgs {
     /// what empty is
     #[arg(long, conflicts_with = "protocol")]
     pub(crate) empty_state: bool,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) mount: Option<String>,
 }
 
 /// Reads `fcm:/a=shared`. Names can have an `=` in them, implementations cannot.
@@ -493,6 +512,10 @@ pub(crate) struct ShowArgs {
     #[arg(long, default_value = "1s", requires = "follow", value_parser = format::parse_duration)]
     #[arg(value_name = "TIME")]
     pub(crate) every: Duration,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) mount: Option<String>,
 }
 
 /// Arguments of `refit top`.
@@ -542,6 +565,10 @@ pub(crate) struct WrapArgs {
     /// What it is to be set to
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) mount: Option<String>,
 }
 
 /// Arguments of `refit unwrap`.
@@ -559,6 +586,10 @@ pub(crate) struct UnwrapArgs {
     /// All wrappers
     #[arg(long, conflicts_with = "wrapper")]
     pub(crate) all: bool,
+
+    /// Only objects of the mount at this mountpoint
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) mount: Option<String>,
 }
 
 /// Arguments of `refit changes`.

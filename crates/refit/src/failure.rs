@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use refit_instance::{Kind, Refusal};
 
+use crate::output::say;
+
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -41,8 +43,12 @@ impl Failure {
             Failure::Unread => ExitCode::SUCCESS,
             Failure::Said => ExitCode::FAILURE,
             Failure::Usage(e) => e.exit(),
+            Failure::Several(refusals) => {
+                refusals.iter().for_each(|refusal| say(&format!("refit: {refusal}")));
+                ExitCode::FAILURE
+            }
             refused => {
-                eprintln!("{refused}");
+                say(&refused.to_string());
                 ExitCode::FAILURE
             }
         }

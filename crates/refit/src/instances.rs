@@ -1,6 +1,6 @@
 //! The instances a command talks to.
 
-use refit_instance::{Client, Kind, Refusal, find};
+use refit_instance::{Client, Glob, Kind, Refusal, find};
 
 use crate::failure::Failure;
 
@@ -19,9 +19,14 @@ impl Live {
         ask: impl FnOnce(&Client) -> Result<T, Refusal>,
     ) -> Result<Option<T>, Failure> {
         match ask(&self.client) {
-            Err(why) if why.kind == Kind::Unreachable && !self.client.is_there() => Ok(None),
+            Err(why) if self.has_ended(&why) => Ok(None),
             said => Ok(Some(said?)),
         }
+    }
+
+    /// Whether it did not answer because it has ended since it was found.
+    pub(crate) fn has_ended(&self, why: &Refusal) -> bool {
+        why.kind == Kind::Unreachable && !self.client.is_there()
     }
 }
 
@@ -54,8 +59,11 @@ pub(crate) fn live(asked: &str, only: Option<u32>) -> Result<Vec<Live>, Failure>
 /// Sockets cannot be looked for.
 pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
     let found = find()?;
+    for refusal in &found.distrusted {
+        say!("refit: passed over: {refusal}");
+    }
     for pid in &found.dead {
-        eprintln!("refit: instance {pid} is dead; its socket was removed");
+        say!("refit: instance {pid} is dead; its socket was removed");
     }
     let mut all = Vec::new();
     for (pid, socket) in found.live {
@@ -65,11 +73,39 @@ pub(crate) fn answering(only: Option<u32>) -> Result<Vec<Live>, Failure> {
             match live.says(Client::health) {
                 Ok(Some(_)) => all.push(live),
                 Ok(None) => {}
-                Err(failure) => eprintln!("{failure}"),
+                Err(failure) => say!("{failure}"),
             }
         }
     }
     Ok(all)
+}
+
+/// Refuses a name, as opposed to a pattern, that objects of several mounts have, on whatever instances.
+///
+/// # Errors
+/// It names them, and how to say which one is meant.
+pub(crate) fn unambiguous(
+    asked: &str,
+    live: &[Live],
+    glob: &str,
+    mount: Option<&str>,
+) -> Result<(), Failure> {
+    if live.len() < 2 || !Glob::new(glob).is_literal() {
+        return Ok(()); // An instance refuses by itself what is ambiguous within it.
+    }
+    let mut mounts = Vec::new();
+    for one in live {
+        let objects = one.says(|client| client.objects_of(glob, mount))?.unwrap_or_default();
+        let of = |mount: String| format!("{mount} (instance {})", one.pid);
+        mounts.extend(objects.into_iter().filter_map(|object| object.mount).map(of));
+    }
+    if mounts.len() < 2 {
+        return Ok(());
+    }
+    let obstacle =
+        format!("{} mounts have an object of this name: {}", mounts.len(), mounts.join(", "));
+    let remedy = "say which with --mount MOUNTPOINT or --instance PID, or give a pattern for all";
+    Err(Failure::new(asked, obstacle, remedy))
 }
 
 #[cfg(test)]

@@ -5,8 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+/// Says something on standard error, with what would act on a terminal escaped.
+macro_rules! say {
+    ($($text:tt)*) => { crate::output::say(&format!($($text)*)) };
+}
+
 mod cli;
 mod commands;
+#[cfg(test)]
+mod documentation;
 mod failure;
 mod format;
 mod hierarchy;
@@ -21,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, HeaderArg};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -79,11 +86,14 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Record(args) => commands::record::run(args, only, out),
         Command::Instruments(args) => commands::instruments::run(args, only, out),
         Command::Top(args) => commands::top::run(args, only, out),
-        Command::Metrics => commands::metrics::print(only, out),
+        Command::Metrics(args) => commands::metrics::run(args, only, out),
         Command::Doctor => commands::doctor::run(out),
         Command::Tour(args) => commands::tour::run(args, out),
         Command::Completions { shell } => commands::documents::completions(*shell, out),
-        Command::Header => out.raw(refit_tasks::HEADER.as_bytes()),
+        Command::Header { which: HeaderArg::Move } => out.raw(refit_tasks::HEADER.as_bytes()),
+        Command::Header { which: HeaderArg::Instruments } => {
+            out.raw(refit_instruments::HEADER.as_bytes())
+        }
         Command::Man { directory } => commands::documents::man(directory, out),
     }
 }

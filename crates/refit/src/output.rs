@@ -1,7 +1,8 @@
 //! Standard output: lines for people, or one JSON object per line for programs.
 
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+use refit_sys::printable;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -22,8 +23,13 @@ impl Output {
         self.json
     }
 
-    /// A line for people.
+    /// A line for people. Names in it come from anywhere: what would act on a terminal, or begin another line, is escaped.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.to, "{}", printable::line(text))?)
+    }
+
+    /// A line of the command's own, with the escape sequences that it is painted with.
+    pub(crate) fn painted(&mut self, text: &str) -> Result<(), Failure> {
         Ok(writeln!(self.to, "{text}")?)
     }
 
@@ -42,4 +48,15 @@ impl Output {
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.to.flush()?)
     }
+}
+
+/// A line on standard error, for people, with what would act on a terminal escaped. Nothing can be done if nobody reads it.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable::line(text));
+}
+
+/// Whether standard output is a terminal on which more can be done than to print one line after the other.
+pub(crate) fn can_draw() -> bool {
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
 }

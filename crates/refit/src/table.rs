@@ -1,5 +1,7 @@
 //! Aligned columns. The last column is for names: it is as wide as it has to be and never padded.
 
+use refit_sys::printable;
+
 /// How a column is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -23,10 +25,10 @@ impl Table {
         }
     }
 
-    /// Adds a row; a cell per column.
+    /// Adds a row; a cell per column. What is not printable is escaped here, so that columns stay below each other.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.align.len());
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| printable::line(cell).into_owned()).collect());
     }
 
     /// The lines, the titles first.

@@ -82,7 +82,7 @@ fn what_moves_come_to_is_told_until_after_the_end() {
     }
     let instance = before["instance"].to_string();
     let (_, metrics, said) = stage.run(&["--instance", &instance, "metrics"]);
-    assert!(metrics.contains("refit_moves{what=\"out\"}"), "{metrics}{said}");
+    assert!(metrics.contains("what=\"out\"} "), "{metrics}{said}");
 
     drop(running.0.stdin.take().expect("a pipe").write_all(b"\n"));
     assert!(running.0.wait().expect("it ends").success());

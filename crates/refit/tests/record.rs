@@ -133,3 +133,100 @@ fn a_check_tells_what_recording_costs() {
     assert_eq!(found["rounds"], 2);
     assert!(found["without_ns"].as_u64() > Some(0) && found["with_ns"].as_u64() > Some(0));
 }
+
+/// What a trace holds, an object a record.
+fn records(stage: &Stage, trace: &Path) -> Vec<Value> {
+    let (code, stdout, stderr) =
+        stage.run(&["export", trace.to_str().expect("UTF-8"), "--to", "ndjson"]);
+    assert_eq!(code, 0, "{stderr}");
+    stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Threads that records are of.
+fn threads(records: &[Value]) -> std::collections::BTreeSet<u64> {
+    records.iter().filter_map(|record| record["thread"].as_u64()).filter(|id| *id != 0).collect()
+}
+
+#[test]
+fn a_command_is_recorded_although_an_instance_is_recorded_by_somebody_else() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let (first, second) = (stage.path("first"), stage.path("second"));
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    let mut refit = stage.refit(&["record", "-p", &pid, "-o"]);
+    let mut child = refit.arg(&first).stdout(Stdio::null()).spawn().expect("it starts");
+    until(|| stage.run(&["instruments"]).0 == 0);
+    let to = second.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = stage.run(&["record", "-o", to, "--", "echo", "it ran"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("it ran\n"), "{stdout}");
+    let says = format!("instance {pid} takes no part: the instance is recorded already");
+    assert!(stderr.contains(&says), "{stderr}");
+    assert_eq!(report(&stage, &second)[0]["ended_in_peace"], true);
+    // Where there is nothing else to record, that is a refusal.
+    stage.refuses(&["record", "-o", to, "--for", "1ms"], "the instance is recorded already");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// Memory of the session that is locked into an instance, in KiB.
+fn locked(pid: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmLck:")).expect("Linux tells it");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+}
+
+#[test]
+fn an_instance_keeps_no_memory_of_a_recording_that_has_ended() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    let before = locked(&pid);
+    for _ in 0..3 {
+        let (code, _, stderr) =
+            stage.run(&["record", "-p", &pid, "--for", "1ms", "-o", "/dev/null"]);
+        assert_eq!(code, 0, "{stderr}");
+        assert_eq!(locked(&pid), before);
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+        assert!(!maps.contains("refit-session"), "{maps}");
+    }
+    fs::write(serving.mountpoint.join("after"), "still here").expect("it serves");
+}
+
+#[test]
+fn with_a_process_only_that_process_is_recorded_and_its_threads_are_counted() {
+    let stage = Stage::new();
+    let mut busy = std::process::Command::new("sh")
+        .args(["-c", "while :; do sleep 0.001; done"])
+        .spawn()
+        .expect("it starts");
+    let trace = stage.path("trace");
+    let (pid, to) = (busy.id().to_string(), trace.to_str().expect("UTF-8"));
+    let (code, _, stderr) = stage.run(&["record", "-p", &pid, "--for", "300ms", "-o", to]);
+    busy.kill().expect("it runs");
+    busy.wait().expect("it ends");
+    assert_eq!(code, 0, "{stderr}");
+    if stderr.contains("no context switches") {
+        println!("skipped: no context switches here: {stderr}");
+        return;
+    }
+    let threads = threads(&records(&stage, &trace));
+    assert!(threads.contains(&u64::from(busy.id())), "{threads:?}");
+    // This thread waited for the recorder, so the processor was given away and had again meanwhile.
+    let own = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    assert!(!threads.contains(&own), "{threads:?} has {own}");
+    assert_eq!(report(&stage, &trace)[0]["threads"], threads.len());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_and_one_that_cannot_be_read_end_with_an_error() {
+    let stage = Stage::new();
+    stage.refuses_after_output(&["record", "-o", "/dev/full", "--", "true"], "/dev/full");
+    let pipe = stage.path("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("made");
+    let pipe = pipe.to_str().expect("UTF-8");
+    for args in [&["report", pipe][..], &["export", pipe, "--to", "ndjson"]] {
+        stage.refuses(args, "it is no regular file");
+    }
+    stage.refuses(&["funcs", pipe], "not a regular file");
+}

@@ -15,6 +15,7 @@ mod separate;
 mod symbols;
 
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use error::OpenError;
@@ -87,7 +88,13 @@ impl Image {
     /// When it cannot be read, or is no program or library for x86-64.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Read { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(failed)?;
+        // Without waiting: a pipe would hold this up until somebody writes to it.
+        let nonblocking = libc::O_NONBLOCK;
+        let file = std::fs::File::options()
+            .read(true)
+            .custom_flags(nonblocking)
+            .open(path)
+            .map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(OpenError::Kind { path: path.to_owned(), what: "not a regular file" });

@@ -29,6 +29,7 @@ pub struct Histogram {
     pub unit: String,
     /// `(from, how many)`: measurements of at least `from`, below the `from` of the next range that is possible.
     /// Empty ranges are left out.
+    #[schema(value_type = Vec<Vec<u64>>)]
     pub ranges: Vec<(u64, u64)>,
 }
 
@@ -52,6 +53,9 @@ pub struct Wrap {
     /// What it is to be set to.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+    /// Only objects of the mount at this mountpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// Asks for wrappers to be taken away.
@@ -63,6 +67,9 @@ pub struct Unwrap {
     /// Name of the wrapper, or the number of its attachment; without it: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrapper: Option<String>,
+    /// Only objects of the mount at this mountpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
 }
 
 /// A wrapper that can be attached by name.

@@ -3,7 +3,7 @@
 //! Blocks are read, not mapped: a mapped file that gets shorter kills who looks at it, and foreign files may.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -50,7 +50,12 @@ pub(super) struct Block<'a> {
 impl Part {
     /// Opens a file and looks whether it is a trace.
     pub(super) fn open(path: &Path) -> Result<Part, Error> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        // A pipe without a writer would hold this up for ever: it is opened without waiting, and refused by its kind.
+        let file = File::options()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(path)
+            .map_err(Error::io(path))?;
         let metadata = file.metadata().map_err(Error::io(path))?;
         if !metadata.is_file() {
             return Err(Error::NoFile(path.to_owned()));

@@ -19,6 +19,8 @@ pub(super) struct Index {
     /// By processor and stream.
     buffers: BTreeMap<(u16, u16), Vec<Run>>,
     gaps: Vec<Gap>,
+    /// Threads that have records; 0 is none.
+    threads: BTreeSet<u32>,
 }
 
 /// The records of one block.
@@ -110,9 +112,15 @@ impl Index {
             return None;
         }
         let mut span: Option<(u64, u64)> = None;
+        // Records of one thread follow each other mostly, so that it is looked up once for all of them.
+        let mut last = 0;
         for bytes in records.chunks_exact(record::SIZE) {
-            let time = Record::read_from_bytes(bytes).map_or(0, |record| record.time);
+            let Ok(Record { time, thread, .. }) = Record::read_from_bytes(bytes) else { continue };
             if time != 0 {
+                if thread != last {
+                    self.threads.insert(thread);
+                    last = thread;
+                }
                 let (least, most) = span.unwrap_or((time, time));
                 span = Some((least.min(time), most.max(time)));
             }
@@ -165,6 +173,11 @@ impl Index {
 
     pub(super) fn records(&self) -> u64 {
         self.buffers.values().flatten().map(|run| u64::from(run.count)).sum()
+    }
+
+    /// Threads that have records.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.iter().filter(|thread| **thread != 0).count()
     }
 
     pub(super) fn processors(&self) -> impl Iterator<Item = u32> {

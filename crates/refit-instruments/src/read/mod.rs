@@ -136,6 +136,11 @@ impl Trace {
         self.about.threads.values()
     }
 
+    /// How many threads have records, known by name or not.
+    pub fn recorded_threads(&self) -> usize {
+        self.index.threads()
+    }
+
     /// Dumps, by their begin.
     pub fn dumps(&self) -> &[Dump] {
         &self.about.dumps

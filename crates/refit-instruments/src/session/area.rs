@@ -100,6 +100,11 @@ impl Area {
         self.words.locked()
     }
 
+    /// See [`Session::withdraw`](super::Session::withdraw).
+    pub(super) fn withdraw(&self) -> std::io::Result<()> {
+        self.words.withdraw()
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }

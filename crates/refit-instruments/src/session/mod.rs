@@ -126,6 +126,15 @@ impl Session {
         self.area.ended()
     }
 
+    /// Gives the memory of the session back as far as it is this process's: its address space stays, with nothing in it. For a process that has
+    /// [detached](crate::instrument::detach) and will not attach to it again; a thread that is recording just then writes where nobody reads.
+    ///
+    /// # Errors
+    /// The kernel refuses; the memory stays as it is then.
+    pub fn withdraw(&self) -> io::Result<()> {
+        self.area.withdraw()
+    }
+
     /// Asks the recorder to write what is there (flight recorder) or to let all processors write (dump mode).
     pub fn ask_for_dump(&self) {
         self.area.ask_for_dump();

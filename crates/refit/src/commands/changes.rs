@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ChangesArgs, only: Option<u32>, out: &mut Output) -> Re
         };
         match next {
             (pid, Ok(line)) => print(pid, &line, out)?,
-            (pid, Err(refusal)) => eprintln!("refit: instance {pid}: {}", refusal.obstacle),
+            (pid, Err(refusal)) => say!("refit: instance {pid}: {}", refusal.obstacle),
         }
     }
 }

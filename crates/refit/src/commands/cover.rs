@@ -88,7 +88,7 @@ fn watch(
     tell_refused(&prepared);
     let mut cover = prepared.install(&program).map_err(failed)?;
     let stood = cover.stood();
-    eprintln!(
+    say!(
         "refit: watching {} of process {id}, which stood still for {}; Ctrl-C ends",
         format::counted(cover.left() as u64, "block"),
         format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
@@ -130,7 +130,7 @@ fn look(
     }
     for name in cover.arrivals(program, modules).unwrap_or_default() {
         if !arrived.contains(&name) {
-            eprintln!("refit: not watched: {name} was loaded later");
+            say!("refit: not watched: {name} was loaded later");
             arrived.push(name);
         }
     }
@@ -139,14 +139,14 @@ fn look(
 
 fn tell_refused(prepared: &Prepared) {
     for (&why, &blocks) in &prepared.refused {
-        eprintln!("refit: not watched: {}: {why}", format::counted(blocks, "block"));
+        say!("refit: not watched: {}: {why}", format::counted(blocks, "block"));
     }
 }
 
 fn tell_relieved(cover: &Cover) {
     let relieved = cover.relieved;
     if cover.stops > 0 {
-        eprintln!(
+        say!(
             "refit: {} taken out in {} when reached, the longest {}; {} were left",
             format::counted(relieved.sites as u64, "site"),
             format::counted(cover.stops as u64, "stop"),

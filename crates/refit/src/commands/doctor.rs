@@ -4,6 +4,7 @@
 //! file server cannot do without makes the command fail.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,7 @@ use refit_sys::pagemap::{Pagemap, Scan};
 use refit_sys::pidfd::Pidfd;
 use refit_sys::processor::Source;
 use refit_sys::userfault::Features;
-use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use super::tend::SWAP;
@@ -94,6 +95,7 @@ pub(crate) fn run(out: &mut Output) -> Result<(), Failure> {
 fn findings() -> Vec<Finding> {
     vec![
         kernel(),
+        procfs(),
         fuse(),
         mounting(),
         memfd(),
@@ -115,26 +117,47 @@ fn findings() -> Vec<Finding> {
 }
 
 fn kernel() -> Finding {
-    let release = read("/proc/sys/kernel/osrelease");
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let ok = version(&release).is_some_and(|v| v >= (5, 4));
     Finding::new("kernel", ok, format!("Linux {release}"))
         .required()
         .or("nothing is tested before Linux 5.4", "boot a newer kernel")
 }
 
+/// Nearly everything that refit knows of processes is read there.
+fn procfs() -> Finding {
+    let own = fs::read_link("/proc/self")
+        .is_ok_and(|to| to == Path::new(&std::process::id().to_string()));
+    let found = if own { "/proc is there" } else { "there is no /proc of these processes" };
+    Finding::new("procfs", own, found).required().or(
+        "nothing can be served, limited, watched or moved, and what is said below may be wrong",
+        "mount -t proc proc /proc",
+    )
+}
+
 fn fuse() -> Finding {
     let path = "/dev/fuse";
-    let there = Path::new(path).exists();
     let usable = fs::OpenOptions::new().read(true).write(true).open(path);
-    let found = match (&usable, there) {
-        (Ok(_), _) => format!("{path} can be opened"),
-        (Err(e), true) => format!("{path}: {}", words(&e.to_string())),
-        (Err(_), false) => format!("there is no {path}"),
+    let (found, remedy) = match &usable {
+        Ok(_) => (format!("{path} can be opened"), ""),
+        Err(e) => fuse_trouble(path, e),
     };
-    Finding::new("fuse", usable.is_ok(), found).required().or(
-        "no directory can be served",
-        "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN",
-    )
+    Finding::new("fuse", usable.is_ok(), found).required().or("no directory can be served", remedy)
+}
+
+/// Why the device cannot be opened, and what helps.
+fn fuse_trouble(path: &str, error: &std::io::Error) -> (String, &'static str) {
+    match error.kind() {
+        ErrorKind::NotFound => (
+            format!("there is no {path}"),
+            "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN",
+        ),
+        ErrorKind::PermissionDenied => (
+            format!("{path}: {}", words(&error.to_string())),
+            "run refit as root, or `chmod 666 /dev/fuse`, as distributions do; in a container: --device /dev/fuse",
+        ),
+        _ => (format!("{path}: {}", words(&error.to_string())), "modprobe fuse"),
+    }
 }
 
 fn mounting() -> Finding {
@@ -204,8 +227,8 @@ fn open_files() -> Finding {
     )
 }
 
-/// What nothing needs so far costs this.
-const MEMORY: &str = "nothing yet: files and limits do not need it, moving programs will";
+/// What limits and moves need costs this.
+const MEMORY: &str = "programs cannot be limited (`refit run --memory`) or moved (`refit move`)";
 
 /// What limits need costs this.
 const LIMITS: &str = "programs cannot be limited: no `refit run --memory`, no `refit limit`";
@@ -386,12 +409,9 @@ const CAP_PERFMON: u32 = 38;
 
 /// Whether this process has a capability (numbers as in `linux/capability.h`).
 fn capable(capability: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.map_or_else(|| geteuid().is_root(), |mask| mask & (1 << capability) != 0)
+    // The kernel always tells a thread its own.
+    let sets = rustix::thread::capabilities(None);
+    sets.is_ok_and(|sets| sets.effective.bits() & (1 << capability) != 0)
 }
 
 /// Major and minor number of a kernel.
@@ -424,6 +444,14 @@ mod tests {
         assert_eq!(version("5.4"), Some((5, 4)));
         assert_eq!(version("linux"), None);
         assert!(Some((4, 18)) < version("6.1"));
+    }
+
+    #[test]
+    fn the_remedy_for_the_fuse_device_fits_what_is_wrong_with_it() {
+        let remedy = |kind: ErrorKind| fuse_trouble("/dev/fuse", &kind.into()).1;
+        assert!(remedy(ErrorKind::NotFound).contains("modprobe"));
+        let denied = remedy(ErrorKind::PermissionDenied);
+        assert!(!denied.contains("modprobe") && denied.contains("chmod"), "{denied}");
     }
 
     #[test]

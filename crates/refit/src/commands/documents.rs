@@ -13,6 +13,7 @@ use crate::output::Output;
 
 #[derive(Serialize)]
 struct Written<'a> {
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
     written: &'a Path,
 }
 

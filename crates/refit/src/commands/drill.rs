@@ -140,7 +140,7 @@ pub(crate) fn run(args: &DrillArgs, out: &mut Output) -> Result<(), Failure> {
         print(&path, out)?
     }
     if let Some(why) = stopped {
-        eprintln!("refit: not further down: {}", why.trim_start_matches("refit: "));
+        say!("refit: not further down: {}", why.trim_start_matches("refit: "));
     }
     if let Some(file) = &args.svg {
         draw(&path, file)?;
@@ -158,7 +158,7 @@ fn level(
 ) -> Result<Result<Measured, Silent>, Failure> {
     let failed = |error: Error| failure(args.pid, &error);
     let prepared = drill::prepare(files, spot).map_err(failed)?;
-    eprintln!(
+    say!(
         "refit: measuring {} and {} for {}",
         files.name(spot),
         format::counted(prepared.calls() as u64, "call"),

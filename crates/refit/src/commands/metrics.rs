@@ -1,11 +1,46 @@
-//! `refit metrics`.
+//! `refit metrics`: what instances count, printed, written to a file again and again, or served over TCP.
 
-use refit_instance::Client;
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::ValueHint;
+use refit_instance::{Client, exporter, merged_metrics};
 use serde::Serialize;
 
+use crate::commands::{interruption, sleep};
 use crate::failure::Failure;
+use crate::format;
 use crate::instances;
 use crate::output::Output;
+
+/// Arguments of `refit metrics`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  refit metrics
+  refit metrics --output /var/lib/prometheus/node-exporter/refit.prom --every 15s
+  refit metrics --listen 127.0.0.1:9464
+
+Samples have the label `pid`, that of their instance. The same is at /metrics of each instance's control API.")]
+pub(crate) struct MetricsArgs {
+    /// Write it to this file, which is replaced as a whole
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "listen")]
+    output: Option<PathBuf>,
+
+    /// Write the file again at each TIME, until Ctrl-C
+    #[arg(long, requires = "output", value_parser = format::parse_duration, value_name = "TIME")]
+    every: Option<Duration>,
+
+    /// Serve it at /metrics of this address, until Ctrl-C
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
 
 #[derive(Serialize)]
 struct Line {
@@ -13,24 +48,81 @@ struct Line {
     metrics: String,
 }
 
-/// Prints what an instance counts; of several, each its own text, which has to go to a file of its own.
-pub(crate) fn print(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let live = instances::live("read metrics", only)?;
-    if live.len() > 1 && !out.json() {
-        let pids: Vec<String> = live.iter().map(|live| live.pid.to_string()).collect();
-        return Err(Failure::new(
-            "read metrics",
-            format!("there are several instances: {}", pids.join(", ")),
-            "name one with --instance, or ask with --json",
-        ));
+#[derive(Serialize)]
+struct Listening {
+    listening: SocketAddr,
+}
+
+/// Prints, writes or serves what instances count.
+pub(crate) fn run(args: &MetricsArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    if let Some(address) = args.listen {
+        return serve(address, only, out);
     }
-    for live in live {
-        let Some(metrics) = live.says(Client::metrics)? else { continue };
-        if out.json() {
-            out.object(&Line { instance: live.pid, metrics })?;
-        } else {
-            out.raw(metrics.as_bytes())?;
+    let Some(file) = &args.output else { return print(only, out) };
+    let interrupted = interruption()?;
+    loop {
+        write(file, &text(only)?)?;
+        let Some(every) = args.every else { return Ok(()) };
+        sleep(every, &interrupted);
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(());
         }
     }
+}
+
+fn print(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    if !out.json() {
+        return out.raw(text(only)?.as_bytes());
+    }
+    for (instance, metrics) in texts(only)? {
+        out.object(&Line { instance, metrics })?;
+    }
     Ok(())
+}
+
+/// What each instance counts.
+fn texts(only: Option<u32>) -> Result<Vec<(u32, String)>, Failure> {
+    let mut texts = Vec::new();
+    for live in instances::live("read metrics", only)? {
+        texts.extend(live.says(Client::metrics)?.map(|text| (live.pid, text)));
+    }
+    Ok(texts)
+}
+
+fn text(only: Option<u32>) -> Result<String, Failure> {
+    let texts: Vec<String> = texts(only)?.into_iter().map(|(_, text)| text).collect();
+    Ok(merged_metrics(&texts))
+}
+
+/// Whoever reads the file sees the old text or the new one.
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| {
+        let asked = format!("write metrics to {}", file.display());
+        Failure::new(asked, e.to_string(), "name a file in a directory that can be written")
+    };
+    let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let mut fresh = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
+    fresh.write_all(text.as_bytes()).map_err(failed)?;
+    // Readers are other users as a rule.
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    fs::set_permissions(fresh.path(), readable).map_err(failed)?;
+    fresh.persist(file).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+fn serve(address: SocketAddr, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let interrupted: Arc<AtomicBool> = interruption()?;
+    let make: exporter::MakeText = Arc::new(move || text(only).map_err(|e| e.to_string()));
+    let json = out.json();
+    let tell = |at: SocketAddr| {
+        let told = match json {
+            true => out.object(&Listening { listening: at }),
+            false => out.line(&format!("metrics are at http://{at}/metrics; Ctrl-C ends")),
+        };
+        told.and_then(|()| out.flush()).map_err(|e| std::io::Error::other(e.to_string()))
+    };
+    exporter::serve(address, make, &interrupted, tell).map_err(|e| {
+        Failure::new(format!("serve metrics at {address}"), e.to_string(), "name another address")
+    })
 }

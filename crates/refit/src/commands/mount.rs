@@ -5,7 +5,7 @@
 //! uses it. When somebody else has unmounted everything, the instance ends by itself. With `--until-eof` it
 //! lives no longer than the program at the other end of its standard input.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -29,8 +29,10 @@ const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
 struct Serving<'a> {
-    serving: &'a PathBuf,
-    source: &'a PathBuf,
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
+    serving: &'a Path,
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
+    source: &'a Path,
     instance: u32,
 }
 
@@ -93,11 +95,9 @@ fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
             Ok(Event::Signal) => {
                 if let Err(refusals) = instance.unmount_all() {
                     for refusal in refusals {
-                        eprintln!("refit: {refusal}");
+                        say!("refit: {refusal}");
                     }
-                    eprintln!(
-                        "refit: still serving; Ctrl-C again takes the mount away all the same"
-                    );
+                    say!("refit: still serving; Ctrl-C again takes the mount away all the same");
                     insisted = true;
                 }
             }

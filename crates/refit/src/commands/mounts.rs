@@ -22,6 +22,7 @@ struct Line<'a> {
 
 #[derive(Serialize)]
 struct Unmounted<'a> {
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
     unmounted: &'a Path,
 }
 

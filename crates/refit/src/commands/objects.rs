@@ -1,7 +1,6 @@
 //! `refit ls` and `refit show`.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 
 use refit_instance::wire::ObjectInfo;
@@ -13,7 +12,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::hierarchy::Hierarchy;
 use crate::instances;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::table::{Align, Table};
 
 /// Statistics that are counted in bytes rather than in things.
@@ -31,9 +30,9 @@ struct Line<'a> {
 
 /// Lists the objects that match.
 pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
-    let LsArgs { glob, class, implementation, on, under } = args;
+    let LsArgs { glob, class, implementation, on, under, mount } = args;
     let asked = format!("list {glob}");
-    let mut found = matching(&asked, glob, only)?;
+    let mut found = matching(&asked, glob, mount.as_deref(), only)?;
     found.retain(|(_, object)| {
         class.as_ref().is_none_or(|class| object.interface == *class)
             && implementation.as_ref().is_none_or(|name| object.implementation == *name)
@@ -43,7 +42,7 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
         found.retain(|(pid, object)| kin.contains(&(*pid, object.id)));
     }
     // A pattern may match nothing; that there is nothing at all is no failure either.
-    let all = glob == "*" && class.is_none() && implementation.is_none();
+    let all = glob == "*" && mount.is_none() && class.is_none() && implementation.is_none();
     if found.is_empty() && !(all && on.is_none() && under.is_none()) {
         return Err(nothing(&asked));
     }
@@ -59,6 +58,13 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
     let titles: Vec<String> = counted.iter().map(|key| key.to_uppercase()).collect();
     let mut columns = vec![("IMPLEMENTATION", Align::Left), ("REPS", Align::Right)];
     columns.extend(titles.iter().map(|title| (title.as_str(), Align::Right)));
+    // Where there is one mount, it is the same for all.
+    let mounts: BTreeSet<_> =
+        found.iter().filter_map(|(pid, o)| Some((pid, o.mount.as_ref()?))).collect();
+    let several = mounts.len() > 1;
+    if several {
+        columns.push(("MOUNT", Align::Left));
+    }
     columns.push(("NAME", Align::Left));
     let mut table = Table::new(&columns);
     for (_, object) in &found {
@@ -66,6 +72,9 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
         row.extend(
             counted.iter().map(|key| object.stats.get(*key).map_or("-".into(), |n| stat(key, *n))),
         );
+        if several {
+            row.push(object.mount.clone().unwrap_or_else(|| "-".into()));
+        }
         row.push(object.name.clone());
         table.row(row);
     }
@@ -75,15 +84,15 @@ pub(crate) fn list(args: &LsArgs, only: Option<u32>, out: &mut Output) -> Result
 /// Shows everything about the objects that match, once or again and again.
 pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     if !args.follow {
-        return show_once(&args.object, only, out);
+        return show_once(args, only, out);
     }
     let interrupted = interruption()?;
-    let screen = !out.json() && std::io::stdout().is_terminal();
+    let screen = !out.json() && output::can_draw();
     while !interrupted.load(Ordering::Relaxed) {
         if screen {
             out.raw(b"\x1b[H\x1b[2J")?; // from the top of an empty screen
         }
-        show_once(&args.object, only, out)?;
+        show_once(args, only, out)?;
         if !screen && !out.json() {
             out.line("")?;
         }
@@ -93,13 +102,14 @@ pub(crate) fn show(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Resu
     Ok(())
 }
 
-fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+fn show_once(args: &ShowArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
+    let name = &args.object;
     // No object has a number for its name.
     if let Ok(pid) = name.parse() {
         return process::show(pid, only, out);
     }
     let asked = format!("show {name}");
-    let found = matching(&asked, name, only)?;
+    let found = matching(&asked, name, args.mount.as_deref(), only)?;
     if found.is_empty() {
         return Err(nothing(&asked));
     }
@@ -119,6 +129,9 @@ fn show_once(name: &str, only: Option<u32>, out: &mut Output) -> Result<(), Fail
         fact("instance", &pid.to_string())?;
         fact("object", &object.id.to_string())?;
         fact("interface", &object.interface)?;
+        if let Some(mount) = &object.mount {
+            fact("mount", mount)?;
+        }
         fact("implementation", &object.implementation)?;
         fact("can become", &object.implementations.join(", "))?;
         fact("reps", &format!("{}, {}", format::count(object.reps), object.clustering))?;
@@ -163,10 +176,15 @@ fn kin(
     Ok(kin)
 }
 
-fn matching(asked: &str, glob: &str, only: Option<u32>) -> Result<Vec<(u32, ObjectInfo)>, Failure> {
+fn matching(
+    asked: &str,
+    glob: &str,
+    mount: Option<&str>,
+    only: Option<u32>,
+) -> Result<Vec<(u32, ObjectInfo)>, Failure> {
     let mut found = Vec::new();
     for live in instances::live(asked, only)? {
-        let objects = live.says(|client| client.objects(glob))?.unwrap_or_default();
+        let objects = live.says(|client| client.objects_of(glob, mount))?.unwrap_or_default();
         found.extend(objects.into_iter().map(|object| (live.pid, object)));
     }
     Ok(found)

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use clap::builder::ValueHint;
 use clap::{Args, ValueEnum};
 use refit_code::probe::spec::Spec;
+use refit_instance::{Kind, Refusal};
 use refit_instruments::block::End;
 use refit_instruments::session::{Geometry, Session, VARIABLE};
 use refit_instruments::write::{Mode, Options, Recorder, Rotation, Scheduler, Source, Summary};
@@ -48,7 +49,7 @@ Example:
 All instances of this user take part, unless -p names one. What a command records is what it is instrumented \
 for, with the crate refit-instruments or refit.h; context switches are recorded of any program.")]
 pub(crate) struct RecordArgs {
-    /// Record this process: an instance, or any program for its context switches
+    /// Record this process alone: an instance, or any program for its context switches
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
 
@@ -119,6 +120,16 @@ pub(crate) fn run(args: &RecordArgs, only: Option<u32>, out: &mut Output) -> Res
     survive_full_files()?;
     let recorded = record(args, only, &interrupted, false)?;
     tell(args, &recorded, out)?;
+    let asked = || format!("record into {}", args.output.display());
+    if let Some(trouble) = &recorded.summary.trouble {
+        let remedy = "see that there is room for it; what could be written is there";
+        return Err(Failure::new(asked(), trouble.to_string(), remedy));
+    }
+    let unwritten = recorded.summary.end.lost_unwritten;
+    if unwritten > 0 {
+        let obstacle = format!("{} could not be written", format::counted(unwritten, "record"));
+        return Err(Failure::new(asked(), obstacle, "see that there is room for the file"));
+    }
     match recorded.status {
         Some(status) if !status.success() => Err(Failure::new(
             format!("record {}", args.command[0]),
@@ -169,7 +180,7 @@ fn record(
         let obstacle = "probes go into a process or a command, and none is named";
         return Err(Failure::new(asked(), obstacle, "name one with -p, or behind --"));
     }
-    let live = instances_of(args, only)?;
+    let mut live = instances_of(args, only)?;
     let session = Session::create(geometry)
         .map_err(|e| Failure::new(asked(), e.to_string(), "take smaller buffers with --ring"))?;
     let mut remarks = Vec::new();
@@ -195,7 +206,8 @@ fn record(
     let recorder = Recorder::start(session, &args.output, options)
         .map_err(|e| Failure::new(asked(), e.to_string(), "name another file with --output"))?;
     let begin = Instant::now();
-    let ended = follow(args, &live, session, &probes, interrupted, quiet);
+    let ended = join(args, &mut live, session, &mut remarks)
+        .and_then(|()| follow(args, session, &probes, interrupted, quiet));
     let took = begin.elapsed();
     // Before the recording ends: what the program writes until then is in it.
     let removed = probes.remove();
@@ -236,7 +248,7 @@ fn described(args: &RecordArgs, live: &[Live]) -> Vec<String> {
     }
 }
 
-/// The scheduler: of everybody where that is permitted, else of those whom it is about.
+/// The scheduler: of the process that is named with `-p`; without, of everybody where that is permitted, else of those whom it is about.
 fn scheduler(
     args: &RecordArgs,
     session: &'static Session,
@@ -250,8 +262,14 @@ fn scheduler(
         // A command is made by this thread, and what it makes is watched as well.
         None => vec![this_thread::id()],
     };
-    let everybody = Scheduler::watch(session, None);
-    match everybody.or_else(|_| Scheduler::watch(session, Some(&threads))) {
+    // A process that is named is what the recording is about. Else the machine is, as far as it may be looked at.
+    let watched = match args.pid {
+        Some(_) => Scheduler::watch(session, Some(&threads)),
+        None => {
+            Scheduler::watch(session, None).or_else(|_| Scheduler::watch(session, Some(&threads)))
+        }
+    };
+    match watched {
         Ok(scheduler) => vec![Box::new(scheduler)],
         Err(e) => {
             remarks.push(format!(
@@ -262,18 +280,46 @@ fn scheduler(
     }
 }
 
+/// Has the instances take part. One that somebody else records is left out, with a remark, unless there is nothing else to record.
+fn join(
+    args: &RecordArgs,
+    live: &mut Vec<Live>,
+    session: &Session,
+    remarks: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let mut first = None;
+    let mut joined = Vec::new();
+    for one in std::mem::take(live) {
+        match one.client.record(&session.path()) {
+            Ok(()) => joined.push(one),
+            Err(refusal) if refusal.kind == Kind::Busy || one.has_ended(&refusal) => {
+                let Refusal { obstacle, remedy, .. } = &refusal;
+                remarks.push(format!("instance {} takes no part: {obstacle}; {remedy}", one.pid));
+                first.get_or_insert(refusal);
+            }
+            Err(refusal) => {
+                live.extend(joined);
+                return Err(refusal.into());
+            }
+        }
+    }
+    *live = joined;
+    match first {
+        Some(refusal) if live.is_empty() && args.command.is_empty() && args.probes.is_empty() => {
+            Err(refusal.into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Starts what is to be recorded and waits for its end; how the command ended.
 fn follow(
     args: &RecordArgs,
-    live: &[Live],
     session: &Session,
     probes: &Probes,
     interrupted: &AtomicBool,
     quiet: bool,
 ) -> Result<Option<ExitStatus>, Failure> {
-    for Live { client, .. } in live {
-        client.record(&session.path())?;
-    }
     let mut target = match args.pid {
         Some(pid) => {
             if !args.probes.is_empty() {
@@ -301,7 +347,7 @@ fn follow(
         thread::sleep(LOOK);
     }
     if let Target::Command(child) = &target {
-        eprintln!("refit: the recording has ended; the command goes on as process {}", child.id());
+        say!("refit: the recording has ended; the command goes on as process {}", child.id());
     }
     Ok(None)
 }
@@ -330,6 +376,7 @@ fn start(words: &[String], session: Option<&Path>, quiet: bool) -> Result<Child,
 /// The summary for programs.
 #[derive(Serialize)]
 struct Told<'a> {
+    #[serde(serialize_with = "refit_instance::path_text::serialize")]
     file: &'a Path,
     files: u32,
     seconds: f64,
@@ -363,19 +410,15 @@ fn tell(args: &RecordArgs, recorded: &Recorded, out: &mut Output) -> Result<(), 
     }
     // What is lost is said last, where it is seen, and never left out.
     out.flush()?;
-    remarks.iter().for_each(|remark| eprintln!("refit: {remark}"));
-    if let Some(trouble) = &summary.trouble {
-        eprintln!("refit: writing {file}: {trouble}");
-    }
-    let End { lost_full, lost_torn, lost_old, lost_unwritten, .. } = summary.end;
+    remarks.iter().for_each(|remark| say!("refit: {remark}"));
+    let End { lost_full, lost_torn, lost_old, .. } = summary.end;
     let causes = [
         (lost_full, "found no place in their buffer: enlarge it with --ring"),
         (lost_torn, "were begun and never ended: their threads were killed or stopped"),
         (lost_old, "were forgotten on purpose: that is what a flight recorder does"),
-        (lost_unwritten, "could not be written: see that there is room for the file"),
     ];
     for (lost, why) in causes.iter().filter(|(lost, _)| *lost > 0) {
-        eprintln!("refit: {} {why}", format::counted(*lost, "record"));
+        say!("refit: {} {why}", format::counted(*lost, "record"));
     }
     Ok(())
 }

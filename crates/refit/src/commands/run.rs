@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         io::ErrorKind::NotFound => (127, "name a program that is there"),
         _ => (126, "name a program that may be run"),
     };
-    eprintln!("{}", Failure::new(asked, error.to_string(), remedy));
+    say!("{}", Failure::new(asked, error.to_string(), remedy));
     process::exit(code)
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn run(args: &SwapArgs, only: Option<u32>, out: &mut Output) -> Resul
     let request = request(args)?;
     let asked = format!("swap {} to {}", args.glob, request.implementation);
     let live = instances::live(&asked, only)?;
+    instances::unambiguous(&asked, &live, &args.glob, args.mount.as_deref())?;
     let begun = begin(&live, |client| client.swap(&request))?;
     if request.repeat.is_some() {
         return again_and_again(&asked, begun, out);
@@ -101,6 +102,7 @@ fn request(args: &SwapArgs) -> Result<Swap, Failure> {
         together: args.together,
         with: args.with.clone(),
         dry_run: args.dry_run,
+        mount: args.mount.clone(),
         protocol: args.protocol.clone(),
         handover: match (args.without_state, args.empty_state) {
             (true, _) => Handover::WithoutState,
@@ -201,10 +203,13 @@ pub(crate) fn begin(
 ) -> Result<Begun, Failure> {
     let mut begun = Vec::new();
     let mut refusals: Vec<Refusal> = Vec::new();
-    for Live { pid, client } in live {
-        match ask(client) {
-            Ok(lines) => begun.push((*pid, lines)),
+    for one in live {
+        match ask(&one.client) {
+            Ok(lines) => begun.push((one.pid, lines)),
             Err(refusal) if refusal.kind == Kind::Unknown => refusals.push(refusal),
+            Err(refusal) if one.has_ended(&refusal) => {
+                say!("refit: instance {} has ended meanwhile", one.pid);
+            }
             Err(refusal) => return Err(refusal.into()),
         }
     }

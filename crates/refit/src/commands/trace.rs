@@ -1,6 +1,7 @@
 //! What `refit report` and `refit export` share: opening a trace, choosing a part of it, saying what it is.
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use clap::Args;
 use refit_instruments::analysis::{Compensation, Filter};
 use refit_instruments::block::{ClockSource, Dump};
 use refit_instruments::read::{Ending, Losses, Trace};
+use refit_sys::printable;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -77,7 +79,7 @@ pub(crate) fn refusal(asked: &str, error: &impl std::fmt::Display) -> Failure {
 /// What a trace is.
 #[derive(Serialize)]
 pub(crate) struct Header {
-    files: Vec<PathBuf>,
+    files: Vec<String>,
     host: String,
     command: Vec<String>,
     clock: ClockSource,
@@ -111,7 +113,7 @@ pub(crate) fn header(trace: &Trace) -> Header {
         i64::try_from(wall / 1000).unwrap_or(i64::MAX)
     });
     Header {
-        files: trace.files().map(PathBuf::from).collect(),
+        files: trace.files().map(|file| printable::name(file.as_os_str().as_bytes())).collect(),
         host: trace.head().host.clone(),
         command: trace.head().command.clone(),
         clock: trace.head().clock,
@@ -123,7 +125,7 @@ pub(crate) fn header(trace: &Trace) -> Header {
         length_ns: clock.nanos(last).saturating_sub(clock.nanos(first)),
         records: trace.len(),
         processors: trace.processors().count(),
-        threads: trace.threads().count(),
+        threads: trace.recorded_threads(),
         lost: trace.losses(),
         dumps: trace.dumps().len(),
         dumped_ns: clock.span(trace.dumps().iter().map(ticks).sum()),

@@ -41,7 +41,7 @@ pub(crate) fn with(
         )),
         Some(_) => Ok(()),
         None => {
-            eprintln!("refit: the command goes on as process {id}");
+            say!("refit: the command goes on as process {id}");
             Ok(())
         }
     }

@@ -15,9 +15,15 @@ use crate::output::Output;
 /// Wraps everything that matches and that the wrapper fits, on every instance that has it.
 pub(crate) fn wrap(args: &WrapArgs, only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
     let options = options(&args.options)?;
-    let request = Wrap { glob: args.glob.clone(), wrapper: args.wrapper.clone(), options };
+    let request = Wrap {
+        glob: args.glob.clone(),
+        wrapper: args.wrapper.clone(),
+        options,
+        mount: args.mount.clone(),
+    };
     let asked = format!("wrap {} in {}", args.glob, args.wrapper);
     let live = instances::live(&asked, only)?;
+    instances::unambiguous(&asked, &live, &args.glob, args.mount.as_deref())?;
     let begun = begin(&live, |client| client.wrap(&request))?;
     let expected = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
     let tally = follow(begun, expected, "wrapped", out)?;
@@ -30,12 +36,17 @@ pub(crate) fn unwrap(
     only: Option<u32>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let request = Unwrap { glob: args.glob.clone(), wrapper: args.wrapper.clone() };
+    let request = Unwrap {
+        glob: args.glob.clone(),
+        wrapper: args.wrapper.clone(),
+        mount: args.mount.clone(),
+    };
     let asked = match &args.wrapper {
         Some(wrapper) => format!("unwrap {} of {wrapper}", args.glob),
         None => format!("unwrap {}", args.glob),
     };
     let live = instances::live(&asked, only)?;
+    instances::unambiguous(&asked, &live, &args.glob, args.mount.as_deref())?;
     let begun = begin(&live, |client| client.unwrap(&request))?;
     let expected = begun.iter().filter_map(|(_, lines)| lines.expected()).sum();
     let tally = follow(begun, expected, "unwrapped", out)?;

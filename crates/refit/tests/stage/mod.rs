@@ -58,6 +58,13 @@ impl Stage {
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
 
+    /// The same, where something may have been printed before.
+    pub(crate) fn refuses_after_output(&self, args: &[&str], says: &str) {
+        let (code, stdout, stderr) = self.run(args);
+        assert_eq!(code, 1, "{args:?}: {stdout}{stderr}");
+        assert!(stderr.lines().any(|l| l.starts_with("refit: ") && l.contains(says)), "{stderr}");
+    }
+
     pub(crate) fn sockets(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path("sockets")) else { return Vec::new() };
         entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()

@@ -37,7 +37,7 @@ impl Subject {
     pub(crate) fn lines(&self) -> Option<Lines> {
         let lines = Lines::of(self.module.image());
         if lines.is_none() {
-            eprintln!(
+            say!(
                 "refit: no debug information for {}: compile it with -g, or install its -dbgsym package",
                 self.path.display(),
             );

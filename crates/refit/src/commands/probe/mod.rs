@@ -44,7 +44,7 @@ Conditions: VALUE == NUMBER and the like, with && and || between.
 Example:
   refit probe -p 4711 -e 'uprobe:redis-server:lookupKey* { count }'
   refit probe -p 4711 -e 'uprobe:libc:malloc /arg0 > 4096/ { count, histogram arg0, by tid }' --interval 1s
-  refit probe -e 'uprobe:sqlite3:sqlite3VdbeExec { latency, cpu }' -- sqlite3 db 'select 1'
+  refit probe -e 'uprobe:libsqlite3:sqlite3_step { latency, cpu }' -- sqlite3 db 'select 1'
   refit probe -p 4711 -e 'uprobe:nginx:ngx_http_* { span }' -o nginx.trace --for 5s
 
 Ctrl-C prints what was counted, and takes everything out again.")]
@@ -175,13 +175,20 @@ pub(crate) fn install(
     tell_refused(&prepared);
     let watch = prepared.install(program).map_err(failed)?;
     let stood = watch.stood();
-    eprintln!(
+    say!(
         "refit: watching {} of process {}, which stood still for {}; Ctrl-C ends",
         format::counted(watch.watched.len() as u64, "place"),
         program.id(),
         format::nanos((stood.preparing + stood.changing).as_nanos() as u64),
     );
     Ok(watch)
+}
+
+/// A change that a program would see, for programs.
+#[derive(Serialize)]
+struct Planned<'a> {
+    process: u32,
+    change: &'a str,
 }
 
 fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Failure> {
@@ -195,7 +202,11 @@ fn plan(program: &Program, probes: &[Spec], out: &mut Output) -> Result<(), Fail
     let prepared = watch::prepare(program, &probes, None);
     let prepared = prepared.map_err(|error| failure(program.id(), &error))?;
     tell_refused(&prepared);
-    prepared.lines().try_for_each(|line| out.line(&line))?;
+    let json = out.json();
+    prepared.lines().try_for_each(|change| match json {
+        true => out.object(&Planned { process: program.id(), change: &change }),
+        false => out.line(&change),
+    })?;
     out.flush()
 }
 
@@ -232,10 +243,10 @@ fn list(program: &Program, args: &ProbeArgs, out: &mut Output) -> Result<(), Fai
 
 fn tell_refused(prepared: &Prepared<'_>) {
     for (place, why) in prepared.refused.iter().take(TOLD) {
-        eprintln!("refit: not watched: {place}: {why}");
+        say!("refit: not watched: {place}: {why}");
     }
     if let Some(more) = prepared.refused.len().checked_sub(TOLD).filter(|more| *more > 0) {
-        eprintln!("refit: not watched: {more} more");
+        say!("refit: not watched: {more} more");
     }
 }
 

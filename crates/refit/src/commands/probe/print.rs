@@ -69,7 +69,7 @@ fn read<'w>(watched: &'w [Watched<'_>]) -> Result<Vec<Read<'w>>, Failure> {
                 if told.lost > 0 {
                     let calls = format::counted(told.lost, "call");
                     let (module, name) = (&place.module, &place.name);
-                    eprintln!(
+                    say!(
                         "refit: {calls} of {module}:{name} not timed: too many threads, or too deep in each other"
                     );
                 }

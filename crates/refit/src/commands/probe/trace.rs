@@ -50,10 +50,10 @@ impl Trace {
     pub(super) fn end(self, out: &mut Output) -> Result<(), Failure> {
         let summary = self.recorder.stop();
         let (file, records) = (self.path.display(), summary.end.written);
-        eprintln!("refit: {} in {file}; see `refit report`", format::counted(records, "record"));
+        say!("refit: {} in {file}; see `refit report`", format::counted(records, "record"));
         let lost = summary.end.lost_full + summary.end.lost_torn;
         if lost > 0 {
-            eprintln!("refit: {} found no place", format::counted(lost, "record"));
+            say!("refit: {} found no place", format::counted(lost, "record"));
         }
         if let Some(trouble) = summary.trouble {
             let asked = format!("write {file}");

@@ -27,7 +27,7 @@ use crate::commands::interruption;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::table::{Align, Table};
 
 /// How long to wait without a look whether to end.
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &TopArgs, only: Option<u32>, out: &mut Output) -> Result
     let mut state = State::default();
     let interrupted = interruption()?;
     let plain = args.times.is_some() || out.json();
-    if plain || !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+    if plain || !output::can_draw() {
         return lines(args, &live, &news, &mut state, &interrupted, out);
     }
     let mut terminal = ratatui::try_init().map_err(|e| {

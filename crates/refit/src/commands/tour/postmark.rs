@@ -71,16 +71,7 @@ impl Postmark {
         time: Duration,
         interrupted: &AtomicBool,
     ) -> Result<u64, Failure> {
-        let mut trial = self.start(directory, TRIAL)?;
-        let outcome = loop {
-            if interrupted.load(Ordering::Relaxed) {
-                trial.kill();
-                return Err(Failure::new("tour", "interrupted", "nothing is left behind"));
-            }
-            if let Some(outcome) = trial.wait(Duration::from_millis(100))? {
-                break outcome;
-            }
-        };
+        let outcome = self.start(directory, TRIAL)?.finish(interrupted)?;
         if let Some(complaint) = outcome.complaint {
             return Err(Failure::new("run postmark", complaint, "see whether refit still runs"));
         }
@@ -137,6 +128,19 @@ impl Running {
             Ok(Err(e)) => Err(Failure::new("wait for postmark", e.to_string(), "")),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(Failure::new("wait for postmark", "it was lost", ""))
+            }
+        }
+    }
+
+    /// Waits for its end, or for Ctrl-C.
+    pub(super) fn finish(mut self, interrupted: &AtomicBool) -> Result<Outcome, Failure> {
+        loop {
+            if interrupted.load(Ordering::Relaxed) {
+                self.kill();
+                return Err(Failure::new("tour", "interrupted", "nothing is left behind"));
+            }
+            if let Some(outcome) = self.wait(Duration::from_millis(100))? {
+                return Ok(outcome);
             }
         }
     }

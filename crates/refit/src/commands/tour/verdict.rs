@@ -15,6 +15,9 @@ use super::swapper::Swaps;
 /// Fewer swaps than this of a cache in use show nothing.
 const ENOUGH: u64 = 100;
 
+/// Below this throughput, in percent of that without swaps, the tour says so. It decides nothing: the machine may be busy with something else.
+const SLOW_PERCENT: f64 = 85.0;
+
 /// Everything that was measured, and what speaks against it.
 pub(super) struct Verdict {
     phases: Vec<Phase>,
@@ -96,15 +99,18 @@ impl Verdict {
         against
     }
 
-    /// Throughput of the phases with swaps over that of the others: the middle one of each.
+    /// Throughput of the phases with swaps over that of the others: the median of how each phase with swaps compares with the two beside it, so
+    /// that what the machine does meanwhile falls on both.
     fn ratio(&self) -> f64 {
-        let middle = |swaps: bool| {
-            let of_kind = self.phases.iter().filter(|phase| phase.swaps == swaps);
-            let mut all: Vec<u64> = of_kind.filter_map(|phase| phase.per_second).collect();
-            all.sort_unstable();
-            all.get(all.len() / 2).copied().unwrap_or(0) as f64
+        let rate = |phase: &Phase| phase.per_second.unwrap_or(0) as f64;
+        let beside = self.phases.windows(3).filter(|three| three[1].swaps && !three[0].swaps);
+        let compared = |three: &[Phase]| {
+            let quiet = f64::midpoint(rate(&three[0]), rate(&three[2]));
+            if quiet > 0.0 { rate(&three[1]) / quiet } else { 0.0 }
         };
-        if middle(false) > 0.0 { middle(true) / middle(false) } else { 0.0 }
+        let mut all: Vec<f64> = beside.map(compared).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
     }
 
     pub(super) fn print(&self, out: &mut Output) -> Result<(), Failure> {
@@ -115,12 +121,12 @@ impl Verdict {
         let Verdict { phases, swaps, live, .. } = self;
         out.line("")?;
         for line in (Scene { phases, bytes: live, swaps, rate: None }).lines(false) {
-            out.line(&line)?;
+            out.painted(&line)?;
         }
         out.line("")?;
         let percent = self.ratio() * 100.0;
-        out.line(&format!("{}with swaps {percent:.0} % of that without", head("throughput")))?;
-        out.line(&format!(
+        out.painted(&format!("{}with swaps {percent:.0} % of that without", head("throughput")))?;
+        out.painted(&format!(
             "{}unmounted; {} compared in the source directory, {} wrong",
             head("afterwards"),
             format::size(self.at_rest.checked),
@@ -128,7 +134,7 @@ impl Verdict {
         ))?;
         let runs = self.runs.len();
         let same = self.runs.iter().all(|run| run.counts == self.runs[0].counts);
-        out.line(&format!(
+        out.painted(&format!(
             "{}{} results in {runs} runs: {}",
             head("postmark"),
             if same { "the same" } else { "DIFFERENT" },
@@ -138,23 +144,31 @@ impl Verdict {
             let counts = inner.of_checked.values();
             (counts.clone().min().copied(), counts.max().copied())
         });
-        out.line(&format!(
+        out.painted(&format!(
             "{}each checked file\u{2019}s cache was swapped {} to {} times while it was in use",
             head("swaps"),
             format::count(least.unwrap_or(0)),
             format::count(most.unwrap_or(0))
         ))?;
         out.line("")?;
+        if percent < SLOW_PERCENT {
+            out.line(&format!(
+                "slow: swaps cost {:.0} % of the throughput, where {:.0} % at the most is usual; see whether something else keeps the \
+                 processors or the disk busy, and run it again",
+                100.0 - percent,
+                100.0 - SLOW_PERCENT
+            ))?;
+        }
         if self.good() {
             let good = Style::new().green().bold().apply_to("good");
-            return out.line(&format!(
+            return out.painted(&format!(
                 "verdict: {good}. Caches were swapped under running programs; nothing was lost."
             ));
         }
         for reason in &self.against {
             out.line(&format!("against it: {reason}"))?;
         }
-        out.line(&format!("verdict: {}", Style::new().red().bold().apply_to("BAD")))
+        out.painted(&format!("verdict: {}", Style::new().red().bold().apply_to("BAD")))
     }
 
     fn line(&self) -> Line<'_> {

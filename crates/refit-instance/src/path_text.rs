@@ -1,0 +1,44 @@
+//! Paths in JSON: as [`printable::name`] writes them, since JSON has no bytes and a path need not be UTF-8.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use refit_sys::printable;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// Writes a path as text.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&printable::name(path.as_os_str().as_bytes()))
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    let text = String::deserialize(from)?;
+    Ok(OsString::from_vec(printable::bytes(&text)).into())
+}
+
+/// The same for a path that need not be there.
+pub(crate) mod optional {
+    use super::*;
+
+    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
+    pub(crate) fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match path {
+            Some(path) => super::serialize(path, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        Ok(text.map(|text| OsString::from_vec(printable::bytes(&text)).into()))
+    }
+}
