@@ -64,13 +64,16 @@ fn command_lines(text: &str) -> Vec<&str> {
 
 /// Why a line is not understood.
 fn wrong(line: &str) -> Option<String> {
-    // A pattern that stands for several commands, such as `refit limit PID SIZE|none`, or that goes on in the next line.
-    if line.contains('…') || line.contains("...") || line.ends_with('\\') {
+    // A pattern that stands for several commands, such as `refit shutdown [--kill]`, or that goes on in the next line.
+    if line.contains('…') || line.contains("...") || line.contains(" [-") || line.ends_with('\\')
+    {
         return None;
     }
     let Some(words) = words(line) else { return Some("a quote is not closed".to_owned()) };
-    // Names of arguments stand for numbers there.
-    let words = words.iter().map(|word| if word == "PID" { "4711" } else { word });
+    // Names of arguments, and the number of the last process of the shell, stand for numbers there.
+    let words = words
+        .iter()
+        .map(|word| word.replace("PID", "4711").replace("TID", "4712").replace("$!", "4711"));
     let error = Cli::try_parse_from(words).err()?;
     error.use_stderr().then(|| error.to_string())
 }

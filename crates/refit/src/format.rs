@@ -90,13 +90,14 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
 
 /// Reads `1s`, `50ms`, `200us`, `2min`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a time; write e.g. 1s or 50ms");
+    let wrong = || format!("`{text}` is not a time; write e.g. 50ms, 1s, 10m or 2h");
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let per_unit = match unit {
         "us" | "µs" => 1,
         "ms" => 1_000,
         "s" => 1_000_000,
-        "min" => 60_000_000,
+        "m" | "min" => 60_000_000,
+        "h" => 3_600_000_000,
         _ => return Err(wrong()),
     };
     let micros = number.parse::<u64>().ok().and_then(|n| n.checked_mul(per_unit));
@@ -180,13 +181,18 @@ mod tests {
 
     #[test]
     fn reads_times() {
-        for (text, micros) in
-            [("1s", 1_000_000), ("50ms", 50_000), ("7us", 7), ("2min", 120_000_000)]
-        {
+        for (text, micros) in [
+            ("1s", 1_000_000),
+            ("50ms", 50_000),
+            ("7us", 7),
+            ("2min", 120_000_000),
+            ("10m", 600_000_000),
+            ("1h", 3_600_000_000),
+        ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_micros(micros)), "{text}");
         }
         assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
-        for text in ["", "s", "1", "1h", "-1s", "1.5s", "99999999999999999s"] {
+        for text in ["", "s", "1", "1d", "-1s", "1.5s", "99999999999999999s"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

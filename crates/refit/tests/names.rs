@@ -26,7 +26,7 @@ fn a_name_of_any_bytes_is_shown_on_one_line_and_can_be_typed_as_it_is_shown() {
     fs::create_dir(path.parent().expect("it has one")).expect("made");
     fs::write(&path, "x").expect("written");
     let _open = fs::File::open(&path).expect("it is there");
-    for args in [&["ls"][..], &["ls", SHOWN], &["show", SHOWN], &["top", "--count", "1"]] {
+    for args in [&["ls"][..], &["ls", SHOWN], &["show", SHOWN], &["top", "--times", "1"]] {
         let (code, stdout, stderr) = stage.run(args);
         assert_eq!((code, &*stderr), (0, ""), "{args:?}");
         assert!(stdout.contains(SHOWN), "{args:?}: {stdout}");

@@ -228,5 +228,5 @@ fn a_file_that_cannot_be_written_and_one_that_cannot_be_read_end_with_an_error()
     for args in [&["report", pipe][..], &["export", pipe, "--to", "ndjson"]] {
         stage.refuses(args, "it is no regular file");
     }
-    stage.refuses(&["funcs", pipe], "not a regular file");
+    stage.refuses(&["funcs", "-p", pipe, "*"], "not a regular file");
 }
