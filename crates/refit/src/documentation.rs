@@ -45,18 +45,22 @@ fn words(line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Lines of code blocks, fenced or indented, that begin with `refit`, perhaps behind a prompt.
-fn command_lines(text: &str) -> Vec<&str> {
+/// Lines of code blocks, fenced or indented, that begin with `refit`, perhaps behind a prompt, each with those in which a quote goes on.
+fn command_lines(text: &str) -> Vec<String> {
     let mut fenced = false;
-    let mut found = Vec::new();
+    let mut found: Vec<String> = Vec::new();
     for line in text.lines() {
+        if let Some(last) = found.last_mut().filter(|last| words(last).is_none()) {
+            last.extend(["\n", line.trim()]);
+            continue;
+        }
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
             continue;
         }
         if fenced || line.starts_with("    ") {
             let line = line.trim_start().trim_start_matches(['$', '#']).trim_start();
-            found.extend(line.starts_with("refit ").then_some(line));
+            found.extend(line.starts_with("refit ").then(|| line.to_owned()));
         }
     }
     found
@@ -70,10 +74,11 @@ fn wrong(line: &str) -> Option<String> {
         return None;
     }
     let Some(words) = words(line) else { return Some("a quote is not closed".to_owned()) };
-    // Names of arguments, and the number of the last process of the shell, stand for numbers there.
-    let words = words
-        .iter()
-        .map(|word| word.replace("PID", "4711").replace("TID", "4712").replace("$!", "4711"));
+    // Names of arguments, and variables of the shell, stand for numbers of processes there.
+    let words = words.iter().map(|word| match word.starts_with('$') {
+        true => "4711".to_owned(),
+        false => word.replace("PID", "4711").replace("TID", "4712"),
+    });
     let error = Cli::try_parse_from(words).err()?;
     error.use_stderr().then(|| error.to_string())
 }
@@ -99,7 +104,7 @@ fn every_command_in_the_documents_is_understood() {
         let text = fs::read_to_string(&file).expect("it is text");
         for line in command_lines(&text) {
             seen += 1;
-            faults.extend(wrong(line).map(|why| format!("{}: {line}\n  {why}", file.display())));
+            faults.extend(wrong(&line).map(|why| format!("{}: {line}\n  {why}", file.display())));
         }
     }
     assert!(seen > 50, "only {seen} were found");
