@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use crate::flow::{self, Block, Edge, EdgeKind, Flow, Marks, Target};
 use crate::functions::{Convention, Sources};
 use crate::process::{Program, Refusal};
+use crate::splice::remains::Removed;
 use crate::splice::{
     Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIME, TIMER, Value, Why,
     Width,
@@ -263,7 +264,8 @@ impl Prepared {
 }
 
 impl Level {
-    /// Takes everything out, and tells what was measured; [`Silent`]: the function was not called, nor anybody by it.
+    /// Takes everything out, and tells what has become of it, and what was measured; [`Silent`]: the function was not called, nor
+    /// anybody by it.
     ///
     /// # Errors
     /// [`Error`]: the program cannot be changed any more.
@@ -271,9 +273,9 @@ impl Level {
         self,
         program: &Program,
         files: &mut Files,
-    ) -> Result<Result<Measured, Silent>, Error> {
+    ) -> Result<(Removed, Result<Measured, Silent>), Error> {
         let now = refit_sys::clock::counter();
-        take_out(program)?;
+        let removed = take_out(program)?;
         let spent: std::io::Result<Vec<Spent>> =
             (0..=self.calls.len() as u32).map(|number| self.spent(number, now)).collect();
         let spent = spent.map_err(|source| Refusal::System {
@@ -282,7 +284,7 @@ impl Level {
             source,
         })?;
         if spent.iter().all(|one| one.entered == 0) {
-            return self.silent(program, files).map(Err);
+            return self.silent(program, files).map(|silent| (removed, Err(silent)));
         }
         let mut callees: BTreeMap<(Option<Spot>, String), Share> = BTreeMap::new();
         for (number, call) in self.calls.iter().enumerate() {
@@ -300,14 +302,15 @@ impl Level {
         let inside: u64 = spent[1..].iter().map(|one| one.cycles).sum();
         let since = now.wrapping_sub(self.began).max(1);
         let total = whole(spent[0].cycles, inside, since, spent[0].entered == 0, recursive);
-        Ok(Ok(Measured {
+        let measured = Measured {
             calls: spent[0].ended,
             nanos: refit_sys::clock::nanos(total),
             recursive,
             lost: spent.iter().map(|one| one.lost).sum(),
             callees,
             unmeasured: unmeasured(program, files, &self.refused),
-        }))
+        };
+        Ok((removed, Ok(measured)))
     }
 
     /// Why nothing was measured.

@@ -39,10 +39,15 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let mut found = BTreeSet::new();
     // Most words that point at code are return addresses, and the same ones again and again.
     let mut known = BTreeMap::new();
+    let mut tops = Vec::new();
     for thread in still.threads() {
         let registers = still.registers(thread)?;
-        let goroutine = goroutine(program, registers.fs_base, registers.rsp);
-        let mut stacks = vec![registers.rsp];
+        tops.push((registers.fs_base, registers.rsp));
+    }
+    tops.extend(still.asleep().map(|(_, waits)| (0, waits.stack)));
+    for (base, top) in tops {
+        let goroutine = goroutine(program, base, top);
+        let mut stacks = vec![top];
         let mut seen = BTreeSet::new();
         while let Some(top) = stacks.pop() {
             let Some(mut end) = end_of_stack(&mappings, top).filter(|_| seen.insert(top)) else {
@@ -72,6 +77,17 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
         }
     }
     Ok(found.into_iter().collect())
+}
+
+/// Whether a task stands in this code, or will when a handler of a signal returns. Where there are zeros nobody does.
+pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
+    let mut bytes = vec![0; (code.end - code.start) as usize];
+    let read = still.program().read(code.start, &mut bytes);
+    if read.is_ok() && bytes.iter().all(|byte| *byte == 0) {
+        return Ok(false);
+    }
+    let there = still.positions()?.iter().any(|(counter, _)| code.contains(counter));
+    Ok(there || saved(still)?.iter().any(|frame| code.contains(&frame.counter)))
 }
 
 fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {

@@ -112,6 +112,7 @@ impl Installed {
             });
             if setting.is_err() {
                 super::remains::unmap(still, areas.iter().map(|area| area.head))?;
+                crate::process::clean(still)?;
             }
             Ok::<_, Why>((areas, setting?))
         })?;
@@ -127,11 +128,9 @@ impl Installed {
                 Ok(Self { areas, lanes, stride, cells, sites: plan.len(), places, stood })
             }
             Err(why) => {
-                let heads: Vec<_> = areas.iter().map(|area| area.head).collect();
-                let gone = program
-                    .stand_still(PATIENCE, |still| super::remains::unmap(still, heads.into_iter()));
-                // Why it failed says more than that the empty area could not be given back.
-                drop(gone);
+                let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
+                // Why it failed says more than that the area could not be given back.
+                drop(super::remains::give_back(program, &heads));
                 Err(why)
             }
         }
@@ -144,24 +143,39 @@ impl Installed {
         setting: &mut Setting,
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
+        let filtered = program.is_filtered();
         for (group, area) in groups.iter().zip(areas) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             let begin = area.head.code_range().start;
-            let (mut code, mut records) = (Vec::new(), Vec::new());
+            let mut code = Vec::new();
+            // What short jumps lead to comes before all else.
+            let (mut records, mut others) = (Vec::new(), Vec::new());
             for ready in *group {
                 if let Ready::Copied(copied) = ready {
                     check(program, copied)?;
                 }
                 let made = generate::make(ready, begin + code.len() as u64, *setting)?;
+                if made.calls && filtered {
+                    return Err(Why::Filtered { address: ready.reach().start });
+                }
                 // What is between two snippets stops whoever gets there by mistake.
                 code.resize((made.at - begin) as usize, 0xcc);
                 code.extend(made.code);
                 if matches!(ready, Ready::Place(_)) {
                     all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
                 }
-                records.extend(made.records);
+                match ready {
+                    Ready::Place(_) => {
+                        let (places, ahead): (Vec<_>, Vec<_>) =
+                            made.records.into_iter().partition(Record::is_place);
+                        records.extend(ahead);
+                        others.extend(places);
+                    }
+                    Ready::Copied(_) => others.extend(made.records),
+                }
                 all.moves.extend(made.moves);
             }
+            records.extend(others);
             let (most, address) = (area.head.data - area.head.code, group[0].reach().start);
             if code.len() as u64 > most || records.len() as u64 > area.head.most_records() {
                 let reason = "the patch area is too small for it".to_owned();
@@ -361,21 +375,33 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
-/// Changes the program's bytes; nobody runs. Nothing has changed if it fails.
+/// Changes the program's bytes; nobody runs. Nothing has changed if it fails, but for program counters: whoever stands in a copy goes on
+/// there.
+///
+/// Counters come first. The copies that they go to lead back to the original, whether it has changed by then or not.
 fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
-    patches::change(still.program(), &changes.records, |record, now| match now {
+    let change = patches::decide(still.program(), &changes.records, |record, now| match now {
         Now::Old => Ok(Some(&*record.new)),
-        Now::New | Now::Foreign => Err(Why::Changed { address: record.address }),
+        _ => Err(Why::Changed { address: record.address }),
     })?;
     move_counters(still, &changes.moves)?;
+    change.make(still.program())?;
     Ok(())
 }
 
 /// Moves the program counters that are keys of `moves`, of threads and in frames of signals.
+///
+/// # Errors
+/// [`Refusal::Restless`]: that of a thread that does not stop is among them; then none has been moved.
 pub(super) fn move_counters(
     still: &mut Still<'_>,
     moves: &BTreeMap<u64, u64>,
 ) -> Result<(), Refusal> {
+    let program = still.program();
+    let stays = still.asleep().find(|(_, waits)| moves.contains_key(&waits.counter));
+    if let Some((thread, _)) = stays {
+        return Err(Refusal::restless(program.id(), thread));
+    }
     let threads: Vec<_> = still.threads().collect();
     for thread in threads {
         let mut registers = still.registers(thread)?;
@@ -384,7 +410,6 @@ pub(super) fn move_counters(
             still.set_registers(thread, &registers)?;
         }
     }
-    let program = still.program();
     for frame in frames::saved(still)? {
         if let Some(&to) = moves.get(&frame.counter) {
             program.write(frame.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
