@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::flow::{self, Block, Edge, EdgeKind, Flow, Marks, Target};
+use crate::flow::{self, Block, EdgeKind, Flow, Marks};
 use crate::functions::{Convention, Sources};
 use crate::process::{Program, Refusal};
 use crate::splice::remains::Removed;
@@ -133,15 +133,6 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let own = sites::sites(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
     let own: Vec<(u64, At)> =
         own.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
-    let begins = |edge: &Edge| match edge.to {
-        Target::Block(block) if edge.kind != EdgeKind::Fall => {
-            place.flow().blocks().get(block as usize).is_some_and(|block| block.start == own[0].0)
-        }
-        _ => false,
-    };
-    if place.flow().edges().iter().any(begins) {
-        return Err(nothing("a loop begins with its entry, which would count each turn".into()));
-    }
     let mut calls = calls(module, place.flow(), &place, bias);
     let mut refused = Vec::new();
     // As long as a site cannot be had, the calls that need it are given up.

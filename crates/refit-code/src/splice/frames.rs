@@ -19,7 +19,7 @@ const SHORT_RESTORER: [u8; 7] = [0xb8, 15, 0, 0, 0, 0x0f, 0x05];
 /// From the address of the restorer to the saved `rsp` and `rip`: 8, 40 bytes of `ucontext` before the registers, then
 /// the 16th and the 17th of them.
 const STACK_POINTER: usize = 8 + 40 + 15 * 8;
-const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
+pub(super) const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
 
 /// How much of a stack is looked at, from its pointer up.
 const DEEPEST: u64 = 8 << 20;
@@ -58,7 +58,7 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
             }
             let words = words(program, top, end);
             for (index, &word) in words.iter().enumerate() {
-                if !*known.entry(word).or_insert_with(|| restores(program, &mappings, word)) {
+                if !is_restorer(program, &mappings, word, &mut known) {
                     continue;
                 }
                 let (Some(&stack), Some(&counter)) =
@@ -77,6 +77,27 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
         }
     }
     Ok(found.into_iter().collect())
+}
+
+/// Whether a word is the address of code that ends a handler; `known` are those that have been looked at.
+pub(super) fn is_restorer(
+    program: &Program,
+    mappings: &[Mapping],
+    word: u64,
+    known: &mut BTreeMap<u64, bool>,
+) -> bool {
+    *known.entry(word).or_insert_with(|| restores(program, mappings, word))
+}
+
+/// Whether a thread runs a goroutine.
+pub(super) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
+    for thread in still.threads() {
+        let registers = still.registers(thread)?;
+        if goroutine(still.program(), registers.fs_base, registers.rsp).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a task stands in this code, or will when a handler of a signal returns. Where there are zeros nobody does.

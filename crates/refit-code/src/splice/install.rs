@@ -13,10 +13,11 @@ use std::time::Duration;
 use refit_instruments::session::Session;
 
 use super::area::{Area, PAGE, Record};
+use super::contexts::{self, Found};
 use super::patches::{self, Now};
 use super::plan::{Copied, Plan, Ready};
 use super::snippet::{Cells, DURATIONS, Lane, Rings, Setting, TIMER};
-use super::{Step, Why, frames, generate};
+use super::{Step, Why, frames, generate, steady};
 use crate::process::{Program, Refusal, Still};
 
 /// Modules further apart than this get patch areas of their own.
@@ -90,6 +91,7 @@ impl Installed {
         if stride > MOST_DATA {
             return Err(Why::Cells { cells });
         }
+        let steady = steady::keeps_thread_pointers(program)?;
         let session_file = session.map(|session| open(program, session)).transpose()?;
         let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
             let mut areas = Vec::new();
@@ -101,7 +103,7 @@ impl Installed {
                 Ok::<_, Why>(())
             });
             let setting = made.and_then(|()| {
-                let mut setting = setting(still, lanes, stride);
+                let mut setting = setting(still, lanes, stride, steady);
                 if let (Some(session), Some(file), Some(area)) =
                     (session, &session_file, areas.first_mut())
                 {
@@ -118,8 +120,7 @@ impl Installed {
         })?;
         let changed =
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
-                let work = |still: &mut Still<'_>| change(still, &changes);
-                let ((), changing) = program.stand_still(PATIENCE, work)?;
+                let changing = change_when_free(program, &changes)?;
                 Ok((changes.places, changing))
             });
         match changed {
@@ -325,16 +326,17 @@ fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
     })
 }
 
-/// What all snippets find; where an area's cells are is set for each.
-fn setting(still: &Still<'_>, lanes: u32, stride: u64) -> Setting {
-    let (lane, stride) = (lane(still), stride.trailing_zeros());
+/// What all snippets find, `steady` saying whether they may read what thread pointers lead to; where an area's cells are is set for each.
+fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting {
+    let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
     let pointers = processor_has("fsgsbase");
-    Setting { cells, thread: still.thread_offset(), pointers, rings: None }
+    let thread = if steady { still.thread_offset() } else { None };
+    Setting { cells, thread, pointers, rings: None }
 }
 
-fn lane(still: &Still<'_>) -> Lane {
-    match still.rseq_offset() {
+fn lane(still: &Still<'_>, steady: bool) -> Lane {
+    match still.rseq_offset().filter(|_| steady) {
         Some(offset) => Lane::Area(offset),
         None if processor_has("rdpid") => Lane::Asked,
         None => Lane::One,
@@ -375,6 +377,29 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
+/// Changes the program's bytes. A thread that the program has switched out where bytes change is waited for.
+fn change_when_free(program: &Program, changes: &Changes) -> Result<Duration, Why> {
+    let mut all = Duration::ZERO;
+    for _ in 1..SWITCHES {
+        let (done, stood) =
+            program.stand_still(PATIENCE, |still| match change(still, changes) {
+                Err(Why::Saved { .. }) => Ok(false),
+                changed => changed.map(|()| true),
+            })?;
+        all += stood;
+        if done {
+            return Ok(all);
+        }
+        std::thread::sleep(SWITCH);
+    }
+    let ((), stood) = program.stand_still(PATIENCE, |still| change(still, changes))?;
+    Ok(all + stood)
+}
+
+/// How often a thread is waited for that is switched out, and how long each time.
+const SWITCHES: usize = 100;
+const SWITCH: Duration = Duration::from_millis(3);
+
 /// Changes the program's bytes; nobody runs. Nothing has changed if it fails, but for program counters: whoever stands in a copy goes on
 /// there.
 ///
@@ -384,6 +409,16 @@ fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
         Now::Old => Ok(Some(&*record.new)),
         _ => Err(Why::Changed { address: record.address }),
     })?;
+    let span = changes.moves.keys().next().copied().zip(changes.moves.keys().next_back().copied());
+    if let Some((first, last)) = span {
+        let wanted = |counter| changes.moves.contains_key(&counter);
+        // Where there is too much memory to look for them nobody knows of any.
+        if let Found::All(found) = contexts::saved(still, &(first..last + 1), wanted)?
+            && let Some(one) = found.first()
+        {
+            return Err(Why::Saved { address: one.counter });
+        }
+    }
     move_counters(still, &changes.moves)?;
     change.make(still.program())?;
     Ok(())

@@ -14,7 +14,7 @@ use refit_sys::process::same_memory;
 
 use super::area::{Head, NAME, PAGE, Record};
 use super::patches::{self, Now};
-use super::{Why, frames, install};
+use super::{Why, contexts, frames, install};
 use crate::process::{self, Call, Program, Refusal, Still};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -325,11 +325,20 @@ impl Remains {
         if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
             install::move_counters(still, &hops)?;
         }
+        let ends = hops.keys().next().zip(hops.keys().next_back());
+        if let Some((first, last)) = ends {
+            let between = |counter| hops.contains_key(&counter);
+            let found = contexts::saved(still, &(*first..*last + 1), between)?;
+            if let contexts::Found::All(found) = found {
+                found.iter().try_for_each(|one| put_back(program, one, hops[&one.counter]))?;
+            }
+        }
         change.make(program)?;
         self.clear_threads(still)?;
         let because = match self.in_use(still)? {
             true => Some(Because::InUse),
             false if foreign => Some(Because::Foreign),
+            false if let Some(because) = self.is_saved(still)? => Some(because),
             false => match unmap(still, [self.head].into_iter()) {
                 Ok(()) => None,
                 Err(Refusal::Filtered { .. }) => Some(Because::Filtered),
@@ -340,6 +349,33 @@ impl Remains {
         removed.because = because;
         *(if because.is_some() { &mut removed.kept } else { &mut removed.areas }) = 1;
         Ok(removed)
+    }
+
+    /// Whether the program has saved the context of a thread that was in it. Those that stand at the copy of an instruction go back to the
+    /// original.
+    fn is_saved(&self, still: &Still<'_>) -> Result<Option<Because>, Refusal> {
+        let program = still.program();
+        let code = self.head.code_range();
+        let found = match contexts::saved(still, &code, |_| true)? {
+            contexts::Found::TooLarge => return Ok(Some(Because::Large)),
+            contexts::Found::All(found) if found.is_empty() => return Ok(None),
+            contexts::Found::All(found) => found,
+        };
+        let back = self.back();
+        let mut left = false;
+        for one in found {
+            match back.get(&one.counter) {
+                Some(&to) => put_back(program, &one, to)?,
+                None => left = true,
+            }
+        }
+        Ok(left.then_some(Because::Saved))
+    }
+
+    /// Where the copies of instructions come from.
+    fn back(&self) -> BTreeMap<u64, u64> {
+        let copies = self.records.iter().flat_map(|record| &record.copies);
+        copies.map(|&(from, copy)| (copy, from)).collect()
     }
 
     fn in_use(&self, still: &Still<'_>) -> Result<bool, Refusal> {
@@ -368,8 +404,7 @@ impl Remains {
             return Ok(());
         }
         let code = self.head.code_range();
-        let copies = self.records.iter().flat_map(|record| &record.copies);
-        let back: BTreeMap<u64, u64> = copies.map(|&(from, copy)| (copy, from)).collect();
+        let back = self.back();
         let asleep: Vec<u64> = still.asleep().map(|(_, waits)| waits.counter).collect();
         if asleep.iter().any(|counter| code.contains(counter)) {
             // It waits for a page, and goes on where it is.
@@ -378,6 +413,15 @@ impl Remains {
         install::move_counters(still, &back)?;
         Ok(())
     }
+}
+
+/// Has a saved context go on elsewhere.
+fn put_back(program: &Program, context: &frames::Saved, to: u64) -> Result<(), Refusal> {
+    program.write(context.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+        id: program.id(),
+        what: "change a context that it has saved",
+        source,
+    })
 }
 
 /// Gives areas back: exactly what is mapped of them.
