@@ -2,11 +2,12 @@
 //!
 //! A handler of a signal may take the registers that the kernel has saved for it, keep them anywhere, and have another thread go on instead
 //! (preemptive threads in user space). Such a context is in no frame that [`frames`](super::frames) finds. So where a program catches signals
-//! that are used for that, all memory that it writes to is searched for the addresses that matter. No other words have these values: they are
-//! addresses between instructions that follow each other, or in a patch area.
+//! that are used for that, all memory that it writes to is searched.
 //!
-//! What is left over on stacks from handlers that have returned looks the same, and is told apart: below a thread's stack pointer, and on
-//! an alternate stack that nobody is on, nothing is in use.
+//! A context looks as the kernel has left it (`struct sigcontext`): the program counter stands between a stack pointer and the flags, behind which
+//! is the code segment. By that it is told from return addresses, of which some lead to where nobody returns (calls that do not come
+//! back), and from addresses that a profiler has noted. What a handler has left over that has returned looks the same: to change it does no harm. Where
+//! it counts whether it is in use, what is below a thread's stack pointer, or on an alternate stack that nobody is on, is not.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use refit_sys::pagemap::Pagemap;
 
 use super::area::PAGE;
 use super::frames::{self, PROGRAM_COUNTER, Saved};
-use crate::process::{Refusal, Still};
+use crate::process::{Program, Refusal, Still};
 
 /// Memory that is searched at most, in bytes: some ten milliseconds.
 const MOST: u64 = 128 << 20;
@@ -74,7 +75,8 @@ pub(super) fn saved(
             }
         }
     }
-    found.retain(|one| !known.contains(one) && !is_left_over(still, &mappings, &tops, one.at));
+    found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
+    found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
     Ok(Found::All(found))
 }
 
@@ -116,6 +118,19 @@ fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
     (sum <= MOST).then_some(all)
 }
 
+/// Whether the word is the program counter of a context.
+fn is_context(still: &Still<'_>, mappings: &[Mapping], at: u64) -> bool {
+    /// Of the flags: those that a program may have, and those that it has always (`IF`, and the one that is reserved).
+    const FLAGS: u64 = 0x003f_7fd7;
+    const ALWAYS: u64 = 0x202;
+    /// The code segment of 64-bit programs.
+    const SEGMENT: u64 = 0x33;
+    let word = |at: u64| still.program().word(at).unwrap_or(0);
+    let (stack, flags, segment) = (word(at.wrapping_sub(8)), word(at + 8), word(at + 16) & 0xffff);
+    let own = mappings.iter().any(|one| one.writable && one.range.contains(&stack));
+    own && flags & !FLAGS == 0 && flags & ALWAYS == ALWAYS && segment == SEGMENT
+}
+
 /// Whether a word is in memory that is in use no more.
 fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) -> bool {
     let own = mappings.iter().find(|mapping| mapping.range.contains(&at));
@@ -136,4 +151,13 @@ fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) 
     let alternate = word(ALTERNATE)..word(ALTERNATE).saturating_add(word(ALTERNATE + 16));
     let on = |top: &u64| alternate.contains(top) && *top <= at;
     alternate.contains(&at) && !tops.iter().any(on)
+}
+
+/// Has a saved context go on elsewhere.
+pub(super) fn put(program: &Program, context: &Saved, to: u64) -> Result<(), Refusal> {
+    program.write(context.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+        id: program.id(),
+        what: "change a context that it has saved",
+        source,
+    })
 }

@@ -42,9 +42,11 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let mut tops = Vec::new();
     for thread in still.threads() {
         let registers = still.registers(thread)?;
-        tops.push((registers.fs_base, registers.rsp));
+        let top = top(program, registers.rip, registers.rsp);
+        tops.push((registers.fs_base, top));
     }
-    tops.extend(still.asleep().map(|(_, waits)| (0, waits.stack)));
+    let asleep = still.asleep().map(|(_, waits)| top(program, waits.counter, waits.stack));
+    tops.extend(asleep.map(|top| (0, top)));
     for (base, top) in tops {
         let goroutine = goroutine(program, base, top);
         let mut stacks = vec![top];
@@ -77,6 +79,18 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
         }
     }
     Ok(found.into_iter().collect())
+}
+
+/// Where a thread's stack begins, for frames: a handler that has returned to the code that ends it has taken the address of that code from the
+/// stack, and its frame is there still.
+fn top(program: &Program, counter: u64, stack: u64) -> u64 {
+    let below = stack.wrapping_sub(8);
+    let ends = |at: u64| counter.wrapping_sub(at) <= RESTORER.len() as u64;
+    let returned = program.word(below).is_ok_and(|word| {
+        let mut code = [0; RESTORER.len()];
+        ends(word) && program.read(word, &mut code).is_ok() && ends_a_handler(&code)
+    });
+    if returned { below } else { stack }
 }
 
 /// Whether a word is the address of code that ends a handler; `known` are those that have been looked at.

@@ -120,7 +120,8 @@ impl Installed {
         })?;
         let changed =
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
-                let changing = change_when_free(program, &changes)?;
+                let work = |still: &mut Still<'_>| change(still, &changes);
+                let ((), changing) = program.stand_still(PATIENCE, work)?;
                 Ok((changes.places, changing))
             });
         match changed {
@@ -377,29 +378,6 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
-/// Changes the program's bytes. A thread that the program has switched out where bytes change is waited for.
-fn change_when_free(program: &Program, changes: &Changes) -> Result<Duration, Why> {
-    let mut all = Duration::ZERO;
-    for _ in 1..SWITCHES {
-        let (done, stood) =
-            program.stand_still(PATIENCE, |still| match change(still, changes) {
-                Err(Why::Saved { .. }) => Ok(false),
-                changed => changed.map(|()| true),
-            })?;
-        all += stood;
-        if done {
-            return Ok(all);
-        }
-        std::thread::sleep(SWITCH);
-    }
-    let ((), stood) = program.stand_still(PATIENCE, |still| change(still, changes))?;
-    Ok(all + stood)
-}
-
-/// How often a thread is waited for that is switched out, and how long each time.
-const SWITCHES: usize = 100;
-const SWITCH: Duration = Duration::from_millis(3);
-
 /// Changes the program's bytes; nobody runs. Nothing has changed if it fails, but for program counters: whoever stands in a copy goes on
 /// there.
 ///
@@ -409,19 +387,22 @@ fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
         Now::Old => Ok(Some(&*record.new)),
         _ => Err(Why::Changed { address: record.address }),
     })?;
-    let span = changes.moves.keys().next().copied().zip(changes.moves.keys().next_back().copied());
-    if let Some((first, last)) = span {
-        let wanted = |counter| changes.moves.contains_key(&counter);
-        // Where there is too much memory to look for them nobody knows of any.
-        if let Found::All(found) = contexts::saved(still, &(first..last + 1), wanted)?
-            && let Some(one) = found.first()
-        {
-            return Err(Why::Saved { address: one.counter });
-        }
-    }
     move_counters(still, &changes.moves)?;
+    move_contexts(still, &changes.moves)?;
     change.make(still.program())?;
     Ok(())
+}
+
+/// Moves the program counters that are keys of `moves` in contexts that the program has saved itself. Where there is too much memory to look
+/// for them nobody knows of any.
+pub(super) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
+    let ends = moves.keys().next().zip(moves.keys().next_back());
+    let Some((first, last)) = ends else { return Ok(()) };
+    let wanted = |counter| moves.contains_key(&counter);
+    let Found::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
+        return Ok(());
+    };
+    found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
 }
 
 /// Moves the program counters that are keys of `moves`, of threads and in frames of signals.

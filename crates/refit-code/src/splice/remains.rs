@@ -325,14 +325,7 @@ impl Remains {
         if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
             install::move_counters(still, &hops)?;
         }
-        let ends = hops.keys().next().zip(hops.keys().next_back());
-        if let Some((first, last)) = ends {
-            let between = |counter| hops.contains_key(&counter);
-            let found = contexts::saved(still, &(*first..*last + 1), between)?;
-            if let contexts::Found::All(found) = found {
-                found.iter().try_for_each(|one| put_back(program, one, hops[&one.counter]))?;
-            }
-        }
+        install::move_contexts(still, &hops)?;
         change.make(program)?;
         self.clear_threads(still)?;
         let because = match self.in_use(still)? {
@@ -365,7 +358,7 @@ impl Remains {
         let mut left = false;
         for one in found {
             match back.get(&one.counter) {
-                Some(&to) => put_back(program, &one, to)?,
+                Some(&to) => contexts::put(program, &one, to)?,
                 None => left = true,
             }
         }
@@ -413,15 +406,6 @@ impl Remains {
         install::move_counters(still, &back)?;
         Ok(())
     }
-}
-
-/// Has a saved context go on elsewhere.
-fn put_back(program: &Program, context: &frames::Saved, to: u64) -> Result<(), Refusal> {
-    program.write(context.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
-        id: program.id(),
-        what: "change a context that it has saved",
-        source,
-    })
 }
 
 /// Gives areas back: exactly what is mapped of them.

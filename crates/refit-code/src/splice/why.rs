@@ -56,14 +56,6 @@ pub enum Why {
         /// The function.
         address: u64,
     },
-    /// The program has saved the context of a thread where bytes change.
-    #[error(
-        "the program switches threads by itself, and one of them goes on at {address:#x}, where bytes change; ask again"
-    )]
-    Saved {
-        /// Where.
-        address: u64,
-    },
     /// The program limits its system calls, and what is to be done makes some.
     #[error(
         "what is to be done at {address:#x} makes system calls, and a thread of the program limits its own (seccomp): leave out cpu, fields in          memory, and numbers of threads and processes"

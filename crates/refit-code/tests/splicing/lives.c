@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -133,6 +135,54 @@ static void *faults(void *unused) {
 	return unused;
 }
 
+// Calls that a stop cuts short, or ends: whoever makes them sees nothing of it.
+enum { LONG = 1 << 18 };
+static int ends[2], pair[2], limited[2];
+static void all(int fd, char *bytes, size_t size, unsigned from) {
+	for (size_t at = 0; at < size; at++) bytes[at] = (char)((from + at) % 251);
+	if (write(fd, bytes, size) != (ssize_t)size) wrong = 1;
+}
+static void *writes(void *unused) {
+	static char bytes[LONG];
+	for (unsigned next = 0; !stop; next += LONG) all(ends[1], bytes, LONG, next), once();
+	return unused;
+}
+static void *reads(void *unused) {
+	unsigned char part[4096];
+	for (unsigned next = 0;; usleep(100)) {
+		ssize_t size = read(ends[0], part, sizeof part);
+		for (ssize_t at = 0; at < size; at++, next++) if (part[at] != next % 251) wrong = 1;
+	}
+	return unused;
+}
+static void *receives(void *unused) {
+	static char bytes[32000];
+	while (!stop) {
+		if (recv(pair[0], bytes, sizeof bytes, MSG_WAITALL) != sizeof bytes) wrong = 1;
+		if (recv(limited[0], bytes, 1, 0) != 1) wrong = 1;
+		struct timeval time = {0, 3000};
+		struct timespec short_time = {0, 3000000};
+		if (select(0, 0, 0, 0, &time) || nanosleep(&short_time, 0)) wrong = 1;
+	}
+	return unused;
+}
+static void *sends(void *unused) {
+	static char bytes[1000];
+	for (int i = 1;; i++) {
+		usleep(300);
+		if (write(pair[1], bytes, sizeof bytes) != sizeof bytes) wrong = 1;
+		if (i % 32 == 0) usleep(3000), write(limited[1], "", 1);
+	}
+	return unused;
+}
+static void transfers(pthread_t *other) {
+	struct timeval limit = {20, 0};
+	if (pipe(ends) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || socketpair(AF_UNIX, SOCK_STREAM, 0, limited)) exit(7);
+	setsockopt(limited[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	void *(*parts[])(void *) = {writes, reads, receives, sends};
+	for (int i = 0; i < 4; i++) pthread_create(other, 0, parts[i], 0);
+}
+
 static int shares(void *unused) {
 	works(unused);
 	return 0;
@@ -148,6 +198,8 @@ static void begin(const char *kind, pthread_t *other) {
 		sigaddset(&alarm, SIGALRM);
 		pthread_sigmask(SIG_BLOCK, &alarm, 0);
 		pthread_create(other, 0, switched, 0);
+	} else if (!strcmp(kind, "transfers")) {
+		transfers(other);
 	} else if (!strcmp(kind, "faults")) {
 		pthread_create(other, 0, faults, 0);
 	} else if (!strcmp(kind, "leader")) {
@@ -191,9 +243,9 @@ int main(int count, char **arguments) {
 		library = dlopen(arguments[2], RTLD_NOW);
 		address = library ? dlsym(library, "lent") : 0;
 	}
+	begin(what, &other);
 	printf("work %p\n", address);
 	fflush(stdout);
-	begin(what, &other);
 	if (strcmp(what, "leader")) listens(0);
 	pthread_create(&reader, 0, listens, 0);
 	while (!go) once();

@@ -18,6 +18,7 @@ fn program() -> &'static Path {
 
 /// Counts the calls of `work`, at its first five bytes: one `nop` each.
 fn watch(victim: &Victim, steps: Vec<Step>) -> Result<Installed, Why> {
+    let cells = steps.iter().map(Step::cells).sum();
     let address = victim.address("work");
     let mut code = vec![0; 32];
     victim.program().read(address, &mut code).expect("its code");
@@ -34,7 +35,7 @@ fn watch(victim: &Victim, steps: Vec<Step>) -> Result<Installed, Why> {
     };
     let (plan, refused) = Plan::new(vec![site]);
     assert!(refused.is_empty(), "{refused:?}");
-    Installed::new(&victim.program(), &plan, 64, None)
+    Installed::new(&victim.program(), &plan, cells, None)
 }
 
 fn counted(victim: &Victim) -> Installed {
@@ -71,9 +72,9 @@ fn the_first_thread_may_end_before_the_others() {
 #[test]
 fn who_shares_the_memory_stands_too() {
     let mut victim = Victim::with(program(), &["shares"]);
-    let stood = victim
-        .program()
-        .stand_still(Duration::from_secs(10), |still| Ok::<_, Refusal>(still.threads().count()));
+    let stood = victim.program().stand_still(Duration::from_secs(10), |still| {
+        Ok::<_, Refusal>(still.threads().count() + still.asleep().count())
+    });
     assert_eq!(stood.expect("it stands").0, 2);
     come_and_go(&victim, 30);
     assert_eq!(victim.ask("end"), "right");
@@ -119,6 +120,13 @@ fn threads_that_a_program_switches_by_itself_are_waited_for() {
 #[test]
 fn faults_and_traps_are_told_as_they_were() {
     let mut victim = Victim::with(program(), &["faults"]);
+    come_and_go(&victim, 60);
+    assert_eq!(victim.ask("end"), "right");
+}
+
+#[test]
+fn calls_that_a_stop_cuts_short_are_completed() {
+    let mut victim = Victim::with(program(), &["transfers"]);
     come_and_go(&victim, 60);
     assert_eq!(victim.ask("end"), "right");
 }
