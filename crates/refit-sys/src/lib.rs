@@ -44,10 +44,12 @@ pub mod placement;
 pub mod printable;
 pub mod process;
 pub mod processor;
+pub mod restart;
 #[cfg(not(loom))]
 pub mod ring;
 pub mod schedule;
 pub mod seccomp;
+pub mod slack;
 pub mod smaps;
 pub mod step;
 pub mod thread;

@@ -200,7 +200,7 @@ pub fn step_over(registers: &mut Registers, value: i64) {
 
 /// Whether a thread that was stopped in a call with this number shows that the kernel would end it with `EINTR` for that alone.
 pub fn interrupted_by_stop(registers: &Registers, number: u64) -> bool {
-    crate::trace::call::interrupted_by_stop(registers, number)
+    crate::restart::is_redone(registers, number)
 }
 
 /// What two sides speak over, one of which is a thread in the code here.

@@ -75,6 +75,59 @@ fn listed(process: u32) -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// A thread of a process that has not ended; the process itself if its first thread has not. `None`: all have, or there is none.
+///
+/// A process goes on when its first thread has ended, which is then told as a zombie, without memory or files of its own.
+pub fn living(process: u32) -> Option<u32> {
+    let lives = |thread: &u32| life(*thread).is_some_and(|life| !life.ended());
+    if lives(&process) {
+        return Some(process);
+    }
+    threads(process).into_iter().find(lives)
+}
+
+/// Whether a thread's system calls are limited (seccomp(2)). One that is gone makes none.
+pub fn is_filtered(thread: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() != "0")
+}
+
+/// Where a thread that waits in the kernel goes on in its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The system call that it waits in; `None`: it waits for a page.
+    pub call: Option<i64>,
+    /// Its program counter.
+    pub counter: u64,
+    /// Its stack pointer.
+    pub stack: u64,
+}
+
+/// Where a thread waits; `None`: it has a processor or is about to have one, or it is gone. The caller needs the right to trace it.
+pub fn waits(thread: u32) -> Option<Waits> {
+    let line = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (first, last) = (words.first()?, words.split_at_checked(words.len().checked_sub(2)?)?.1);
+    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let call = first.parse::<i64>().ok()?;
+    Some(Waits {
+        call: (call >= 0).then_some(call),
+        stack: number(last[0])?,
+        counter: number(last[1])?,
+    })
+}
+
+/// Processes that have the memory of a thread and are not `own`, its process: those of `vfork`, and of `clone` with `CLONE_VM`.
+pub fn sharers(thread: u32, own: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // What may not be compared cannot be held still either.
+    numbers
+        .filter(|&id| id != own && id != thread && same_memory(thread, id).unwrap_or(false))
+        .collect()
+}
+
 /// What a thread was doing when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {

@@ -10,6 +10,7 @@
 pub mod batch;
 pub(crate) mod call;
 mod event;
+mod returning;
 mod state;
 
 use std::io;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use call::{CallError, find_syscall};
 pub use event::{Event, Options, next, next_of, next_unless};
+pub use returning::{BYTES as RETURNING_BYTES, OPTIONS as RETURNING, gone_on};
 pub use state::{Information, SystemCall};
 
 pub use libc::user_regs_struct as Registers;

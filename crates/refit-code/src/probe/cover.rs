@@ -19,6 +19,7 @@ use super::sites::{NoSite, Place, behind_mark};
 use super::watch::{Error, open, take_out};
 use crate::functions::Sources;
 use crate::process::{Program, Refusal};
+use crate::splice::remains::Removed;
 use crate::splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
 use crate::{FunctionId, Module, glob};
 
@@ -172,7 +173,7 @@ fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> 
     if let Some(wanted) = patterns.iter().find(|one| !mapped.iter().any(|file| names(one, file))) {
         return Err(missing(wanted));
     }
-    let own = fs::read_link(format!("/proc/{}/exe", program.id())).unwrap_or_default();
+    let own = fs::read_link(format!("/proc/{}/exe", program.face())).unwrap_or_default();
     let own = own.to_string_lossy();
     let own = own.strip_suffix(" (deleted)").unwrap_or(&own);
     let wanted = |file: &&Mapped| match patterns {
@@ -269,6 +270,7 @@ fn reason(why: &Why) -> &'static str {
         }
         Why::Fixed { .. } => "an instruction that cannot run elsewhere",
         Why::Uncopied { .. } => "in a function that cannot be copied, whose ways are not all known",
+        Why::Torn { .. } => "in a function whose copy would have to change several pages at once",
         _ => "no instructions",
     }
 }
@@ -385,15 +387,15 @@ impl Cover {
         Ok(mapped.iter().filter(|file| wanted(file) && !known(file)).map(Mapped::name).collect())
     }
 
-    /// Takes all out; what was reached until then is seen. Returns for how long the program stood still.
+    /// Takes all out; what was reached until then is seen. Returns what has become of all that was in the program.
     ///
     /// # Errors
     /// [`Why`]: the program cannot be changed any more.
-    pub fn remove(&mut self, program: &Program) -> Result<Duration, Why> {
-        let stood = take_out(program);
+    pub fn remove(&mut self, program: &Program) -> Result<Removed, Why> {
+        let removed = take_out(program);
         // The memory is ours, whatever has become of the program.
         let _ = self.look();
-        stood
+        removed
     }
 }
 

@@ -10,9 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::flow::{self, Block, Edge, EdgeKind, Flow, Marks, Target};
+use crate::flow::{self, Block, EdgeKind, Flow, Marks};
 use crate::functions::{Convention, Sources};
 use crate::process::{Program, Refusal};
+use crate::splice::remains::Removed;
 use crate::splice::{
     Action, At, Base, Clock, ENTRIES, EXITS, Installed, Plan, Site, Step, TIME, TIMER, Value, Why,
     Width,
@@ -132,15 +133,6 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let own = sites::sites(module, &found, bias, &steps).map_err(|why| nothing(why.to_string()))?;
     let own: Vec<(u64, At)> =
         own.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
-    let begins = |edge: &Edge| match edge.to {
-        Target::Block(block) if edge.kind != EdgeKind::Fall => {
-            place.flow().blocks().get(block as usize).is_some_and(|block| block.start == own[0].0)
-        }
-        _ => false,
-    };
-    if place.flow().edges().iter().any(begins) {
-        return Err(nothing("a loop begins with its entry, which would count each turn".into()));
-    }
     let mut calls = calls(module, place.flow(), &place, bias);
     let mut refused = Vec::new();
     // As long as a site cannot be had, the calls that need it are given up.
@@ -263,7 +255,8 @@ impl Prepared {
 }
 
 impl Level {
-    /// Takes everything out, and tells what was measured; [`Silent`]: the function was not called, nor anybody by it.
+    /// Takes everything out, and tells what has become of it, and what was measured; [`Silent`]: the function was not called, nor
+    /// anybody by it.
     ///
     /// # Errors
     /// [`Error`]: the program cannot be changed any more.
@@ -271,9 +264,9 @@ impl Level {
         self,
         program: &Program,
         files: &mut Files,
-    ) -> Result<Result<Measured, Silent>, Error> {
+    ) -> Result<(Removed, Result<Measured, Silent>), Error> {
         let now = refit_sys::clock::counter();
-        take_out(program)?;
+        let removed = take_out(program)?;
         let spent: std::io::Result<Vec<Spent>> =
             (0..=self.calls.len() as u32).map(|number| self.spent(number, now)).collect();
         let spent = spent.map_err(|source| Refusal::System {
@@ -282,7 +275,7 @@ impl Level {
             source,
         })?;
         if spent.iter().all(|one| one.entered == 0) {
-            return self.silent(program, files).map(Err);
+            return self.silent(program, files).map(|silent| (removed, Err(silent)));
         }
         let mut callees: BTreeMap<(Option<Spot>, String), Share> = BTreeMap::new();
         for (number, call) in self.calls.iter().enumerate() {
@@ -300,14 +293,15 @@ impl Level {
         let inside: u64 = spent[1..].iter().map(|one| one.cycles).sum();
         let since = now.wrapping_sub(self.began).max(1);
         let total = whole(spent[0].cycles, inside, since, spent[0].entered == 0, recursive);
-        Ok(Ok(Measured {
+        let measured = Measured {
             calls: spent[0].ended,
             nanos: refit_sys::clock::nanos(total),
             recursive,
             lost: spent.iter().map(|one| one.lost).sum(),
             callees,
             unmeasured: unmeasured(program, files, &self.refused),
-        }))
+        };
+        Ok((removed, Ok(measured)))
     }
 
     /// Why nothing was measured.

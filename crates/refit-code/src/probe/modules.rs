@@ -27,7 +27,7 @@ pub struct Mapped {
 /// # Errors
 /// [`Refusal`]: it has ended.
 pub fn of(program: &Program) -> Result<Vec<Mapped>, Refusal> {
-    Ok(among(program.id(), program.mappings()?))
+    Ok(among(program.face(), program.mappings()?))
 }
 
 /// The files whose code a process can run, among all that it has mapped.

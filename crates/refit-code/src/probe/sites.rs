@@ -46,6 +46,14 @@ pub enum NoSite {
         /// The block.
         address: u64,
     },
+    /// The function jumps to its own entry.
+    #[error(
+        "a loop begins with the function, and a copy of it, in which its turns could be told from entries, cannot be made"
+    )]
+    Loop {
+        /// The entry.
+        address: u64,
+    },
     /// The code cannot be read.
     #[error("the code at {address:#x} is not in the file")]
     NoBytes {
@@ -100,8 +108,17 @@ pub fn sites(
     })?;
     let address = behind_mark(module, instruction.address);
     let mut sites = Vec::new();
-    if !steps.here.is_empty() {
-        sites.push(place.site(address, At::Before, steps.here.clone())?);
+    let mut here = steps.here.clone();
+    if !steps.entering.is_empty() && place.is_turned_to(address) {
+        // A turn of the loop that begins with the function is no entry.
+        here.retain(|step| !steps.entering.contains(step));
+        if place.body.is_none() {
+            return Err(NoSite::Loop { address });
+        }
+        sites.push(place.site(address, At::Entered, steps.entering.clone())?);
+    }
+    if !here.is_empty() {
+        sites.push(place.site(address, At::Before, here)?);
     }
     if !steps.entering.is_empty() {
         for inner in place.other_entries() {
@@ -197,6 +214,19 @@ impl<'m> Place<'m> {
             springboards,
             function: self.body.clone(),
         })
+    }
+
+    /// Whether the function itself jumps to its entry, of which `address` is the first instruction that can be a site.
+    fn is_turned_to(&self, address: u64) -> bool {
+        let entry = self.module.function(self.function).entry;
+        address == behind_mark(self.module, entry)
+            && self.flow.edges().iter().any(|edge| match edge.to {
+                Target::Block(block) if edge.kind != EdgeKind::Fall => {
+                    let block = self.flow.blocks().get(block as usize);
+                    block.is_some_and(|block| [entry, address].contains(&block.start))
+                }
+                _ => false,
+            })
     }
 
     /// Where other code enters the function beside its entry.

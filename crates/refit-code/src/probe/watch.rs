@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use refit_instruments::session::Session;
 
@@ -13,7 +13,8 @@ use super::spec::{Do, Place, Spec, What};
 use super::steps::{About, NoEvent, Steps, Watching};
 use crate::functions::Convention;
 use crate::process::{Program, Refusal};
-use crate::splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why, remains};
+use crate::splice::remains::{self, Removed};
+use crate::splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
 use crate::{Module, OpenError};
 
 /// How many names are told that are much like one that is not there.
@@ -362,21 +363,20 @@ impl Watch {
         reading::read(&self.installed, watching, self.process, self.began.elapsed())
     }
 
-    /// Takes the probes out; what they told can still be read. Returns for how long the program stood still.
+    /// Takes the probes out; what they told can still be read. Returns what has become of all that was in the program.
     ///
     /// # Errors
     /// [`Why`]: the program cannot be changed any more.
-    pub fn remove(&self, program: &Program) -> Result<Duration, Why> {
+    pub fn remove(&self, program: &Program) -> Result<Removed, Why> {
         take_out(program)
     }
 }
 
-/// Takes out of the program whatever refit has put there. Returns for how long it stood still.
-pub(super) fn take_out(program: &Program) -> Result<Duration, Why> {
+/// Takes out of the program whatever refit has put there.
+pub(super) fn take_out(program: &Program) -> Result<Removed, Why> {
     match remains::repair(program) {
-        Ok(removed) => Ok(removed.stood),
         // With the program its code is gone.
-        Err(_) if program.ended() => Ok(Duration::ZERO),
-        Err(why) => Err(why),
+        Err(_) if program.ended() => Ok(Removed::default()),
+        repaired => repaired,
     }
 }

@@ -3,9 +3,11 @@
 //! Everything is done from outside. What cannot be done is refused before anything is touched ([`Program::open`]).
 
 mod call;
+mod complete;
 mod pass;
 mod refusal;
 mod still;
+mod tasks;
 
 use std::fs::{self, File};
 use std::io;
@@ -13,8 +15,10 @@ use std::os::unix::fs::FileExt;
 
 use refit_sys::foreign::Memory;
 use refit_sys::maps::{self, Mapping};
+use refit_sys::process::{is_filtered, life, living, threads};
 
 pub use call::Call;
+pub(crate) use call::clean;
 pub use refusal::Refusal;
 pub use still::Still;
 
@@ -33,14 +37,26 @@ impl Program {
     /// # Errors
     /// [`Refusal`] says why not.
     pub fn open(id: u32) -> Result<Self, Refusal> {
+        let program = Self::open_to_clean(id)?;
+        // One thread that may make any call makes all that are needed.
+        if program.threads().iter().all(|&thread| is_filtered(thread)) {
+            return Err(Refusal::Filtered { id });
+        }
+        Ok(program)
+    }
+
+    /// As [`open`](Self::open), also where no thread may make the calls that refit needs (seccomp): bytes of its code can be changed all
+    /// the same.
+    ///
+    /// # Errors
+    /// [`Refusal`] says why not.
+    pub fn open_to_clean(id: u32) -> Result<Self, Refusal> {
         if id == std::process::id() {
             return Err(Refusal::Own { id });
         }
-        let life = refit_sys::process::life(id).ok_or(Refusal::NoSuch { id })?;
-        if life.ended() {
-            return Err(Refusal::Ended { id });
-        }
-        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let life = life(id).ok_or(Refusal::NoSuch { id })?;
+        let face = living(id).ok_or(Refusal::Ended { id })?;
+        let status = fs::read_to_string(format!("/proc/{face}/status")).unwrap_or_default();
         let told = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.trim().parse::<u32>().ok()
@@ -51,12 +67,9 @@ impl Program {
         if let Some(by) = told("TracerPid:").filter(|&by| by != 0) {
             return Err(Refusal::Traced { id, by });
         }
-        refuse_other_machines(id)?;
+        refuse_other_machines(id, face)?;
         // The program may be replaced meanwhile: what is open is the memory of now.
-        let memory = Memory::of(id).map_err(|source| Refusal::of_opening(id, source))?;
-        if told("Seccomp:").is_some_and(|mode| mode != 0) {
-            return Err(Refusal::Filtered { id });
-        }
+        let memory = Memory::of(face).map_err(|source| Refusal::of_opening(id, source))?;
         Ok(Self { id, began: life.began, memory })
     }
 
@@ -65,10 +78,27 @@ impl Program {
         self.id
     }
 
-    /// Whether it has ended; another one may have its number since.
+    /// The number of one of its threads that has not ended, under which `/proc` tells of its memory and its files: its own number,
+    /// unless its first thread has ended before others.
+    pub fn face(&self) -> u32 {
+        living(self.id).unwrap_or(self.id)
+    }
+
+    /// Its threads that have not ended.
+    pub(crate) fn threads(&self) -> Vec<u32> {
+        let mut threads = threads(self.id);
+        threads.retain(|&thread| life(thread).is_some_and(|life| !life.ended()));
+        threads
+    }
+
+    /// Whether it has ended, all threads of it; another one may have its number since.
     pub fn ended(&self) -> bool {
-        refit_sys::process::life(self.id)
-            .is_none_or(|life| life.ended() || life.began != self.began)
+        life(self.id).is_none_or(|life| life.began != self.began) || living(self.id).is_none()
+    }
+
+    /// Whether the system calls of any of its threads are limited (seccomp).
+    pub fn is_filtered(&self) -> bool {
+        self.threads().into_iter().any(is_filtered)
     }
 
     /// What it has mapped now, by address.
@@ -76,7 +106,7 @@ impl Program {
     /// # Errors
     /// It has ended.
     pub fn mappings(&self) -> Result<Vec<Mapping>, Refusal> {
-        maps::of(self.id).map_err(|source| Refusal::of_opening(self.id, source))
+        maps::of(self.face()).map_err(|source| Refusal::of_opening(self.id, source))
     }
 
     /// Copies its memory from `address` on. A place that is not mapped is an error (`EIO`).
@@ -106,9 +136,9 @@ impl Program {
 }
 
 /// Whether its machine code is ours: its program's file says so.
-fn refuse_other_machines(id: u32) -> Result<(), Refusal> {
+fn refuse_other_machines(id: u32, face: u32) -> Result<(), Refusal> {
     let mut head = [0; 20];
-    let program = File::open(format!("/proc/{id}/exe")).map_err(|source| {
+    let program = File::open(format!("/proc/{face}/exe")).map_err(|source| {
         match source.kind() {
             // A thread of the kernel has no program.
             io::ErrorKind::NotFound => Refusal::Kernel { id },

@@ -65,7 +65,7 @@ pub enum Refusal {
         /// Its number.
         id: u32,
     },
-    /// It runs under seccomp, and a call made in it could kill it.
+    /// All its threads run under seccomp, and a call made in it could kill it.
     #[error(
         "process {id} limits its own system calls (seccomp): a call that refit makes in it could end it"
     )]
@@ -75,13 +75,17 @@ pub enum Refusal {
     },
     /// A thread does not stop.
     #[error(
-        "thread {thread} of process {id} does not stop: it waits where nothing interrupts it (a vfork, a device)"
+        "thread {thread} ({name}) of process {id} does not stop: {doing}; the others were let go on; ask again later"
     )]
     Restless {
         /// Its process.
         id: u32,
         /// The thread.
         thread: u32,
+        /// What the kernel calls it.
+        name: String,
+        /// What it does instead.
+        doing: String,
     },
     /// It has started another program meanwhile.
     #[error("process {id} has started another program; ask again")]
@@ -89,8 +93,11 @@ pub enum Refusal {
         /// Its number.
         id: u32,
     },
-    /// There is no instruction in it with which a system call could be made.
-    #[error("process {id} holds no `syscall` instruction in its mapped code")]
+    /// There is no place in it for the code by which a system call could be made.
+    #[error(
+        "process {id} has no page of code with {} unused bytes at its end, which refit needs for the calls that it makes there",
+        refit_sys::slack::SIZE
+    )]
     NoSyscall {
         /// Its number.
         id: u32,
@@ -118,6 +125,26 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// That a thread does not stop, and what it does instead.
+    pub(crate) fn restless(id: u32, thread: u32) -> Self {
+        let name = refit_sys::process::name(thread);
+        let state = refit_sys::process::life(thread).map_or(b'X', |life| life.state);
+        let doing = match (state, refit_sys::process::waits(thread)) {
+            (b'R', _) => "it has been waiting for a processor all the time".to_owned(),
+            (_, Some(waits)) => match waits.call {
+                Some(libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3) => {
+                    "it waits for the child of its vfork".to_owned()
+                }
+                Some(call) => {
+                    format!("it waits in system call {call}, where nothing interrupts it")
+                }
+                None => "it waits for a page of its memory".to_owned(),
+            },
+            (state, None) => format!("its state is {}", char::from(state)),
+        };
+        Self::Restless { id, thread, name, doing }
+    }
+
     /// What it means that something of `/proc/ID` could not be opened.
     pub(crate) fn of_opening(id: u32, source: io::Error) -> Self {
         match source.raw_os_error() {

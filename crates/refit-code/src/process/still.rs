@@ -1,55 +1,68 @@
-//! All threads of a program held still at once, for a time that is measured.
+//! All tasks that run a program's code held still at once, for a time that is measured: its threads, and processes that share its memory.
 //!
-//! Threads are made by threads: once every listed one is held and the list has not grown, nobody is left who could make
-//! another. The list is read anew until that is so.
+//! Tasks are made by tasks: once every one that is found is held, and no more are found, nobody is left who could make another. So they are
+//! looked for anew until that is so.
 //!
 //! The work is done on a thread of its own, whose end lets everything go that it has traced, whatever state it is in:
-//! there is no other way to let go of a thread that does not stop.
+//! there is no other way to let go of a task that does not stop.
+//!
+//! *Whenever refit is killed*, each task goes on as the kernel has it go on when nobody traces it any more, with the registers that it has at
+//! that moment; none ever has others than its own ([`super::Call`] makes calls such that this holds). A call that the stop has ended with `EINTR`
+//! is to be made again from the moment at which its thread is seen to have stopped; for what refit is killed before that, the program sees `EINTR`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use refit_sys::process::threads;
-use refit_sys::trace::{Held, Registers, Stop};
+use refit_sys::process::{Waits, living, sharers};
+use refit_sys::trace::{Held, Registers};
 
+use super::tasks::{self, Patience, Stood};
 use super::{Program, Refusal};
 
-/// A program none of whose threads runs.
+/// A program of which no task runs.
 #[derive(Debug)]
 pub struct Still<'p> {
     pub(super) program: &'p Program,
+    /// Tasks that are stopped, of all processes.
     pub(super) threads: BTreeMap<u32, Held>,
+    /// Tasks that wait in the kernel and stop before they run anything.
+    asleep: BTreeMap<u32, (Held, Waits)>,
+    /// Which of all are threads of the program itself.
+    own: BTreeSet<u32>,
+    /// Tasks that ran something else, or ended, since they were found.
+    gone: BTreeSet<u32>,
     began: Instant,
 }
 
 impl Program {
     /// Holds all threads still, does `work`, and lets them go on. Returns what `work` says, and for how long nobody ran.
     ///
-    /// A thread that does not stop holds the others up, so it is waited for in turns, each twice as long as the one before, with as long a
-    /// pause between them in which all run; `within` is the time for all turns together.
+    /// A thread that waits where nothing reaches it stays there. One that can neither be stopped nor be seen to wait holds the others up: it
+    /// is waited for in turns, each twice as long as the one before, with as long a pause between them in which all run; all turns together
+    /// take `HELD_UP` at most. For threads that only need a processor the time is `within`.
     ///
-    /// A call that waits (`epoll_wait`, a read with a time limit) is made again where the kernel would have
-    /// ended it with `EINTR`, so that the program sees nothing of the stop; its time limit begins anew.
+    /// A call that waits is made again where the kernel has ended it for the stop, and what a stop has cut short is completed
+    /// ([`refit_sys::restart`]); a time limit that is a property of a socket begins anew.
     ///
     /// # Errors
-    /// [`Refusal`]: the program has ended, is not ours, or a thread has not stopped `within` the time given.
+    /// [`Refusal`]: the program has ended, is not ours, or a thread has not stopped.
     pub fn stand_still<R: Send, E: From<Refusal> + Send>(
         &self,
         within: Duration,
         work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
     ) -> Result<(R, Duration), E> {
         let mut work = Some(work);
-        let mut turn = within / (1 << TURNS);
+        let mut turn = HELD_UP / (1 << TURNS);
         for _ in 1..TURNS {
-            match self.hold_and(turn, &mut work) {
+            match self.hold_and(turn, within, &mut work) {
                 Err(Ended::Restless(_)) => std::thread::sleep(turn),
                 Err(Ended::Otherwise(error)) => return Err(error),
                 Ok(done) => return Ok(done),
             }
             turn *= 2;
         }
-        self.hold_and(turn, &mut work).map_err(|ended| match ended {
+        self.hold_and(turn, within, &mut work).map_err(|ended| match ended {
             Ended::Restless(refusal) => refusal.into(),
             Ended::Otherwise(error) => error,
         })
@@ -58,12 +71,13 @@ impl Program {
     /// One turn, on a thread of its own. The work is done at most once: only when all stand still.
     fn hold_and<R: Send, E: From<Refusal> + Send>(
         &self,
+        turn: Duration,
         within: Duration,
         work: &mut Option<impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send>,
     ) -> Result<(R, Duration), Ended<E>> {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let mut still = Still::hold(self, within).map_err(Ended::holding)?;
+                let mut still = Still::hold(self, turn, within).map_err(Ended::holding)?;
                 let Some(work) = work.take() else { unreachable!("it is done once") };
                 let result = work(&mut still);
                 let took = still.began.elapsed();
@@ -75,8 +89,14 @@ impl Program {
     }
 }
 
+/// For how long threads are held up by one that does not stop, in all.
+const HELD_UP: Duration = Duration::from_millis(100);
 /// How many turns there are.
 const TURNS: u32 = 6;
+/// How long those are waited for that may be told of the stop.
+const SEEN: Duration = Duration::from_secs(1);
+/// How long those are waited for that were asked to stop when another one does not.
+const UNSEEN: Duration = Duration::from_millis(20);
 
 /// Why a turn did not end well.
 enum Ended<E> {
@@ -95,56 +115,84 @@ impl<E: From<Refusal>> Ended<E> {
 }
 
 impl<'p> Still<'p> {
-    fn hold(program: &'p Program, within: Duration) -> Result<Self, Refusal> {
+    fn hold(program: &'p Program, turn: Duration, within: Duration) -> Result<Self, Refusal> {
         let began = Instant::now();
-        let mut still = Self { program, threads: BTreeMap::new(), began };
-        // The first to be asked to stop wait for the last: so all are asked before any is waited for.
-        while let fresh @ [_, ..] = &still.unheld()[..] {
-            for &thread in fresh {
-                still.seize(thread)?;
+        let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
+        let none = || (BTreeMap::new(), BTreeMap::new());
+        let (threads, asleep) = (none().0, none().1);
+        let (own, gone) = (BTreeSet::new(), BTreeSet::new());
+        let mut still = Self { program, threads, asleep, own, gone, began };
+        let mut others = Vec::new();
+        loop {
+            while let fresh @ [_, ..] = &still.unheld(&others)[..] {
+                still.bring(fresh, patience)?;
             }
-            for &thread in fresh {
-                still.settle(thread, began + within)?;
+            let found = living(program.id).map(|face| sharers(face, program.id));
+            let found = found.unwrap_or_default();
+            let known = others.len();
+            others.extend(found.into_iter().filter(|id| !still.gone.contains(id)));
+            others.sort_unstable();
+            others.dedup();
+            if others.len() == known {
+                break;
             }
         }
-        if still.threads.is_empty() { Err(Refusal::NoSuch { id: program.id }) } else { Ok(still) }
+        if still.own.is_empty() { Err(Refusal::NoSuch { id: program.id }) } else { Ok(still) }
     }
 
-    fn unheld(&self) -> Vec<u32> {
-        let mut found = threads(self.program.id);
-        found.retain(|thread| !self.threads.contains_key(thread) && !ended(*thread));
-        found
-    }
-
-    fn seize(&mut self, thread: u32) -> Result<(), Refusal> {
-        let held = Held::seize(thread).and_then(|held| held.interrupt().map(|()| held));
-        match held {
-            Ok(held) => drop(self.threads.insert(thread, held)),
-            // It ended since it was listed.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) if ended(thread) => drop(error),
-            Err(error) => {
-                return Err(Refusal::of_tracing(self.program.id, "trace a thread", error));
+    /// Brings these to a stand: the first to be asked to stop wait for the last, so all are asked before any is waited for.
+    fn bring(&mut self, fresh: &[(u32, bool)], patience: Patience) -> Result<(), Refusal> {
+        let id = self.program.id;
+        let mut asked = Vec::new();
+        for &(thread, own) in fresh {
+            match tasks::seize(id, thread) {
+                Ok(Some(held)) => asked.push((held, own)),
+                Ok(None) => drop(self.gone.insert(thread)),
+                Err(refusal) => return Err(Self::give_up(asked, refusal)),
+            }
+        }
+        let mut asked = asked.into_iter();
+        while let Some((held, own)) = asked.next() {
+            let thread = held.thread();
+            match tasks::settle(id, own, held, patience) {
+                Ok(Stood::Stopped(held)) => drop(self.threads.insert(thread, held)),
+                Ok(Stood::Asleep(held, waits)) => {
+                    self.asleep.insert(thread, (held, waits));
+                }
+                Ok(Stood::Gone) => {
+                    self.gone.insert(thread);
+                    continue;
+                }
+                Err((held, refusal)) => {
+                    held.leave();
+                    return Err(Self::give_up(asked.collect(), refusal));
+                }
+            }
+            if own {
+                self.own.insert(thread);
             }
         }
         Ok(())
     }
 
-    fn settle(&mut self, thread: u32, deadline: Instant) -> Result<(), Refusal> {
-        let id = self.program.id;
-        let Some(held) = self.threads.get_mut(&thread) else { return Ok(()) };
-        match held.settle(deadline) {
-            Ok(Stop::Exec) => Err(Refusal::Replaced { id }),
-            Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ESRCH) => {
-                    self.threads.remove(&thread);
-                    Ok(())
-                }
-                Some(libc::ETIMEDOUT) => Err(Refusal::Restless { id, thread }),
-                _ => Err(Refusal::of_tracing(id, "wait for a thread", error)),
-            },
-        }
+    fn give_up(asked: Vec<(Held, bool)>, refusal: Refusal) -> Refusal {
+        let until = Instant::now() + UNSEEN;
+        asked.into_iter().for_each(|(held, _)| tasks::let_go_unseen(held, until));
+        refusal
+    }
+
+    /// Tasks of the program and of these processes that are not held yet, and whether they are the program's own.
+    fn unheld(&self, others: &[u32]) -> Vec<(u32, bool)> {
+        let own = self.program.threads().into_iter().map(|thread| (thread, true));
+        let others = others.iter().flat_map(|&id| refit_sys::process::threads(id));
+        let mut found: Vec<_> = own.chain(others.map(|thread| (thread, false))).collect();
+        let known = |thread: &u32| {
+            self.threads.contains_key(thread)
+                || self.asleep.contains_key(thread)
+                || self.gone.contains(thread)
+        };
+        found.retain(|(thread, _)| !known(thread));
+        found
     }
 
     /// The program that stands still.
@@ -155,6 +203,36 @@ impl<'p> Still<'p> {
     /// The threads that are held.
     pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
         self.threads.keys().copied()
+    }
+
+    /// Those of them that are threads of the program itself.
+    pub(super) fn own(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads().filter(|thread| self.own.contains(thread))
+    }
+
+    /// Threads that wait in the kernel where nothing reaches them, and where they go on.
+    pub fn asleep(&self) -> impl Iterator<Item = (u32, Waits)> + '_ {
+        self.asleep.iter().map(|(&thread, &(_, waits))| (thread, waits))
+    }
+
+    /// Program counters and stack pointers of all tasks.
+    ///
+    /// # Errors
+    /// [`Refusal`]: one was killed.
+    pub fn positions(&self) -> Result<Vec<(u64, u64)>, Refusal> {
+        let asleep = self.asleep.values().map(|(_, waits)| Ok((waits.counter, waits.stack)));
+        let held = self.threads().map(|thread| {
+            let registers = self.registers(thread)?;
+            Ok((registers.rip, registers.rsp))
+        });
+        held.chain(asleep).collect()
+    }
+
+    /// Tasks whose thread areas tell where things are in all: not those that borrow the memory of a thread that waits for them.
+    fn settled(&self) -> impl Iterator<Item = (u32, &Held)> {
+        let lent = !self.asleep.is_empty();
+        let all = self.threads.iter().map(|(&thread, held)| (thread, held));
+        all.filter(move |(thread, _)| !lent || self.own.contains(thread))
     }
 
     /// The general registers of a thread.
@@ -177,7 +255,7 @@ impl<'p> Still<'p> {
     /// Where the restartable-sequence area of its threads is, relative to their thread pointers; `None` where
     /// they have none, or not all at the same place.
     pub fn rseq_offset(&self) -> Option<i32> {
-        let offsets = self.threads.values().map(|held| {
+        let offsets = self.settled().map(|(_, held)| {
             let area = held.rseq().ok().flatten()?;
             let registers = held.registers().ok()?;
             i32::try_from(area.cast_signed().wrapping_sub(registers.fs_base.cast_signed())).ok()
@@ -191,7 +269,7 @@ impl<'p> Still<'p> {
     /// another library, or a program that has only begun.
     pub fn thread_offset(&self) -> Option<i32> {
         KEPT_AT.into_iter().find(|&offset| {
-            self.threads.iter().all(|(&thread, held)| {
+            self.settled().all(|(thread, held)| {
                 let base = held.registers().map_or(0, |registers| registers.fs_base);
                 let mut number = [0; 4];
                 let at = base.wrapping_add(offset as u64);
@@ -202,35 +280,6 @@ impl<'p> Still<'p> {
         })
     }
 
-    /// Lets a thread run one instruction. Signals that come meanwhile wait.
-    ///
-    /// The flag by which it traps is taken back where the kernel forgets that it is not the program's: `pushf` leaves it on the stack, and
-    /// after a `popf` the next step counts as the program's own.
-    ///
-    /// # Errors
-    /// [`Refusal`]: it was killed.
-    pub fn step(&mut self, thread: u32) -> Result<(), Refusal> {
-        let id = self.program.id;
-        let lost = |error| Refusal::of_tracing(id, "let a thread step", error);
-        let Some(held) = self.threads.get_mut(&thread) else { return Err(Refusal::NoSuch { id }) };
-        let mut code = [0];
-        let before = held.registers().map_err(lost)?;
-        let pushes = self.program.read(before.rip, &mut code).is_ok() && code == [PUSHF];
-        held.step_alone().map_err(lost)?;
-        if before.eflags & TRAP_FLAG == 0 {
-            let mut after = held.registers().map_err(lost)?;
-            if after.eflags & TRAP_FLAG != 0 {
-                after.eflags &= !TRAP_FLAG;
-                held.set_registers(&after).map_err(lost)?;
-            }
-            if pushes {
-                let flags = self.program.word(after.rsp).map_err(lost)? & !TRAP_FLAG;
-                self.program.write(after.rsp, &flags.to_le_bytes()).map_err(lost)?;
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
         self.threads.get(&thread).ok_or(Refusal::NoSuch { id: self.program.id })
     }
@@ -239,24 +288,21 @@ impl<'p> Still<'p> {
         Refusal::of_tracing(self.program.id, what, error)
     }
 
-    fn let_go(self) -> Result<(), Refusal> {
+    fn let_go(mut self) -> Result<(), Refusal> {
         let id = self.program.id;
-        for (_, held) in self.threads {
-            // One that was killed meanwhile has nothing to go on with.
-            let _ = held.make_interrupted_call_again();
+        self.complete();
+        for (_, held) in std::mem::take(&mut self.threads) {
             held.let_go().map_err(|error| Refusal::of_tracing(id, "let a thread go", error))?;
+        }
+        // The others run: those that wait in a call that the stop may end are seen to before they are let go.
+        let now = Instant::now();
+        for (_, (held, waits)) in std::mem::take(&mut self.asleep) {
+            let ends = waits.call.is_some_and(tasks::ends_for_a_stop);
+            tasks::let_go_unseen(held, if ends { now + SEEN } else { now });
         }
         Ok(())
     }
 }
 
-/// `pushfq`, and the flag by which a thread traps after an instruction.
-const PUSHF: u8 = 0x9c;
-const TRAP_FLAG: u64 = 1 << 8;
-
 /// `tid` of glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and of musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];
-
-fn ended(thread: u32) -> bool {
-    refit_sys::process::life(thread).is_none_or(refit_sys::process::Life::ended)
-}

@@ -213,11 +213,7 @@ impl Area {
         let session = (0, 0);
         let head = Head { address, code: code_begin, data: data_begin, end, records: 0, session };
         let call = Call::new(still)?;
-        let memfd = map(still, &call, head)?;
-        let area = Self { head, memfd };
-        area.put(still.program(), 0, &head.to_bytes())?;
-        area.put(still.program(), head.data, &(area.first_lane()).to_le_bytes())?;
-        Ok(area)
+        map(still, &call, head)
     }
 
     /// Address of the word that holds the address of the first lane.
@@ -252,15 +248,21 @@ impl Area {
         })?;
         let length = length.len().div_ceil(PAGE) * PAGE;
         let call = Call::new(still)?;
-        let passed = call.pass(still, session)?;
-        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let how = libc::MAP_SHARED as u64;
-        let mapped = call.make(still, "mmap", libc::SYS_mmap, [0, length, access, how, passed, 0]);
+        let passed = call.pass(still, session, self.base_word() + PASSING_AT)?;
+        let own = self.head.address..self.head.address + self.head.end;
+        let address = still.program().mappings().map(|all| place_near(&all, &own, length));
+        let mapped = address.map_err(Why::from).and_then(|address| {
+            let address = address.ok_or(Why::Far { address: own.start })?;
+            // It is known where it is before it is there.
+            self.head.session = (address, length);
+            self.put(program, 0, &self.head.to_bytes())?;
+            let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+            let how = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+            let arguments = [address, length, access, how, passed, 0];
+            Ok(call.make(still, "mmap", libc::SYS_mmap, arguments)?)
+        });
         call.make(still, "close", libc::SYS_close, [passed, 0, 0, 0, 0, 0])?;
-        let address = mapped?;
-        self.head.session = (address, length);
-        self.put(program, 0, &self.head.to_bytes())?;
-        Ok(address)
+        mapped
     }
 
     /// Writes into it at this many bytes from its beginning.
@@ -279,17 +281,24 @@ impl Area {
     }
 }
 
-/// Makes the memfd in the program, maps it there, fetches it; the program keeps the mapping alone.
-fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<File, Why> {
+/// Where in the first page of the data there is place for passing a file.
+const PASSING_AT: u64 = 64;
+
+/// Makes the memfd in the program, maps it there, fetches it; the program keeps the mapping alone. Its head is there before any of it is
+/// mapped, so that it is known for what it is whenever refit is killed.
+fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
     let id = still.program().id();
     let flags = libc::MFD_CLOEXEC.into();
     let made =
         call.make_with_text(still, "memfd_create", libc::SYS_memfd_create, NAME, |text| {
             [text, flags, 0, 0, 0, 0]
         })?;
-    let mapped = still.program().fetch(made).and_then(|memfd| {
+    let mapped = call.fetch(still.program(), made).map_err(Why::from).and_then(|memfd| {
         let failed = |source| Refusal::System { id, what: "make the patch area", source };
         memfd.set_len(head.end).map_err(failed)?;
+        let area = Area { head, memfd };
+        area.put(still.program(), 0, &head.to_bytes())?;
+        area.put(still.program(), head.data, &area.first_lane().to_le_bytes())?;
         let parts = [
             (0, head.code, libc::PROT_READ),
             (head.code, head.data, libc::PROT_READ | libc::PROT_EXEC),
@@ -300,22 +309,14 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<File, Why> {
             let arguments =
                 [head.address + begin, end - begin, access as u64, how as u64, made, begin];
             if let Err(refused) = call.make(still, "mmap", libc::SYS_mmap, arguments) {
-                // What is mapped already goes again.
-                if begin > 0 {
-                    call.make(
-                        still,
-                        "munmap",
-                        libc::SYS_munmap,
-                        [head.address, begin, 0, 0, 0, 0],
-                    )?;
-                }
-                return Err(refused);
+                super::remains::unmap(still, std::iter::once(head))?;
+                return Err(refused.into());
             }
         }
-        Ok(memfd)
+        Ok(area)
     });
     call.make(still, "close", libc::SYS_close, [made, 0, 0, 0, 0, 0])?;
-    Ok(mapped?)
+    mapped
 }
 
 /// What a jump reaches, less what lies between the ends of an instruction and a page.

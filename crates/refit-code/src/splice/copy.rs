@@ -9,7 +9,7 @@ use iced_x86::{Code, Instruction};
 
 use super::area::Record;
 use super::body::{Kind, Member, has_no_long_form};
-use super::generate::{Made, encode};
+use super::generate::{Made, encode, makes_calls};
 use super::plan::Copied;
 use super::relocate::{made, write_call};
 use super::snippet::{self, Setting};
@@ -30,6 +30,7 @@ pub(super) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
     writer.stubs()?;
     let doors = writer.doors()?;
     let Writer { code, places, .. } = writer;
+    let calls = makes_calls(&code);
     let (code, offsets) = encode(&code, at).map_err(|error| failed(error.to_string()))?;
     let place = |index: usize| {
         let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX);
@@ -51,16 +52,22 @@ pub(super) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
             moves.push((original, begin));
         }
     }
-    let mut records = Vec::new();
-    for (&gate, way) in &copied.layout.gates {
+    let (mut ahead, mut records) = (Vec::new(), Vec::new());
+    for gate in copied.layout.order(&copied.body, &copied.members)? {
+        let Some(way) = copied.layout.gates.get(&gate) else { continue };
         let none = Why::NoCode { address: gate };
         let to = doors.get(&gate).map_or_else(|| begins.get(&gate).copied(), |&door| place(door));
         let Some(to) = to else { return Err(none) };
         let old = copied.body.bytes(gate, way.length()).ok_or(none)?;
-        records.extend(way.records(gate, old, to, vec![(gate, to)])?);
+        let mut own = way.records(gate, old, to, vec![(gate, to)])?;
+        if copied.layout.is_ahead(&copied.body, way) {
+            ahead.push(own.remove(0));
+        }
+        records.extend(own);
     }
-    records.extend(Record::of_copies(&copies));
-    Ok(Made { at, code, records, moves })
+    ahead.extend(records);
+    ahead.extend(Record::of_copies(&copies));
+    Ok(Made { at, code, records: ahead, moves, calls })
 }
 
 /// More bytes than the copy takes, snippets not counted.

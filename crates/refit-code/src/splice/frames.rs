@@ -19,7 +19,7 @@ const SHORT_RESTORER: [u8; 7] = [0xb8, 15, 0, 0, 0, 0x0f, 0x05];
 /// From the address of the restorer to the saved `rsp` and `rip`: 8, 40 bytes of `ucontext` before the registers, then
 /// the 16th and the 17th of them.
 const STACK_POINTER: usize = 8 + 40 + 15 * 8;
-const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
+pub(super) const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
 
 /// How much of a stack is looked at, from its pointer up.
 const DEEPEST: u64 = 8 << 20;
@@ -39,10 +39,17 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let mut found = BTreeSet::new();
     // Most words that point at code are return addresses, and the same ones again and again.
     let mut known = BTreeMap::new();
+    let mut tops = Vec::new();
     for thread in still.threads() {
         let registers = still.registers(thread)?;
-        let goroutine = goroutine(program, registers.fs_base, registers.rsp);
-        let mut stacks = vec![registers.rsp];
+        let top = top(program, registers.rip, registers.rsp);
+        tops.push((registers.fs_base, top));
+    }
+    let asleep = still.asleep().map(|(_, waits)| top(program, waits.counter, waits.stack));
+    tops.extend(asleep.map(|top| (0, top)));
+    for (base, top) in tops {
+        let goroutine = goroutine(program, base, top);
+        let mut stacks = vec![top];
         let mut seen = BTreeSet::new();
         while let Some(top) = stacks.pop() {
             let Some(mut end) = end_of_stack(&mappings, top).filter(|_| seen.insert(top)) else {
@@ -53,7 +60,7 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
             }
             let words = words(program, top, end);
             for (index, &word) in words.iter().enumerate() {
-                if !*known.entry(word).or_insert_with(|| restores(program, &mappings, word)) {
+                if !is_restorer(program, &mappings, word, &mut known) {
                     continue;
                 }
                 let (Some(&stack), Some(&counter)) =
@@ -72,6 +79,50 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
         }
     }
     Ok(found.into_iter().collect())
+}
+
+/// Where a thread's stack begins, for frames: a handler that has returned to the code that ends it has taken the address of that code from the
+/// stack, and its frame is there still.
+fn top(program: &Program, counter: u64, stack: u64) -> u64 {
+    let below = stack.wrapping_sub(8);
+    let ends = |at: u64| counter.wrapping_sub(at) <= RESTORER.len() as u64;
+    let returned = program.word(below).is_ok_and(|word| {
+        let mut code = [0; RESTORER.len()];
+        ends(word) && program.read(word, &mut code).is_ok() && ends_a_handler(&code)
+    });
+    if returned { below } else { stack }
+}
+
+/// Whether a word is the address of code that ends a handler; `known` are those that have been looked at.
+pub(super) fn is_restorer(
+    program: &Program,
+    mappings: &[Mapping],
+    word: u64,
+    known: &mut BTreeMap<u64, bool>,
+) -> bool {
+    *known.entry(word).or_insert_with(|| restores(program, mappings, word))
+}
+
+/// Whether a thread runs a goroutine.
+pub(super) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
+    for thread in still.threads() {
+        let registers = still.registers(thread)?;
+        if goroutine(still.program(), registers.fs_base, registers.rsp).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a task stands in this code, or will when a handler of a signal returns. Where there are zeros nobody does.
+pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
+    let mut bytes = vec![0; (code.end - code.start) as usize];
+    let read = still.program().read(code.start, &mut bytes);
+    if read.is_ok() && bytes.iter().all(|byte| *byte == 0) {
+        return Ok(false);
+    }
+    let there = still.positions()?.iter().any(|(counter, _)| code.contains(counter));
+    Ok(there || saved(still)?.iter().any(|frame| code.contains(&frame.counter)))
 }
 
 fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {

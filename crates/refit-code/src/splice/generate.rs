@@ -1,6 +1,6 @@
 //! Machine code for the patch area, and what it comes to.
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock};
+use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock, Mnemonic};
 
 use super::area::Record;
 use super::plan::{Place, Ready};
@@ -16,6 +16,12 @@ pub(super) struct Made {
     pub(super) records: Vec<Record>,
     /// Where program counters at instructions that change go.
     pub(super) moves: Vec<(u64, u64)>,
+    /// Whether the code makes system calls. Those of the program run at their places.
+    pub(super) calls: bool,
+}
+
+pub(super) fn makes_calls(code: &[Instruction]) -> bool {
+    code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
 }
 
 /// The code and the changes; the code stands at the next multiple of 16 from `from` on.
@@ -54,6 +60,7 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
     let mut instructions = Vec::new();
     snippet::write(address, &place.site.actions, place.site.live, setting, &mut instructions)?;
     let begins = place.displaced.write(&mut instructions)?;
+    let calls = makes_calls(&instructions);
     let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
     let copies = begins.iter().map(|&(original, index)| {
         let place = places.get(index).copied().filter(|&place| place != u32::MAX);
@@ -65,7 +72,7 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
     let moves = copies.iter().skip(1).copied().collect();
     let old = &place.site.code[..place.way.length()];
     let records = place.way.records(address, old, at, copies)?;
-    Ok(Made { at, code, records, moves })
+    Ok(Made { at, code, records, moves, calls })
 }
 
 /// Encodes instructions for a place. Also where each begins, from there on; `u32::MAX` if it became several.

@@ -13,10 +13,11 @@ use std::time::Duration;
 use refit_instruments::session::Session;
 
 use super::area::{Area, PAGE, Record};
+use super::contexts::{self, Found};
 use super::patches::{self, Now};
 use super::plan::{Copied, Plan, Ready};
 use super::snippet::{Cells, DURATIONS, Lane, Rings, Setting, TIMER};
-use super::{Step, Why, frames, generate};
+use super::{Step, Why, frames, generate, steady};
 use crate::process::{Program, Refusal, Still};
 
 /// Modules further apart than this get patch areas of their own.
@@ -90,6 +91,7 @@ impl Installed {
         if stride > MOST_DATA {
             return Err(Why::Cells { cells });
         }
+        let steady = steady::keeps_thread_pointers(program)?;
         let session_file = session.map(|session| open(program, session)).transpose()?;
         let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
             let mut areas = Vec::new();
@@ -101,7 +103,7 @@ impl Installed {
                 Ok::<_, Why>(())
             });
             let setting = made.and_then(|()| {
-                let mut setting = setting(still, lanes, stride);
+                let mut setting = setting(still, lanes, stride, steady);
                 if let (Some(session), Some(file), Some(area)) =
                     (session, &session_file, areas.first_mut())
                 {
@@ -112,6 +114,7 @@ impl Installed {
             });
             if setting.is_err() {
                 super::remains::unmap(still, areas.iter().map(|area| area.head))?;
+                crate::process::clean(still)?;
             }
             Ok::<_, Why>((areas, setting?))
         })?;
@@ -127,11 +130,9 @@ impl Installed {
                 Ok(Self { areas, lanes, stride, cells, sites: plan.len(), places, stood })
             }
             Err(why) => {
-                let heads: Vec<_> = areas.iter().map(|area| area.head).collect();
-                let gone = program
-                    .stand_still(PATIENCE, |still| super::remains::unmap(still, heads.into_iter()));
-                // Why it failed says more than that the empty area could not be given back.
-                drop(gone);
+                let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
+                // Why it failed says more than that the area could not be given back.
+                drop(super::remains::give_back(program, &heads));
                 Err(why)
             }
         }
@@ -144,24 +145,39 @@ impl Installed {
         setting: &mut Setting,
     ) -> Result<Changes, Why> {
         let mut all = Changes::default();
+        let filtered = program.is_filtered();
         for (group, area) in groups.iter().zip(areas) {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             let begin = area.head.code_range().start;
-            let (mut code, mut records) = (Vec::new(), Vec::new());
+            let mut code = Vec::new();
+            // What short jumps lead to comes before all else.
+            let (mut records, mut others) = (Vec::new(), Vec::new());
             for ready in *group {
                 if let Ready::Copied(copied) = ready {
                     check(program, copied)?;
                 }
                 let made = generate::make(ready, begin + code.len() as u64, *setting)?;
+                if made.calls && filtered {
+                    return Err(Why::Filtered { address: ready.reach().start });
+                }
                 // What is between two snippets stops whoever gets there by mistake.
                 code.resize((made.at - begin) as usize, 0xcc);
                 code.extend(made.code);
                 if matches!(ready, Ready::Place(_)) {
                     all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
                 }
-                records.extend(made.records);
+                match ready {
+                    Ready::Place(_) => {
+                        let (places, ahead): (Vec<_>, Vec<_>) =
+                            made.records.into_iter().partition(Record::is_place);
+                        records.extend(ahead);
+                        others.extend(places);
+                    }
+                    Ready::Copied(_) => others.extend(made.records),
+                }
                 all.moves.extend(made.moves);
             }
+            records.extend(others);
             let (most, address) = (area.head.data - area.head.code, group[0].reach().start);
             if code.len() as u64 > most || records.len() as u64 > area.head.most_records() {
                 let reason = "the patch area is too small for it".to_owned();
@@ -311,16 +327,17 @@ fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
     })
 }
 
-/// What all snippets find; where an area's cells are is set for each.
-fn setting(still: &Still<'_>, lanes: u32, stride: u64) -> Setting {
-    let (lane, stride) = (lane(still), stride.trailing_zeros());
+/// What all snippets find, `steady` saying whether they may read what thread pointers lead to; where an area's cells are is set for each.
+fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting {
+    let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
     let pointers = processor_has("fsgsbase");
-    Setting { cells, thread: still.thread_offset(), pointers, rings: None }
+    let thread = if steady { still.thread_offset() } else { None };
+    Setting { cells, thread, pointers, rings: None }
 }
 
-fn lane(still: &Still<'_>) -> Lane {
-    match still.rseq_offset() {
+fn lane(still: &Still<'_>, steady: bool) -> Lane {
+    match still.rseq_offset().filter(|_| steady) {
         Some(offset) => Lane::Area(offset),
         None if processor_has("rdpid") => Lane::Asked,
         None => Lane::One,
@@ -361,21 +378,46 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
-/// Changes the program's bytes; nobody runs. Nothing has changed if it fails.
+/// Changes the program's bytes; nobody runs. Nothing has changed if it fails, but for program counters: whoever stands in a copy goes on
+/// there.
+///
+/// Counters come first. The copies that they go to lead back to the original, whether it has changed by then or not.
 fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
-    patches::change(still.program(), &changes.records, |record, now| match now {
+    let change = patches::decide(still.program(), &changes.records, |record, now| match now {
         Now::Old => Ok(Some(&*record.new)),
-        Now::New | Now::Foreign => Err(Why::Changed { address: record.address }),
+        _ => Err(Why::Changed { address: record.address }),
     })?;
     move_counters(still, &changes.moves)?;
+    move_contexts(still, &changes.moves)?;
+    change.make(still.program())?;
     Ok(())
 }
 
+/// Moves the program counters that are keys of `moves` in contexts that the program has saved itself. Where there is too much memory to look
+/// for them nobody knows of any.
+pub(super) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
+    let ends = moves.keys().next().zip(moves.keys().next_back());
+    let Some((first, last)) = ends else { return Ok(()) };
+    let wanted = |counter| moves.contains_key(&counter);
+    let Found::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
+        return Ok(());
+    };
+    found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
+}
+
 /// Moves the program counters that are keys of `moves`, of threads and in frames of signals.
+///
+/// # Errors
+/// [`Refusal::Restless`]: that of a thread that does not stop is among them; then none has been moved.
 pub(super) fn move_counters(
     still: &mut Still<'_>,
     moves: &BTreeMap<u64, u64>,
 ) -> Result<(), Refusal> {
+    let program = still.program();
+    let stays = still.asleep().find(|(_, waits)| moves.contains_key(&waits.counter));
+    if let Some((thread, _)) = stays {
+        return Err(Refusal::restless(program.id(), thread));
+    }
     let threads: Vec<_> = still.threads().collect();
     for thread in threads {
         let mut registers = still.registers(thread)?;
@@ -384,7 +426,6 @@ pub(super) fn move_counters(
             still.set_registers(thread, &registers)?;
         }
     }
-    let program = still.program();
     for frame in frames::saved(still)? {
         if let Some(&to) = moves.get(&frame.counter) {
             program.write(frame.at, &to.to_le_bytes()).map_err(|source| Refusal::System {

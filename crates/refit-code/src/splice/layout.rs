@@ -19,8 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Springboard;
 use super::Why;
+use super::area::PAGE;
 use super::body::{Body, Kind, Member};
 use super::jump::{HOP, JUMP, Way, hop};
+use super::patches::in_one_page;
 use super::relocate;
 use super::taken::Taken;
 
@@ -54,6 +56,52 @@ impl Layout {
                 return Err(Why::Short { address, room });
             }
         }
+    }
+}
+
+impl Layout {
+    /// The gates in the order in which they are to change, such that the function can be run whenever that ends: behind each other
+    /// are those that change at once, in one page.
+    ///
+    /// Up to the last change threads that come by gates that are not there yet run the original. It can run as long as none of its jumps leads
+    /// into the middle of a gate, and no dead bytes that it runs have taken the long half of a jump. So gates of the first kind, and those
+    /// whose long half is in dead bytes, have to be in one page, and change last.
+    ///
+    /// # Errors
+    /// [`Why::Torn`]: they are in several pages.
+    pub(super) fn order(&self, body: &Body, members: &[Member]) -> Result<Vec<u64>, Why> {
+        let page = |address: u64| address / PAGE;
+        let targets: BTreeSet<u64> = members.iter().filter_map(Member::target).collect();
+        let unused = |place: u64| {
+            let mut unused = body.parts.iter().flat_map(|part| &part.unused);
+            unused.any(|range| range.start <= place && place + JUMP as u64 <= range.end)
+        };
+        let mut at_once = BTreeSet::new();
+        for (&gate, way) in &self.gates {
+            if targets.range(gate + 1..gate + way.length() as u64).next().is_some() {
+                at_once.insert(page(gate));
+            }
+            if let Way::Hop(place) = way
+                && !unused(place.address)
+            {
+                at_once.extend([page(gate), page(place.address)]);
+            }
+        }
+        if at_once.len() > 1 {
+            return Err(Why::Torn { address: body.entry });
+        }
+        let mut order: Vec<u64> = self.gates.keys().copied().collect();
+        // Those of one page stay together.
+        order.sort_by_key(|&gate| at_once.contains(&page(gate)));
+        Ok(order)
+    }
+
+    /// Whether the long half of a gate's jump is written before all others: nobody runs the bytes.
+    pub(super) fn is_ahead(&self, body: &Body, way: &Way) -> bool {
+        let mut unused = body.parts.iter().flat_map(|part| &part.unused);
+        matches!(way, Way::Hop(place) if unused.any(|range| {
+            range.start <= place.address && place.address + JUMP as u64 <= range.end
+        }))
     }
 }
 
@@ -186,10 +234,10 @@ impl<'a> Search<'a> {
         let mut hops = Vec::new();
         for &gate in &gates {
             let room = self.room(&bytes, gate);
-            if room >= JUMP && self.taken.is_free(gate, JUMP) {
+            if room >= JUMP && self.taken.is_free(gate, JUMP) && in_one_page(gate, JUMP) {
                 bytes.set(gate..gate + JUMP as u64, Use::Changed);
                 layout.gates.insert(gate, Way::Jump);
-            } else if room >= HOP && self.taken.is_free(gate, HOP) {
+            } else if room >= HOP && self.taken.is_free(gate, HOP) && in_one_page(gate, HOP) {
                 bytes.set(gate..gate + HOP as u64, Use::Changed);
                 hops.push((gate, room));
             } else {
@@ -263,6 +311,7 @@ impl<'a> Search<'a> {
         let usable = |&address: &u64| {
             hop(gate, address).is_some()
                 && bytes.are_dead(address, JUMP)
+                && in_one_page(address, JUMP)
                 && self.taken.is_free(address, JUMP)
         };
         let best = near.clone().filter(padding).find(usable);

@@ -31,6 +31,8 @@
 //!    leader but its first ([`Site::room`]). A displaced call pushes the address that it always pushed: nothing on any stack
 //!    ever tells of the patch area, and unwinding works as before.
 //!
+//! A program that switches threads by itself has program counters in memory of its own; they are looked for (`contexts`).
+//!
 //! Of a copied function, every instruction but those that stay and those that become a jump moves the same way, to the snippet before its
 //! copy; return addresses lead to places that become jumps, or that stay.
 //!
@@ -45,6 +47,7 @@
 
 mod area;
 mod body;
+mod contexts;
 mod copy;
 mod frames;
 mod generate;
@@ -56,11 +59,13 @@ mod plan;
 mod relocate;
 pub mod remains;
 mod snippet;
+mod steady;
 mod taken;
 mod why;
 mod withdraw;
 
 pub use body::{Body, Part};
+pub(crate) use frames::counters_in;
 pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;

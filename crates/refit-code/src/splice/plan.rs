@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::body::{Body, Member};
 use super::jump::{HOP, JUMP, Way, hop};
 use super::layout::Layout;
+use super::patches::in_one_page;
 use super::taken::Taken;
 use super::{At, Displaced, Site, Springboard, Why};
 
@@ -241,6 +242,7 @@ fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copi
             return Err(Why::Uncopied { address });
         }
     }
+    layout.order(&body, &members)?;
     for (&gate, way) in &layout.gates {
         taken.take(gate, way.length());
         if let Way::Hop(place) = way {
@@ -261,7 +263,8 @@ fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
         Err(why) => return Some(Err(why)),
     };
     let length = displaced.length().max(JUMP);
-    (length <= room && taken.is_free(site.address, length)).then_some(Ok(displaced))
+    let fits = length <= room && in_one_page(site.address, JUMP);
+    (fits && taken.is_free(site.address, length)).then_some(Ok(displaced))
 }
 
 /// The instructions that a short jump takes the place of, and where it leads.
@@ -273,13 +276,18 @@ fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
     let room = site.room.min(site.code.len());
     let displaced = Displaced::new(site.address, &site.code, HOP)?;
     let length = displaced.length().max(HOP);
-    if length > room || !taken.is_free(site.address, length) {
+    let fits = length <= room && in_one_page(site.address, HOP);
+    if !fits || !taken.is_free(site.address, length) {
         return Err(short());
     }
     let site_ends = site.address + length as u64;
     let usable = |place: &&Springboard| {
         let apart = place.address >= site_ends || place.address + JUMP as u64 <= site.address;
-        apart && taken.is_free(place.address, JUMP) && hop(site.address, place.address).is_some()
+        let whole = in_one_page(place.address, JUMP);
+        apart
+            && whole
+            && taken.is_free(place.address, JUMP)
+            && hop(site.address, place.address).is_some()
     };
     let place = site.springboards.iter().find(usable).ok_or_else(short)?;
     Ok((displaced, *place))

@@ -48,6 +48,22 @@ pub enum Why {
         /// The site.
         address: u64,
     },
+    /// A copy of the function would change it at several pages at once.
+    #[error(
+        "at {address:#x} only a copy of the whole function would do, and what has to change at once for it is not in one page of memory"
+    )]
+    Torn {
+        /// The function.
+        address: u64,
+    },
+    /// The program limits its system calls, and what is to be done makes some.
+    #[error(
+        "what is to be done at {address:#x} makes system calls, and a thread of the program limits its own (seccomp): leave out cpu, fields in          memory, and numbers of threads and processes"
+    )]
+    Filtered {
+        /// The site.
+        address: u64,
+    },
     /// The bytes are no instructions.
     #[error("the bytes at {address:#x} are no instruction")]
     NoCode {

@@ -47,18 +47,20 @@ impl Installed {
         addresses: &[u64],
         within: Duration,
     ) -> Result<Withdrawn, Why> {
-        let changes: Vec<_> =
+        let mut changes: Vec<_> =
             addresses.iter().filter_map(|&address| self.change_at(address)).collect();
+        changes.sort_by_key(|record| record.address);
         let work = |still: &mut Still<'_>| {
             let mut withdrawn = Withdrawn::default();
-            patches::change(still.program(), changes, |record, now| {
+            let change = patches::decide(still.program(), changes, |record, now| {
                 match now {
                     Now::New => withdrawn.sites += 1,
-                    Now::Foreign => withdrawn.foreign += 1,
+                    Now::Foreign | Now::Replaced | Now::Gone => withdrawn.foreign += 1,
                     Now::Old => {}
                 }
                 Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
             })?;
+            change.make(still.program())?;
             Ok::<_, Why>(withdrawn)
         };
         let (withdrawn, stood) = program.stand_still(within, work)?;

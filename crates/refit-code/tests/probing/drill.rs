@@ -15,7 +15,7 @@ fn measured(routes: &mut Routes, function: &str, work: &str) -> Result<Measured,
     if !work.is_empty() {
         routes.ask(work);
     }
-    let measured = level.finish(&program, &mut files).expect("taken out");
+    let measured = level.finish(&program, &mut files).expect("taken out").1;
     routes.is_untouched();
     measured
 }

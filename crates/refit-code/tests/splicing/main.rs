@@ -1,6 +1,7 @@
 //! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
 
 mod copies;
+mod lives;
 mod places;
 mod steps;
 mod victim;

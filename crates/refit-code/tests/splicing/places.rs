@@ -212,14 +212,24 @@ fn calls_that_wait_do_not_see_that_they_were_stopped() {
 }
 
 #[test]
-fn who_cannot_stop_is_named_and_goes_on() {
+fn who_waits_where_nothing_reaches_it_stands_and_who_could_make_calls_is_named() {
     let mut victim = Victim::start();
     let program = victim.program();
     let before = victim.traces();
     victim.lend();
-    let held = program.stand_still(Duration::from_millis(200), |_| Ok::<_, Refusal>(()));
-    let error = held.expect_err("it waits for its child");
-    assert!(matches!(error, Refusal::Restless { thread, .. } if thread == program.id()), "{error}");
+    // Its child, which has its memory, is stopped; it waits for that child.
+    let stood = program.stand_still(Duration::from_secs(10), |still| {
+        let asleep: Vec<u32> = still.asleep().map(|(thread, _)| thread).collect();
+        Ok::<_, Refusal>((asleep, still.threads().count()))
+    });
+    let ((asleep, stopped), _) = stood.expect("it stands");
+    assert_eq!((asleep, stopped), (vec![program.id()], 1));
+    // Nobody is left who could make room for a patch area.
+    let (plan, _) = Plan::new(vec![site(&victim, "work", 11, 0)]);
+    let error = Installed::new(&program, &plan, 1, None).expect_err("it waits for its child");
+    let named = |refusal: &Refusal| matches!(refusal, Refusal::Restless { thread, .. } if *thread == program.id());
+    assert!(matches!(&error, Why::Program(refusal) if named(refusal)), "{error}");
+    assert!(error.to_string().contains("waits for the child of its vfork"), "{error}");
     assert_eq!(victim.end(), "back");
     assert_eq!(victim.traces(), before);
     victim.work(10);

@@ -58,7 +58,13 @@ impl Victim {
 
     /// One of this program.
     pub(crate) fn of(path: &Path) -> Self {
+        Self::with(path, &[])
+    }
+
+    /// The same, with arguments.
+    pub(crate) fn with(path: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(path)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -144,6 +150,12 @@ impl Victim {
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
         let tracer = status.lines().find(|line| line.starts_with("TracerPid")).expect("a line");
         (bytes, names, files, tracer.to_owned())
+    }
+
+    /// Says something, and waits for the answer.
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.line()
     }
 
     fn say(&mut self, line: &str) {

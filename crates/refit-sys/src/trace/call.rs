@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::{Event, Held, Options, Registers, Stop, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
+use crate::restart::{self, AGAIN};
 
 /// A system call was not made, or was made and refused.
 #[derive(Debug)]
@@ -71,34 +72,6 @@ const LONG: Duration = Duration::from_secs(60);
 /// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
 /// program's handler for it away.
 const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
-
-/// What the kernel keeps to itself (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` of its
-/// `linux/errno.h`): nothing was done, and the call is to be made again.
-const AGAIN: [i64; 4] = [-512, -513, -514, -516];
-
-/// Calls that end with `EINTR` when their thread is stopped, even if no handler has run (signal(7), "Interruption of
-/// system calls by stop signals"; those that the kernel makes again by itself are not among them).
-const NOT_MADE_AGAIN: [i64; 15] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_io_getevents,
-    IO_PGETEVENTS,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_uring_enter,
-    // With a time limit on the socket.
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-];
-
-/// Missing in `libc`; from the kernel's `syscall_64.tbl`.
-const IO_PGETEVENTS: i64 = 333;
 
 /// What a thread is told at stops that are not for signals.
 type Told<'a> = &'a mut dyn FnMut(&Held) -> io::Result<()>;
@@ -253,7 +226,7 @@ impl Held {
     /// `ESRCH`: it is not stopped, or was killed meanwhile.
     pub fn make_interrupted_call_again(&self) -> io::Result<()> {
         let mut registers = self.registers()?;
-        if interrupted_by_stop(&registers, registers.orig_rax) {
+        if restart::is_redone(&registers, registers.orig_rax) {
             registers.rax = registers.orig_rax;
             registers.rip -= SYSCALL.len() as u64;
             self.set_registers(&registers)?;
@@ -337,12 +310,6 @@ impl Held {
         }
         trapped
     }
-}
-
-/// Whether a thread that was stopped in a call with this number shows that the kernel would end it with `EINTR` for that.
-pub(crate) fn interrupted_by_stop(registers: &Registers, number: u64) -> bool {
-    let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
-    interrupted && NOT_MADE_AGAIN.contains(&number.cast_signed())
 }
 
 fn ask(registers: &mut Registers, instruction: u64, number: i64, arguments: [u64; 6]) {

@@ -4,6 +4,7 @@ mod agent;
 mod common;
 mod keeper;
 mod process;
+mod restart;
 mod seccomp;
 mod trace;
 mod userfault;

@@ -13,7 +13,7 @@ use refit_code::probe::watch::Error;
 use refit_code::process::Program;
 use serde::Serialize;
 
-use super::probe::failure;
+use super::probe::{failure, tell_kept};
 use super::watching::{self, Course, Turn};
 use crate::commands::interruption;
 use crate::failure::Failure;
@@ -112,7 +112,7 @@ fn watch(
     if let Some(path) = &args.drcov {
         write_drcov(&cover, path)?;
     }
-    removed.map_err(|why| failed(why.into()))?;
+    tell_kept(program.id(), &removed.map_err(|why| failed(why.into()))?);
     out.flush()
 }
 

@@ -14,7 +14,7 @@ use refit_code::process::Program;
 use refit_instruments::export;
 use serde::Serialize;
 
-use super::probe::failure;
+use super::probe::{failure, tell_kept};
 use super::watching::Course;
 use crate::commands::interruption;
 use crate::failure::Failure;
@@ -168,7 +168,8 @@ fn level(
     let course = Course { launched: false, time: Some(args.time), interval: None };
     let followed = course.follow(std::slice::from_ref(program), interrupted, |_| Ok(()));
     // Whatever happened meanwhile: the program gets its code back.
-    let measured = level.finish(program, files).map_err(failed)?;
+    let (removed, measured) = level.finish(program, files).map_err(failed)?;
+    tell_kept(program.id(), &removed);
     followed?;
     Ok(measured)
 }

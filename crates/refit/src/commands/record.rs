@@ -227,7 +227,7 @@ fn instances_of(args: &RecordArgs, only: Option<u32>) -> Result<Vec<Live>, Failu
     let asked = "record";
     match args.pid {
         Some(pid) => {
-            if process::life(pid).is_none_or(process::Life::ended) {
+            if process::living(pid).is_none() {
                 let obstacle = format!("there is no process {pid}");
                 return Err(Failure::new(asked, obstacle, "see `ps` for what there is"));
             }
@@ -341,7 +341,7 @@ fn follow(
                     return Ok(Some(status));
                 }
             }
-            Target::Process(pid) if process::life(*pid).is_none_or(process::Life::ended) => break,
+            Target::Process(pid) if process::living(*pid).is_none() => break,
             Target::Process(_) | Target::Instances => {}
         }
         thread::sleep(LOOK);

@@ -16,6 +16,7 @@ use refit_code::lines::Lines;
 use refit_code::probe::spec::{Do, Spec};
 use refit_code::probe::watch::{self, Error, Prepared, Watch};
 use refit_code::process::Program;
+use refit_code::splice::remains::Removed;
 use refit_instruments::session::Session;
 use serde::Serialize;
 
@@ -132,16 +133,19 @@ fn watch(
         })
         .and_then(|()| follow(args, &programs, &watched, interrupted, out));
     // Whatever happened to the output: the programs get their code back.
-    let removed: Vec<_> = watched
+    let removed: Vec<Result<(), Failure>> = watched
         .iter()
         .map(|Watched { program, watch }| {
-            watch.remove(program).map_err(|why| failure(program.id(), &why.into()))
+            let removed = watch.remove(program);
+            let removed = removed.map_err(|why| failure(program.id(), &why.into()))?;
+            tell_kept(program.id(), &removed);
+            Ok(())
         })
         .collect();
     let ended = trace.map(|trace| trace.end(out));
     seen?;
     print::print(args.openmetrics, &watched, out)?;
-    removed.into_iter().try_for_each(|removed| removed.map(drop))?;
+    removed.into_iter().collect::<Result<(), _>>()?;
     ended.transpose()?;
     out.flush()
 }
@@ -247,6 +251,22 @@ fn tell_refused(prepared: &Prepared<'_>) {
     }
     if let Some(more) = prepared.refused.len().checked_sub(TOLD).filter(|more| *more > 0) {
         say!("refit: not watched: {more} more");
+    }
+}
+
+/// Says what stays in a program after all sites were taken out.
+pub(crate) fn tell_kept(id: u32, removed: &Removed) {
+    if removed.foreign > 0 {
+        eprintln!(
+            "refit: {} of process {id} were left: another tool has changed them, or the program itself",
+            format::counted(removed.foreign as u64, "site"),
+        );
+    }
+    if let Some(because) = removed.because {
+        eprintln!(
+            "refit: left mapped in process {id}, and nothing leads there: {}: {because}; `refit repair -p {id}` tries again",
+            format::counted(removed.kept as u64, "patch area"),
+        );
     }
 }
 

@@ -34,12 +34,12 @@ pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure>
         kept: usize,
     }
     let id = args.pid;
-    let program = Program::open(id).map_err(|refusal| failure(id, &refusal.into()))?;
+    let program = Program::open_to_clean(id).map_err(|refusal| failure(id, &refusal.into()))?;
     if args.verify {
         return verify(&program, out);
     }
     let removed = remains::repair(&program).map_err(|why| failure(id, &why.into()))?;
-    let remains::Removed { areas, sites, foreign, kept, .. } = removed;
+    let remains::Removed { areas, sites, foreign, kept, because, .. } = removed;
     if out.json() {
         out.object(&Line { areas, sites, foreign, kept })?;
     } else if areas + sites + foreign + kept == 0 {
@@ -50,12 +50,19 @@ pub(crate) fn repair(args: &RepairArgs, out: &mut Output) -> Result<(), Failure>
         out.line(&format!("{sites} taken out, {areas} given back"))?;
     }
     out.flush()?;
-    if foreign + kept > 0 {
+    if kept > 0 {
+        let why = because.map_or_else(String::new, |because| format!(": {because}"));
         return Err(Failure::new(
             format!("repair process {id}"),
-            format!("{foreign} sites were changed by somebody else, {kept} patch areas are in use"),
-            "end the other tool first; ask again for areas that are in use",
+            format!(
+                "left mapped, and nothing leads there: {}{why}",
+                format::counted(kept as u64, "patch area")
+            ),
+            "end the other tool first, if there is one; ask again later",
         ));
+    }
+    if foreign > 0 {
+        super::tell_kept(id, &removed);
     }
     Ok(())
 }

@@ -68,7 +68,9 @@ impl Probes {
     pub(super) fn remove(&self) -> Result<(), Failure> {
         let Some((program, watch)) = self.0.get() else { return Ok(()) };
         let removed = watch.remove(program);
-        removed.map(drop).map_err(|why| probe::failure(program.id(), &why.into()))
+        let removed = removed.map_err(|why| probe::failure(program.id(), &why.into()))?;
+        probe::tell_kept(program.id(), &removed);
+        Ok(())
     }
 }
 

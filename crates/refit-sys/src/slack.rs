@@ -1,0 +1,45 @@
+//! Bytes of a program's code that nobody runs: the zeros behind the last instruction of a mapping, up to the end of its last page.
+//!
+//! Code that refit needs in a program for the length of a call stands there ([`crate::trace::Held::call_returning`]), and so does what
+//! completes a call that a stop has cut short ([`crate::restart`]). The mapping stays as it is; the page becomes the process's own when it is
+//! first written to. `[vdso]` comes first: every program has it, and nobody compares it with a file.
+
+use std::ops::Range;
+
+use crate::foreign::Memory;
+use crate::maps::Mapping;
+
+/// Bytes of a slack.
+pub const SIZE: u64 = 1024;
+/// What stands at the beginning of one that is in use.
+pub const MARK: [u8; 16] = *b"refit slack 1\0\0\0";
+
+/// The slacks of a program, in the order in which they are to be tried: the last [`SIZE`] bytes of mappings, all zeros, or in use by refit.
+pub fn all<'a>(
+    memory: &'a Memory,
+    mappings: &'a [Mapping],
+) -> impl Iterator<Item = Range<u64>> + 'a {
+    let vdso = mappings.iter().filter(|mapping| is_vdso(mapping));
+    let files = mappings.iter().filter(|mapping| !is_vdso(mapping) && mapping.file.1 != 0);
+    let private = |mapping: &&Mapping| mapping.readable && !mapping.writable && !mapping.shared;
+    let candidates = vdso.chain(files).filter(|mapping| mapping.executable).filter(private);
+    candidates.filter_map(move |mapping| {
+        let range = mapping.range.end.checked_sub(SIZE)?..mapping.range.end;
+        let mut bytes = [0; SIZE as usize];
+        memory.read(range.start, &mut bytes).ok()?;
+        // Clear of the last instruction, whose own last bytes may be zeros.
+        let clear = bytes.iter().all(|byte| *byte == 0) && is_clear_before(memory, range.start);
+        (clear || bytes.starts_with(&MARK)).then_some(range)
+    })
+}
+
+fn is_clear_before(memory: &Memory, address: u64) -> bool {
+    /// Bytes of the longest instruction, and one.
+    const APART: usize = 16;
+    let mut before = [1; APART];
+    memory.read(address - APART as u64, &mut before).is_ok() && before == [0; APART]
+}
+
+fn is_vdso(mapping: &Mapping) -> bool {
+    mapping.name.as_os_str() == "[vdso]"
+}

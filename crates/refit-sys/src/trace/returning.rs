@@ -1,0 +1,206 @@
+//! System calls made by a held thread that goes back to its own registers by itself, should whoever traces it be killed meanwhile.
+//!
+//! The thread is sent to code of ours ([`CODE`]) that makes the call, restores every register that a call changes or takes, and jumps to
+//! where the thread was. Nothing else of the thread is touched, so it does not matter when its tracer dies:
+//!
+//! - before its registers are set, it is as it was; afterwards it makes the call and goes on where it was;
+//! - its stack pointer is its own throughout, and the code uses no stack and changes no flag: a handler of a signal may run at any
+//!   instruction of it;
+//! - it is stopped by `PTRACE_SYSCALL` and `PTRACE_INTERRUPT`, of which the kernel leaves nothing when the tracer dies
+//!   (`__ptrace_unlink` in `kernel/ptrace.c`). A thread that is stepped, or runs into a breakpoint, is killed by the `SIGTRAP` then.
+//!
+//! *A call that was interrupted when the thread was stopped.* As long as the tracer lives the kernel decides whether to make it again, by
+//! the registers that it finds when the thread goes on: they are restored to what they were. The code restores what the kernel would have
+//! made of them ([`gone_on`]).
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::{CallError, Held, Options, Registers, Stop, SystemCall};
+use crate::foreign::Memory;
+use crate::restart::{AGAIN, RESTART_BLOCK};
+
+/// What a thread has to be traced with for [`Held::call_returning`].
+pub const OPTIONS: Options = Options::EXEC.union(Options::SYSTEM_CALL);
+/// Bytes that the code takes, with what it restores.
+pub const BYTES: u64 = 152;
+
+/// `syscall`; `mov REGISTER, [rip + …]` for `rax`, `rcx`, `rdx`, `rsi`, `rdi`, `r8` to `r11`; `jmp [rip + …]`. The distances are filled in.
+const CODE: [u8; 72] = [
+    0x0f, 0x05, //
+    0x48, 0x8b, 0x05, 0, 0, 0, 0, //
+    0x48, 0x8b, 0x0d, 0, 0, 0, 0, //
+    0x48, 0x8b, 0x15, 0, 0, 0, 0, //
+    0x48, 0x8b, 0x35, 0, 0, 0, 0, //
+    0x48, 0x8b, 0x3d, 0, 0, 0, 0, //
+    0x4c, 0x8b, 0x05, 0, 0, 0, 0, //
+    0x4c, 0x8b, 0x0d, 0, 0, 0, 0, //
+    0x4c, 0x8b, 0x15, 0, 0, 0, 0, //
+    0x4c, 0x8b, 0x1d, 0, 0, 0, 0, //
+    0xff, 0x25, 0, 0, 0, 0, //
+    0xcc,
+];
+
+/// How long a call may take: none that is made so waits for anything but the processor.
+const LONG: Duration = Duration::from_secs(60);
+/// How often a call is tried again after a signal came first.
+const TRIES: usize = 64;
+
+/// What the kernel makes of the registers of a thread that stands in an event stop, when no handler of a signal is to run.
+pub fn gone_on(registers: &Registers) -> Registers {
+    let mut after = *registers;
+    let answer = registers.rax.cast_signed();
+    if registers.orig_rax.cast_signed() >= 0 && AGAIN.contains(&answer) {
+        let restart = libc::SYS_restart_syscall as u64;
+        after.rax = if answer == RESTART_BLOCK { restart } else { registers.orig_rax };
+        after.rip = registers.rip.wrapping_sub(2);
+    }
+    after.orig_rax = u64::MAX;
+    after
+}
+
+/// The code, as it stands at any place, for a thread that is to go on with these registers.
+fn code(after: &Registers) -> [u8; BYTES as usize] {
+    let mut bytes = [0; BYTES as usize];
+    bytes[..CODE.len()].copy_from_slice(&CODE);
+    let words = [
+        after.rax, after.rcx, after.rdx, after.rsi, after.rdi, after.r8, after.r9, after.r10,
+        after.r11, after.rip,
+    ];
+    // Where an instruction ends, its distance is counted from, and stands in its last four bytes.
+    let ends = (0..9).map(|number| 2 + 7 * (number + 1)).chain([71]);
+    for ((number, word), end) in words.into_iter().enumerate().zip(ends) {
+        let at = CODE.len() + 8 * number;
+        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        bytes[end - 4..end].copy_from_slice(&((at - end) as u32).to_le_bytes());
+    }
+    bytes
+}
+
+/// How an attempt to make a call has ended.
+enum Attempt {
+    /// With what the call returns.
+    Returned(i64),
+    /// A signal came before the call was made; the thread stands before its handler's first instruction.
+    Signalled,
+}
+
+impl Held {
+    /// Makes one system call by code that is put to `at`: [`BYTES`] bytes of one page of the program's code that nobody runs, and that are as before
+    /// afterwards. What the call returns.
+    ///
+    /// The thread has to stand where [`interrupt`](Self::interrupt) stops it, and to be traced with [`OPTIONS`]. It is as before
+    /// afterwards; where a signal came before the call was made, it has gone on to the first instruction of its handler.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call_returning(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<u64, CallError> {
+        let lost = CallError::Lost;
+        let mut found = [0; BYTES as usize];
+        memory.read(at, &mut found).map_err(|error| lost(error.into()))?;
+        let mut answer = Err(lost(io::Error::from_raw_os_error(libc::EINTR)));
+        for _ in 0..TRIES {
+            match self.attempt(memory, at, number, arguments).map_err(lost)? {
+                Attempt::Signalled => {}
+                Attempt::Returned(again) if AGAIN.contains(&again) => {}
+                Attempt::Returned(error @ -4095..=-1) => {
+                    answer = Err(CallError::Call(io::Error::from_raw_os_error(-(error as i32))));
+                    break;
+                }
+                Attempt::Returned(value) => {
+                    answer = Ok(value.cast_unsigned());
+                    break;
+                }
+            }
+        }
+        memory.write(at, &found).map_err(|error| lost(error.into()))?;
+        answer
+    }
+
+    fn attempt(
+        &mut self,
+        memory: &Memory,
+        at: u64,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> io::Result<Attempt> {
+        let before = self.registers()?;
+        memory.write(at, &code(&gone_on(&before)))?;
+        let mut registers = before;
+        registers.rip = at;
+        registers.rax = number.cast_unsigned();
+        // None was interrupted: the kernel must not step back to make it again.
+        registers.orig_rax = u64::MAX;
+        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
+            arguments;
+        self.set_registers(&registers)?;
+        loop {
+            self.resume_to_system_call(0)?;
+            match self.look(Instant::now() + LONG)? {
+                Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                // Its process is stopped, or it was asked to stop once more.
+                Stop::Event | Stop::Exec => {}
+                Stop::Signal(0) => {
+                    let SystemCall::Exit { value, .. } = self.system_call()? else { continue };
+                    self.interrupt()?;
+                    self.resume(0)?;
+                    self.settle(Instant::now() + LONG)?;
+                    self.set_registers(&before)?;
+                    return Ok(Attempt::Returned(value));
+                }
+                Stop::Signal(signal) => {
+                    // Its handler finds the thread where it was.
+                    self.set_registers(&before)?;
+                    self.interrupt()?;
+                    self.resume(signal)?;
+                    self.settle(Instant::now() + LONG)?;
+                    return Ok(Attempt::Signalled);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registers() -> Registers {
+        // SAFETY: all zeros are a value of this plain structure of integers.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn every_register_is_restored_from_its_own_word() {
+        let mut after = registers();
+        (after.rax, after.rcx, after.rdx, after.rsi, after.rdi) = (1, 2, 3, 4, 5);
+        (after.r8, after.r9, after.r10, after.r11, after.rip) = (6, 7, 8, 9, 10);
+        let code = code(&after);
+        for number in 0..9 {
+            let end = 2 + 7 * (number + 1);
+            let distance = u32::from_le_bytes(code[end - 4..end].try_into().expect("four"));
+            assert_eq!(code[end + distance as usize], number as u8 + 1);
+        }
+        let distance = u32::from_le_bytes(code[67..71].try_into().expect("four"));
+        assert_eq!(code[71 + distance as usize], 10);
+    }
+
+    #[test]
+    fn an_interrupted_call_is_made_again_as_the_kernel_would() {
+        let mut before = registers();
+        (before.rip, before.orig_rax, before.rax) = (0x1000, 7, (-512_i64).cast_unsigned());
+        assert_eq!((gone_on(&before).rip, gone_on(&before).rax), (0xffe, 7));
+        before.rax = RESTART_BLOCK.cast_unsigned();
+        assert_eq!((gone_on(&before).rip, gone_on(&before).rax), (0xffe, 219));
+        before.orig_rax = u64::MAX;
+        assert_eq!(gone_on(&before).rip, 0x1000);
+        (before.orig_rax, before.rax) = (0, 5);
+        assert_eq!((gone_on(&before).rip, gone_on(&before).rax), (0x1000, 5));
+    }
+}

@@ -1,0 +1,156 @@
+//! Refit killed at any of its steps: the program that it watches goes on, and what is left is taken out.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use refit_sys::launch;
+use refit_sys::process::exists;
+use refit_sys::trace::{self, Event, Held, Options};
+
+use crate::shell::{refit, run, text, verified};
+
+/// The program; killed when it is dropped.
+struct Victim {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+impl Victim {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, source) = (folder.path().join("victim"), PathBuf::from("tests/probe/killed.c"));
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(source);
+        let built = Command::new("cc")
+            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+            .args([&path, &source])
+            .status();
+        assert!(built.expect("a C compiler").success());
+        let mut child = Command::new(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the victim");
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut victim = Self { child, answers, _folder: folder };
+        assert_eq!(victim.line(), "begun");
+        victim
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("an answer");
+        assert!(!line.is_empty(), "it has ended: {:?}", self.child.wait());
+        line.trim_end().to_owned()
+    }
+
+    /// Has it see that all its threads go on, and that all is right.
+    fn check(&mut self) {
+        writeln!(self.child.stdin.as_mut().expect("a pipe")).expect("it listens");
+        assert_eq!(self.line(), "right");
+    }
+
+    fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs refit up to its step with this number, at which it is killed: before a system call by which it changes, stops or looks at another
+/// process. Returns how many steps it has made.
+fn killed_at(arguments: &[&str], step: usize) -> usize {
+    let mut command = refit(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let options = Options::CLONE | Options::SYSTEM_CALL | Options::EXIT_KILL;
+    let (mut child, held) = launch::at_exec(&mut command, options).expect("refit");
+    let id = held.thread();
+    held.resume_to_system_call(0).expect("it stands");
+    held.leave();
+    let mut steps = 0;
+    while exists(id) {
+        let Ok(Some((thread, event))) = trace::next(true) else { break };
+        let held = Held::of(thread);
+        let signal = match event {
+            Event::Exited(_) | Event::Killed(_) if thread == id => break,
+            Event::Exited(_) | Event::Killed(_) => {
+                held.leave();
+                continue;
+            }
+            Event::Signal(signal) => signal,
+            Event::SystemCall => {
+                if is_step(&held) {
+                    steps += 1;
+                    if steps == step {
+                        child.kill().expect("it is there");
+                    }
+                }
+                0
+            }
+            _ => 0,
+        };
+        // One that was killed has nothing to go on with.
+        let _ = held.resume_to_system_call(signal);
+        held.leave();
+    }
+    // Its end may have been told already.
+    let _ = child.wait();
+    steps
+}
+
+/// Whether a thread is about to make such a call.
+fn is_step(held: &Held) -> bool {
+    let steps = [
+        libc::SYS_ptrace,
+        libc::SYS_pwrite64,
+        libc::SYS_waitid,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_ftruncate,
+    ];
+    match held.system_call() {
+        Ok(trace::SystemCall::Entry { number, .. }) => steps.contains(&number.cast_signed()),
+        _ => false,
+    }
+}
+
+/// Kills refit at each of its steps, every `apart`th of them, from `first` on; what is left is taken out each time.
+fn kill_everywhere(probe: &str, first: usize, apart: usize) {
+    let mut victim = Victim::start();
+    let id = victim.id();
+    let arguments = ["probe", "-p", &id, "-e", probe, "--for", "5ms"];
+    victim.check();
+    let files = || std::fs::read_dir(format!("/proc/{id}/fd")).expect("its files").count();
+    let before = files();
+    let mut step = first;
+    loop {
+        let made = killed_at(&arguments, step);
+        victim.check();
+        let repaired = run(&["repair", "-p", &id]);
+        assert!(repaired.status.success(), "at step {step}: {}", text(&repaired.stderr));
+        verified(&id);
+        if made < step {
+            // It came to its end before.
+            assert!(step > 100, "{made}");
+            break;
+        }
+        step += apart;
+    }
+    victim.check();
+    assert_eq!(files(), before);
+}
+
+#[test]
+fn whenever_refit_is_killed_the_program_goes_on() {
+    kill_everywhere("uprobe:victim:* { count, latency }", 1, 5);
+}
+
+#[test]
+fn whenever_refit_is_killed_the_program_goes_on_although_functions_are_copied() {
+    kill_everywhere("uprobe:victim:* { count, histogram latency, poison }", 3, 7);
+}
