@@ -90,6 +90,8 @@ pub(crate) enum After {
 }
 
 type Watcher = Box<dyn Fn(u32) + Send + Sync>;
+/// Says whether a new task stands until an order for it comes.
+type BirthWatcher = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
 /// The tasks of a tree.
 #[derive(Default)]
@@ -105,6 +107,8 @@ pub struct Tree {
     /// Threads that stand in their ends, and need not any more.
     ended_well: Mutex<Vec<u32>>,
     watcher: Mutex<Option<Watcher>>,
+    /// Who is told of each new task in its first stop.
+    births: Mutex<Option<BirthWatcher>>,
     /// Who is told before the end of the first process.
     mourner: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
@@ -201,6 +205,12 @@ impl Tree {
     /// that follows and before the process goes on: it must not wait for it.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
+    }
+
+    /// Tells `watcher` of each new task in its first stop, in the thread that follows. The task stands there until an order for it comes if
+    /// the answer is so.
+    pub(crate) fn watch_births(&self, watcher: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        *lock(&self.births) = Some(Box::new(watcher));
     }
 
     /// Tells of each task that is new, and of each process that is another program; is over when nobody is left.
@@ -330,6 +340,8 @@ impl Tree {
                     let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
                     self.inherit(task);
                     let stands = self.moves.born(task);
+                    let stands =
+                        lock(&self.births).as_ref().is_some_and(|tell| tell(task)) || stands;
                     // Not before it is known that it has not begun.
                     self.tasks().insert(task);
                     self.tell_of_program();

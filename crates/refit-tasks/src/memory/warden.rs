@@ -18,7 +18,7 @@ use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
 use super::plant::{self, Planted};
-use super::{Shared, Totals, bytes, coverage, survey};
+use super::{Shared, Totals, births, bytes, coverage, survey};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -69,8 +69,13 @@ impl Served {
         Self { pager, process: None, child: true, areas, marks, marked: None, rest: (0, 0) }
     }
 
+    /// Where its mark is, or would be next.
+    pub(super) fn place(&self) -> u64 {
+        self.marked.unwrap_or(self.marks.start)
+    }
+
     /// Whether this process has the memory that is served. Its memory gets a mark for it.
-    fn is(&mut self, process: u32) -> bool {
+    pub(super) fn is(&mut self, process: u32) -> bool {
         if self.marked.is_none() && !self.marks.is_empty() {
             let mut page = [0; PAGE_SIZE];
             page[..8].copy_from_slice(&self.name());
@@ -192,7 +197,7 @@ impl Warden {
         let mut state = self.shared.state();
         // Of others the tree tells.
         let gone = |one: &mut Served| {
-            let place = one.marked.unwrap_or(one.marks.start);
+            let place = one.place();
             one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
         };
         state.end(gone);
@@ -225,13 +230,12 @@ impl Warden {
             {
                 return;
             }
-            let children = state.served.iter_mut().filter(|one| one.process.is_none());
-            let found = children.into_iter().find_map(|one| one.is(process).then_some(one));
-            found.map(|one| {
-                one.process = Some(process);
-                Arc::clone(&one.pager)
-            })
+            // One that was planted into is known; so is a child from its birth, as long as there are marks.
+            let known = state.served.iter().find(|one| one.process == Some(process));
+            let known = known.map(|one| Arc::clone(&one.pager));
+            known.or_else(|| state.identify(process))
         };
+        known.iter().for_each(|pager| births::settle(pager, process));
         let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
         let begun = plant::plant(&self.shared.tree, process, userfault)
             .and_then(|planted| self.moor(process, known, planted));
