@@ -49,6 +49,7 @@ pub mod schedule;
 pub mod seccomp;
 pub mod smaps;
 pub mod step;
+pub mod tcp;
 pub mod thread;
 pub mod trace;
 pub mod userfault;

@@ -11,11 +11,13 @@
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
 //! | `plant.rs` | getting hold of a program's memory |
 //! | `births.rs` | what a child has of its parent's memory, before it begins |
+//! | `dumps.rs` | images of memory that the kernel writes when a program ends |
 //! | `untold.rs` | what nobody has been told yet of limits that were not kept |
 //! | `host.rs` | whether this host lets us |
 
 mod births;
 mod coverage;
+mod dumps;
 mod host;
 mod plant;
 mod survey;
@@ -145,6 +147,10 @@ impl Memory {
             }
         });
         let born = Arc::downgrade(&shared);
+        let dumps = Arc::downgrade(&shared);
+        tree.watch_dumps(move |task, signal| {
+            dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
+        });
         tree.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
         Ok(Self { shared, warden: Mutex::default() })
     }
