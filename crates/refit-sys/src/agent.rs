@@ -374,18 +374,28 @@ fn orphan(
 ) -> io::Result<Held> {
     let &Ground { instruction, options, .. } = ground;
     let (mut between, number) = held.clone_task(code, flags, options, start)?;
-    let made = between.clone_task(code, flags, options, start);
-    let made = made.map(|(task, _)| task);
-    // Orphans of a program that collects them would be its children again.
-    let collects = collects_orphans(held, ground)?;
-    if collects {
-        collect_orphans(held, instruction, false)?;
-    }
+    let made = between.clone_task(code, flags, options, start).map(|(task, _)| task);
+    // Orphans of a program that collects them would be its children again. Whatever cannot be asked any more, since the program has just
+    // been killed: the task in between is not left behind.
+    let collects = collects_orphans(held, ground).and_then(|collects| {
+        if collects {
+            collect_orphans(held, instruction, false)?;
+        }
+        Ok(collects)
+    });
     held.end_task(instruction, between, Some(number));
-    if collects {
-        collect_orphans(held, instruction, true)?;
+    let restored = match &collects {
+        Ok(true) => collect_orphans(held, instruction, true),
+        _ => Ok(()),
+    };
+    match (made, collects.map(drop).and(restored)) {
+        (Ok(task), Ok(())) => Ok(task),
+        (Ok(task), Err(error)) => {
+            held.end_task(instruction, task, None);
+            Err(error)
+        }
+        (Err(error), _) => Err(error.into()),
     }
-    Ok(made?)
 }
 
 /// Whether a process collects orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use refit_sys::maps::Mapping;
+use refit_sys::maps::{Kind, Mapping};
 use refit_sys::smaps::{self, Flags, Usage};
 
 use super::frames;
@@ -80,7 +80,7 @@ impl Former {
         cut(&mut ranges, &mapping.range);
         if advice.has(*b"wf") {
             ranges.insert(start, (end, Was::Wiped));
-        } else if advice.has(*b"gd") {
+        } else if advice.has(*b"gd") || mapping.kind() == Kind::Stack {
             ranges.insert(start, (end, Was::Stack));
         } else if let Some(file) = file {
             let place = mapping.offset.wrapping_sub(start);
