@@ -156,7 +156,8 @@ impl Layer {
         self.made.handlers.get(&kind)
     }
 
-    pub(crate) fn closed(&self) -> bool {
+    /// Whether it has been [closed](Self::close).
+    pub fn closed(&self) -> bool {
         self.peers.lock().closed
     }
 

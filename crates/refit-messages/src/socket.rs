@@ -2,9 +2,12 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use refit_sys::tcp;
+use rustix::io::Errno;
 
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
@@ -14,33 +17,52 @@ use rustix::net::{
 
 use crate::outbox::Sink;
 
+/// How many times the silence of a peer may last whose kernel still acknowledges what is sent: its process is there, or the kernel would have
+/// ended the connection, and gets no processor, or is stopped.
+const BUSY: u32 = 10;
+
 /// It ends for both sides once [`end`](Socket::end) is called, by whoever.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    /// After so much silence the peer is looked after; of a TCP connection.
+    silence: OnceLock<Duration>,
+}
 
 impl Socket {
     pub(crate) fn new(fd: impl Into<OwnedFd>) -> Arc<Self> {
-        Arc::new(Self(fd.into()))
+        Arc::new(Self { fd: fd.into(), silence: OnceLock::new() })
     }
 
-    /// Reads fail with `WouldBlock` when nothing has come for so long.
+    /// Reads fail with `WouldBlock` when nothing has come for so long; of a TCP connection that [hurries](Self::hurry), if the peer is dead.
     pub(crate) fn patience(&self, limit: Option<Duration>) -> io::Result<()> {
-        sockopt::set_socket_timeout(&self.0, Timeout::Recv, limit)?;
+        sockopt::set_socket_timeout(&self.fd, Timeout::Recv, limit)?;
         Ok(())
     }
 
     /// Hangs up: reads come to an end and writes fail, here and there.
     pub(crate) fn end(&self) {
         // It may have ended already.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
     /// Of a TCP connection: sends at once, and ends it when the other host has not taken what was sent for so long.
     pub(crate) fn hurry(&self, silence: Duration) -> io::Result<()> {
-        sockopt::set_tcp_nodelay(&self.0, true)?;
+        sockopt::set_tcp_nodelay(&self.fd, true)?;
         let limit = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(&self.0, limit)?;
+        sockopt::set_tcp_user_timeout(&self.fd, limit)?;
+        // The first is the one.
+        let _ = self.silence.set(silence);
         Ok(())
+    }
+
+    /// Whether a peer that has said nothing for some time is dead, as far as its kernel tells: it has not acknowledged what was sent to it for as long
+    /// as it may be silent, or has been silent since `heard` for longer than a busy host is.
+    fn is_dead(&self, heard: Instant) -> bool {
+        let Some(&silence) = self.silence.get() else { return true };
+        let answers = tcp::acknowledged(self.fd.as_fd())
+            .is_ok_and(|told| told.outstanding == 0 || told.since < silence);
+        !answers || heard.elapsed() >= silence * BUSY
     }
 
     /// Gives the other side of a Unix socket a descriptor.
@@ -50,7 +72,7 @@ impl Socket {
         let fds = [fd];
         beside.push(SendAncillaryMessage::ScmRights(&fds));
         let byte = [IoSlice::new(&[0])];
-        rustix::net::sendmsg(&self.0, &byte, &mut beside, SendFlags::NOSIGNAL)?;
+        rustix::net::sendmsg(&self.fd, &byte, &mut beside, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -60,7 +82,7 @@ impl Socket {
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let mut bytes = [IoSliceMut::new(&mut byte)];
-        rustix::net::recvmsg(&self.0, &mut bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        rustix::net::recvmsg(&self.fd, &mut bytes, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
         let found = beside.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
@@ -71,13 +93,13 @@ impl Socket {
     /// Waits until the other side hangs up, or says something where there is nothing to be said.
     pub(crate) fn watch(&self) {
         while let Err(rustix::io::Errno::INTR) =
-            rustix::net::recv(&self.0, &mut [0], RecvFlags::empty())
+            rustix::net::recv(&self.fd, &mut [0], RecvFlags::empty())
         {}
     }
 
     /// The user that the process on the other side of a Unix socket belonged to when it connected or listened.
     pub(crate) fn user(&self) -> io::Result<u32> {
-        Ok(sockopt::socket_peercred(&self.0)?.uid.as_raw())
+        Ok(sockopt::socket_peercred(&self.fd)?.uid.as_raw())
     }
 }
 
@@ -87,7 +109,13 @@ pub(crate) struct Stream(pub(crate) Arc<Socket>);
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(&self.0.0, into, RecvFlags::empty())?.0)
+        let heard = Instant::now();
+        loop {
+            match rustix::net::recv(&self.0.fd, &mut *into, RecvFlags::empty()) {
+                Err(Errno::AGAIN) if !self.0.is_dead(heard) => {}
+                received => return Ok(received?.0),
+            }
+        }
     }
 }
 
@@ -104,6 +132,6 @@ impl Write for Stream {
 impl Sink for Stream {
     fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
         let how = if wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
-        Ok(rustix::net::send(&self.0.0, bytes, how | SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(&self.0.fd, bytes, how | SendFlags::NOSIGNAL)?)
     }
 }

@@ -1,7 +1,8 @@
 //! Peers on other hosts: TCP.
 //!
-//! A host that is cut off says nothing, so each side says something now and then ([`Builder::silence`](crate::Builder::silence)); what it
-//! does not hear for that long is lost. So is a peer whose process is stopped.
+//! A host that is cut off says nothing, so each side says something now and then ([`Builder::silence`](crate::Builder::silence)). A peer that
+//! is not heard for that long is lost, unless its kernel has acknowledged meanwhile what was sent to it: then its process is there and gets no
+//! processor, or is stopped, and is lost after ten times as long.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};

@@ -3,14 +3,14 @@
 //! Some calls act on the memory of whoever makes them only: `mmap`, `mremap`, `UFFDIO_MOVE`. A thread of the program would have to
 //! stand still for them; the agent makes them beside the program, which runs on. It is a process of its own (`CLONE_VM` and nothing
 //! else) whose code, of some hundred bytes, waits at a socket for calls, makes them, and answers. It uses no stack, has no part in the
-//! program's descriptors, directory, signals and threads, and `wait` of the program does not see it
-//! (unless asked for with `__WALL`).
+//! program's descriptors, directory, signals and threads, and is no child of the program: the task between the two that has made it ends at
+//! once, so that it is left to whoever collects orphans, process 1 as a rule.
 //!
 //! What is asked stands in memory that the program can write to: the agent may do what the program may, and is no more to be trusted.
 //! So the program's own descriptors that it keeps should be few.
 //!
-//! It outlives its program: whoever drops the [`Agent`] ends it. To the program it is then a child whose end nobody asks for, until
-//! the program itself ends; [`Agent::uproot`] leaves not even that.
+//! It outlives its program: whoever drops the [`Agent`] ends it. Where an ancestor of the program collects orphans itself
+//! (`PR_SET_CHILD_SUBREAPER`), that one is told of its end.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -124,8 +124,6 @@ pub struct Agent {
     buffer: u64,
     /// The number of its own end of the socket.
     end: u32,
-    /// As the program knows it.
-    number: u64,
 }
 
 /// The agent's machine code, to be put anywhere.
@@ -177,8 +175,8 @@ impl Agent {
             // At an instruction behind which it is in its own code already. Descriptors are shared at first: a copy of them all would keep open for a moment
             // what the program closes just then, and who waits for events of it would be told of them.
             let flags = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
-            let (task, number) = held.clone_task(code_at, flags, ground.options, start)?;
-            Ok((Self { socket, busy: Mutex::new(()), buffer: area, end: its, number }, task))
+            let task = orphan(held, ground, code_at, flags, &start)?;
+            Ok((Self { socket, busy: Mutex::new(()), buffer: area, end: its }, task))
         });
         let made = made.map(|(agent, task)| {
             let settled = task.resume(0).and_then(|()| agent.settle(its, ground.keep));
@@ -346,10 +344,10 @@ impl Agent {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends it, so that nothing is left of it but the area: its end is taken here, which `task` is told of otherwise, and by the
-    /// program, of which `held` is a thread that stands as for [`Held::call`].
+    /// Ends it, so that nothing is left of it but the area: its end is taken here, which `task` is told of otherwise. `held` is a thread of the
+    /// program that stands as for [`Held::call`].
     pub fn uproot(self, held: &mut Held, instruction: u64, task: Held) {
-        held.end_task(instruction, task, Some(self.number));
+        held.end_task(instruction, task, None);
     }
 }
 
@@ -364,6 +362,55 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Has a thread make a task that is no child of its process: a child of its makes it, and ends.
+fn orphan(
+    held: &mut Held,
+    ground: &Ground<'_>,
+    code: u64,
+    flags: u64,
+    start: &impl Fn(&mut Registers),
+) -> io::Result<Held> {
+    let &Ground { instruction, options, .. } = ground;
+    let (mut between, number) = held.clone_task(code, flags, options, start)?;
+    let made = between.clone_task(code, flags, options, start).map(|(task, _)| task);
+    // Orphans of a program that collects them would be its children again. Whatever cannot be asked any more, since the program has just
+    // been killed: the task in between is not left behind.
+    let collects = collects_orphans(held, ground).and_then(|collects| {
+        if collects {
+            collect_orphans(held, instruction, false)?;
+        }
+        Ok(collects)
+    });
+    held.end_task(instruction, between, Some(number));
+    let restored = match &collects {
+        Ok(true) => collect_orphans(held, instruction, true),
+        _ => Ok(()),
+    };
+    match (made, collects.map(drop).and(restored)) {
+        (Ok(task), Ok(())) => Ok(task),
+        (Ok(task), Err(error)) => {
+            held.end_task(instruction, task, None);
+            Err(error)
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// Whether a process collects orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
+fn collects_orphans(held: &mut Held, ground: &Ground<'_>) -> io::Result<bool> {
+    let place = ground.area;
+    ground.memory.write(place, &[0; WORD])?;
+    let arguments = [libc::PR_GET_CHILD_SUBREAPER as u64, place, 0, 0, 0, 0];
+    held.call(ground.instruction, libc::SYS_prctl, arguments)?;
+    Ok(ground.memory.word(place)? as u32 != 0)
+}
+
+fn collect_orphans(held: &mut Held, instruction: u64, collects: bool) -> io::Result<()> {
+    let arguments = [libc::PR_SET_CHILD_SUBREAPER as u64, collects.into(), 0, 0, 0, 0];
+    held.call(instruction, libc::SYS_prctl, arguments)?;
+    Ok(())
 }
 
 fn data_offset(calls: usize) -> usize {

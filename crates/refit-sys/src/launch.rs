@@ -215,6 +215,7 @@ pub fn be_movable(looked: bool) -> io::Result<()> {
     // The kernel looks at its low half only.
     let request = Condition { argument: 0, mask: u64::from(u32::MAX), value: REQUEST };
     let filter = Filter::new(Action::Allow).foreign(Action::Allow).rule(libc::SYS_rseq, none);
+    let filter = seccomp::managed::rules(filter);
     let filter = filter.rule_if(libc::SYS_prctl, &[request], Action::Trace(REQUESTS));
     let look = if looked { Action::Trace(PROCESSORS) } else { Action::Allow };
     let filter = filter.rule(libc::SYS_sched_getaffinity, look).assemble()?;

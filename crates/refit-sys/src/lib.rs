@@ -52,6 +52,7 @@ pub mod seccomp;
 pub mod slack;
 pub mod smaps;
 pub mod step;
+pub mod tcp;
 pub mod thread;
 pub mod trace;
 pub mod userfault;

@@ -128,7 +128,9 @@ impl Kernel {
             eprintln!("refit: {own} has refused to be joined ({place}): {why}");
         };
         let builder = Layer::builder(own).silence(setting.silence);
+        let again = Arc::clone(&meeting);
         let builder = meeting.answer(migration.answer(builder)).refused(refused);
+        let builder = builder.lost(move |peer, _| again.lost(peer));
         let layer = builder.start().map_err(io::Error::other)?;
         migration.over(Arc::clone(&layer));
         meeting.over(&layer);
@@ -155,6 +157,7 @@ impl Kernel {
         for address in &setting.join {
             meeting::join(&layer, address, &security).map_err(io::Error::other)?;
         }
+        meeting.has_joined(layer.peers(), &security);
         layer.listen_here(&directory.join(format!("{number}.kernel"))).map_err(io::Error::other)?;
         let trees = Mutex::default();
         Ok(Arc::new(Self { own, layer, migration, meeting, security, trees }))

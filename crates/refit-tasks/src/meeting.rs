@@ -11,8 +11,11 @@
 //! meet half-way, and both be refused: then the one with the lower number waits, and the one with the higher number tries again, until they are
 //! connected.
 //!
+//! **One that is lost is joined again** by whoever has joined it, by the same address, until that works or nobody is there any more who would.
+//!
 //! An instance that does not listen is joined by nobody: it knows those that were there before it, and those of its host.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
@@ -26,6 +29,9 @@ use serde::{Deserialize, Serialize};
 
 /// How long two that meet half-way may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries to join one again that is lost, at first and in the end.
+const REJOIN: Duration = Duration::from_millis(500);
+const LONGEST_REJOIN: Duration = Duration::from_secs(60);
 /// Between two looks at that.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -69,6 +75,8 @@ impl Request for Address {
 pub(crate) struct Meeting {
     layer: OnceLock<Weak<Layer>>,
     listens: OnceLock<SocketAddr>,
+    /// Those of other hosts that it has joined, and by which address; and who is believed there.
+    joined: OnceLock<(BTreeMap<InstanceId, String>, Security)>,
 }
 
 impl Meeting {
@@ -85,6 +93,43 @@ impl Meeting {
     pub(crate) fn over(&self, layer: &Arc<Layer>) {
         // The first is the one.
         let _ = self.layer.set(Arc::downgrade(layer));
+    }
+
+    /// All are joined that were to be: one of these that is lost is joined again.
+    pub(crate) fn has_joined(&self, peers: Vec<Peer>, security: &Security) {
+        let far = peers.into_iter().filter(|peer| peer.transport == Transport::Tcp);
+        let joined = far.map(|peer| (peer.id, peer.place)).collect();
+        // The first is the one.
+        let _ = self.joined.set((joined, security.clone()));
+    }
+
+    /// A peer is lost.
+    pub(crate) fn lost(&self, other: InstanceId) {
+        let Some(((joined, security), layer)) = self.joined.get().zip(self.layer.get().cloned())
+        else {
+            return;
+        };
+        // Whoever has joined this one comes again of its own.
+        let Some(address) = joined.get(&other).cloned() else { return };
+        let security = security.clone();
+        let again = move || {
+            let mut pause = REJOIN;
+            // Until this instance ends, or the other one has come by itself.
+            while let Some(layer) = layer.upgrade().filter(|layer| !layer.closed()) {
+                if layer.peers().iter().any(|peer| peer.id == other) {
+                    return;
+                }
+                if layer.join(&address, &security).is_ok() {
+                    eprintln!("refit: {} has {other} again", layer.own());
+                    return;
+                }
+                drop(layer);
+                thread::sleep(pause);
+                pause = (2 * pause).min(LONGEST_REJOIN);
+            }
+        };
+        // Without a thread it stays lost.
+        let _ = thread::Builder::new().name("refit-rejoin".to_owned()).spawn(again);
     }
 
     /// Where others can join it.

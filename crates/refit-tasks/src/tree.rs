@@ -10,7 +10,9 @@
 
 pub(crate) mod asking;
 mod errands;
+mod filtered;
 mod following;
+mod ignored;
 pub(crate) mod moves;
 pub(crate) mod passing;
 pub(crate) mod processors;
@@ -33,6 +35,7 @@ use crate::process::{self, Process};
 use asking::Asking;
 pub(crate) use errands::Hears;
 use following::Following;
+use ignored::Ignored;
 use moves::Moves;
 use processors::Shown;
 use rests::Rests;
@@ -90,6 +93,10 @@ pub(crate) enum After {
 }
 
 type Watcher = Box<dyn Fn(u32) + Send + Sync>;
+/// Says whether a new task stands until an order for it comes.
+type BirthWatcher = Box<dyn Fn(u32) -> bool + Send + Sync>;
+/// Says whether a task that is given this signal stands until an order for it comes.
+type DumpWatcher = Box<dyn Fn(u32, i32) -> bool + Send + Sync>;
 
 /// The tasks of a tree.
 #[derive(Default)]
@@ -105,6 +112,12 @@ pub struct Tree {
     /// Threads that stand in their ends, and need not any more.
     ended_well: Mutex<Vec<u32>>,
     watcher: Mutex<Option<Watcher>>,
+    /// Who is told of each new task in its first stop.
+    births: Mutex<Option<BirthWatcher>>,
+    /// Who is told of each task that is about to be given a signal which ends its process with an image of its memory.
+    dumps: Mutex<Option<DumpWatcher>>,
+    /// Threads that wait on where an ignored signal has interrupted them.
+    ignored: Ignored,
     /// Who is told before the end of the first process.
     mourner: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
@@ -115,6 +128,8 @@ pub struct Tree {
     calls_here: bool,
     /// Processes of such a tree that do all the same.
     bound: Mutex<BTreeSet<u32>>,
+    /// Processes that were given a filter after their beginning, and those that they have made since.
+    managed: Mutex<BTreeSet<u32>>,
     /// Processes that have the memory of another one.
     borrowers: Mutex<BTreeMap<u32, Borrower>>,
     /// Processes of which threads run elsewhere.
@@ -153,9 +168,14 @@ impl Tree {
         Self { movable: true, ..Self::default() }
     }
 
-    /// How many filters of system calls its programs were given by refit.
-    pub(crate) fn filters(&self) -> u32 {
-        u32::from(self.movable)
+    /// How many filters of system calls a process was given by refit, or has from its parent.
+    pub(crate) fn filters(&self, process: u32) -> u32 {
+        u32::from(self.movable || lock(&self.managed).contains(&process))
+    }
+
+    /// A process has the filter of those that refit manages ([`refit_sys::seccomp::managed`]), and so have those that it makes.
+    pub(crate) fn is_managed(&self, process: u32) {
+        lock(&self.managed).insert(process);
     }
 
     /// Follows the tree of a process that has one thread, until all of it has ended; `ready` is called when nothing can
@@ -201,6 +221,18 @@ impl Tree {
     /// that follows and before the process goes on: it must not wait for it.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.watcher) = Some(Box::new(watcher));
+    }
+
+    /// Tells `watcher` of each new task in its first stop, in the thread that follows. The task stands there until an order for it comes if
+    /// the answer is so.
+    pub(crate) fn watch_births(&self, watcher: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        *lock(&self.births) = Some(Box::new(watcher));
+    }
+
+    /// Tells `watcher` of each task that is about to be given a signal which ends its process with an image of its memory, in the thread that
+    /// follows. The task stands there until it is ordered to be given the signal if the answer is so.
+    pub(crate) fn watch_dumps(&self, watcher: impl Fn(u32, i32) -> bool + Send + Sync + 'static) {
+        *lock(&self.dumps) = Some(Box::new(watcher));
     }
 
     /// Tells of each task that is new, and of each process that is another program; is over when nobody is left.
@@ -249,7 +281,8 @@ impl Tree {
     fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
         let mut held = Held::of(task);
         self.rests.look(&held, event);
-        let taken = self.moves.take(&held, event);
+        let taken = self.take_filtered(&held, event);
+        let taken = taken.or_else(|| self.moves.take(&held, event));
         let taken = taken.or_else(|| self.take_request(&held, event));
         let taken = taken.or_else(|| self.take_look(&held, event));
         let goes_on = match taken {
@@ -272,9 +305,9 @@ impl Tree {
     ) -> io::Result<()> {
         let task = held.thread();
         match event {
-            Event::Signal(signal) => {
-                following.interrupt_again(held)?;
-                return held.resume(signal);
+            Event::Signal(signal) => return self.give(held, signal, following),
+            Event::SystemCall if let Some(after) = self.ignored.take(held) => {
+                return following.go_on(held, after);
             }
             // By job control: until somebody continues it.
             Event::Stopped(_) => {
@@ -303,6 +336,7 @@ impl Tree {
                 let word = lock(&self.words).remove(&task);
                 self.tasks().remove(&task);
                 lock(&self.bound).remove(&task);
+                lock(&self.managed).remove(&task);
                 lock(&self.borrowers).remove(&task);
                 self.forget(task, following);
                 self.moves.ended(task, word.map(|word| word.address));
@@ -330,6 +364,8 @@ impl Tree {
                     let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
                     self.inherit(task);
                     let stands = self.moves.born(task);
+                    let stands =
+                        lock(&self.births).as_ref().is_some_and(|tell| tell(task)) || stands;
                     // Not before it is known that it has not begun.
                     self.tasks().insert(task);
                     self.tell_of_program();
@@ -346,6 +382,23 @@ impl Tree {
             _ => {} // It has made a task, which tells of itself.
         }
         following.go_on(held, self.moves.plainly(task))
+    }
+
+    /// A thread is about to be given a signal.
+    fn give(&self, held: &Held, signal: i32, following: &mut Following) -> io::Result<()> {
+        let task = held.thread();
+        let dumps = signals::dumps(task, signal)
+            && lock(&self.dumps).as_ref().is_some_and(|tell| tell(task, signal));
+        if dumps {
+            return following.go_on(held, After::Stay);
+        }
+        following.interrupt_again(held)?;
+        // Elsewhere its custodian sees to what becomes of its call.
+        let follow = !self.moves.knows(task);
+        if self.ignored.is_given(held, signal, follow) {
+            return held.resume_to_system_call(signal);
+        }
+        held.resume(signal)
     }
 
     /// A process is another program from now on, in which `former` goes on under the number of its first thread.
@@ -371,6 +424,7 @@ impl Tree {
     fn forget(&self, task: u32, following: &mut Following) {
         following.forget(task);
         self.asking.forget(task);
+        self.ignored.forget(task);
         self.rests.forget(task);
     }
 
@@ -387,6 +441,18 @@ impl Tree {
 
     /// A new process holds what its parent does.
     fn inherit(&self, task: u32) {
+        let mut managed = lock(&self.managed);
+        if !managed.is_empty()
+            && process::parent_of(task).is_some_and(|from| managed.contains(&from))
+        {
+            // It may have been made before its parent had the filter.
+            let status = std::fs::read_to_string(format!("/proc/{task}/status"));
+            let filters = status.ok().and_then(|status| process::filters(&status));
+            if filters.is_some_and(|count| count > 0) {
+                managed.insert(task);
+            }
+        }
+        drop(managed);
         let mut bound = lock(&self.bound);
         // As a rule there are none.
         if !bound.is_empty() && process::parent_of(task).is_some_and(|from| bound.contains(&from)) {

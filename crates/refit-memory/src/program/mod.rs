@@ -40,7 +40,7 @@ pub use hat::{
     BERTH, Berth, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
     TranslationRef,
 };
-pub use pager::{Outside, Pager};
+pub use pager::{Inherited, Outside, Pager};
 pub use part::Commons;
 pub use region::{
     FaultError, Region, RegionInterface, RegionParts, RegionRef, RegionState, create_region,

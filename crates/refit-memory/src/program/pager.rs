@@ -55,6 +55,20 @@ pub trait Outside: Send + Sync {
     }
     /// The program has forked: this pager is to serve the child.
     fn forked(&self, parent: &Pager, child: Arc<Pager>);
+    /// Returns what the child that a pager serves has of its parent's memory, before the child has run an instruction; `thread` is one
+    /// of it, if one is known. `None`: all of it, since nobody can tell.
+    fn inherited(&self, _pager: &Pager, _thread: Option<u32>) -> Option<Vec<Inherited>> {
+        None
+    }
+}
+
+/// Memory that a child has from its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// The child finds zeros there (`MADV_WIPEONFORK`).
+    pub wiped: bool,
 }
 
 /// The pager of one program.
@@ -75,6 +89,8 @@ pub struct Pager {
     batch: Mutex<()>,
     children: AtomicU64,
     lost: AtomicU64,
+    /// The program is a child, and of its parent's pages that are out it is not known yet which it has.
+    inherits: AtomicBool,
 }
 
 impl Pager {
@@ -114,6 +130,7 @@ impl Pager {
             batch: Mutex::default(),
             children: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            inherits: AtomicBool::new(false),
         }))
     }
 
@@ -125,6 +142,27 @@ impl Pager {
     /// Pages that are lost: the store could not give them back. Who has touched them was told (`SIGBUS`).
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is still to be told what the child that it serves has of its parent's memory ([`inherit`](Self::inherit)).
+    pub fn inherits(&self) -> bool {
+        // Pairs with the store in `inherit_now`: whoever finds it settled finds the tables so.
+        self.inherits.load(Ordering::Acquire)
+    }
+
+    /// The child that it serves has this of its parent's memory, which includes all that is registered. Before the child has run an
+    /// instruction; the first caller counts.
+    pub fn inherit(&self, inherited: &[Inherited]) {
+        let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        self.inherit_now(inherited);
+    }
+
+    /// As [`inherit`](Self::inherit), for whoever holds `changes`.
+    fn inherit_now(&self, inherited: &[Inherited]) {
+        if self.inherits() {
+            self.space.inherit(inherited);
+            self.inherits.store(false, Ordering::Release);
+        }
     }
 
     /// Whether pages can be taken out of the program.

@@ -16,6 +16,7 @@ use super::budget::Draws;
 use super::fcm::{AnonymousCacheRef, AnonymousStats, GROUP};
 use super::hat::TranslationRef;
 use super::intervals::Intervals;
+use super::pager::Inherited;
 use super::part::{Commons, Objects, Part};
 use super::region::FaultError;
 use crate::PAGE_SIZE;
@@ -179,6 +180,35 @@ impl Space {
         }
         drop(places);
         child
+    }
+
+    /// A child has nothing of its parent's memory but this, and of some of it not the contents (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
+    pub(super) fn inherit(&self, inherited: &[Inherited]) {
+        let mut places = self.write();
+        let mut has = Intervals::default();
+        let (kept, wiped) = (Arc::new(false), Arc::new(true));
+        for one in inherited {
+            // Mappings of one process do not overlap; what is told may be wrong all the same.
+            if has.within(&one.range).is_empty() {
+                has.insert(one.range.clone(), Arc::clone(if one.wiped { &wiped } else { &kept }));
+            }
+        }
+        let all: Vec<Range<u64>> = places.iter().map(|(range, _)| range).collect();
+        for range in all {
+            for missing in has.gaps(&range) {
+                self.carve(&mut places, &missing);
+            }
+            for (part_of_it, _) in has.within(&range).into_iter().filter(|(_, wiped)| **wiped) {
+                for (zeros, part) in places.within(&part_of_it) {
+                    part.forget(&zeros);
+                }
+            }
+        }
+    }
+
+    /// Whether any page is out of the program.
+    pub(super) fn anything_is_out(&self) -> bool {
+        self.read().iter().any(|(_, part)| !part.pages.is_empty())
     }
 
     /// Pages that are in the program are counted from now on, `addresses` of whole pages; how many could be.

@@ -14,6 +14,7 @@
 
 mod filter;
 mod listener;
+pub mod managed;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

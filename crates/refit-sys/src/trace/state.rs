@@ -47,6 +47,12 @@ pub enum SystemCall {
     },
 }
 
+/// Calls of this machine's own convention, as the kernel names conventions (`linux/audit.h`): not of `int $0x80`, nor of 32-bit code.
+#[cfg(target_arch = "x86_64")]
+const OWN_CONVENTION: u32 = linux_raw_sys::ptrace::AUDIT_ARCH_X86_64;
+#[cfg(target_arch = "aarch64")]
+const OWN_CONVENTION: u32 = linux_raw_sys::ptrace::AUDIT_ARCH_AARCH64;
+
 /// A signal that is about to be delivered: who sent it, and why.
 #[derive(Clone, Copy)]
 pub struct Information(libc::siginfo_t);
@@ -233,6 +239,14 @@ impl Held {
     /// # Errors
     /// `ESRCH`: it is not stopped, or was killed meanwhile. `EIO`: an earlier kernel.
     pub fn system_call(&self) -> io::Result<SystemCall> {
+        Ok(self.system_call_by()?.0)
+    }
+
+    /// As [`system_call`](Self::system_call), and whether it stands in one of this machine's own convention, or in none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn system_call_by(&self) -> io::Result<(SystemCall, bool)> {
         // SAFETY: all zeros are a value of this plain structure.
         let mut told: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
         let (request, place) = (libc::PTRACE_GET_SYSCALL_INFO, &raw mut told);
@@ -241,7 +255,8 @@ impl Held {
         if unsafe { libc::ptrace(request, self.thread, size, place) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(match told.op {
+        let own = told.arch == OWN_CONVENTION || told.op == libc::PTRACE_SYSCALL_INFO_NONE;
+        let call = match told.op {
             libc::PTRACE_SYSCALL_INFO_ENTRY => {
                 // SAFETY: `op` says that this form was written; the others are zeros, or integers.
                 let entry = unsafe { told.u.entry };
@@ -259,7 +274,8 @@ impl Held {
                 SystemCall::Seccomp { number, arguments, message: one.ret_data }
             }
             _ => SystemCall::None,
-        })
+        };
+        Ok((call, own))
     }
 
     /// In a stop of [`super::Event::Clone`] or [`super::Event::Fork`]: the address of the word that the kernel clears, in the new one's memory, when

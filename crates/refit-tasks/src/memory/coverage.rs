@@ -14,14 +14,15 @@ use super::survey::{self, Servable};
 /// Looks, at most: a program can map and unmap all the time.
 const LOOKS: u32 = 4;
 
-/// Has it served, but for what is ours (`areas`); what is.
+/// Has it served, but for what is ours (`areas`), and for what has guards, if it is `guarded`; what is.
 pub(super) fn cover(
     pager: &Pager,
     process: u32,
     areas: &[Range<u64>],
+    guarded: bool,
 ) -> io::Result<Vec<Range<u64>>> {
     let mut served = Vec::new();
-    let mut mapped = survey::anonymous(process)?;
+    let mut mapped = survey::anonymous(process, guarded)?;
     for _ in 0..LOOKS {
         let ranges: Vec<_> = mapped.iter().map(|one| one.range.clone()).collect();
         pager.space().resume(&ranges);
@@ -38,7 +39,7 @@ pub(super) fn cover(
                 }
             }
         }
-        mapped = survey::anonymous(process)?;
+        mapped = survey::anonymous(process, guarded)?;
         if mapped.iter().map(|one| &one.range).eq(&ranges) {
             break;
         }

@@ -10,10 +10,14 @@
 //! | `warden.rs` | the warden's rounds: who is served, what is counted, what goes |
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
 //! | `plant.rs` | getting hold of a program's memory |
+//! | `births.rs` | what a child has of its parent's memory, before it begins |
+//! | `dumps.rs` | images of memory that the kernel writes when a program ends |
 //! | `untold.rs` | what nobody has been told yet of limits that were not kept |
 //! | `host.rs` | whether this host lets us |
 
+mod births;
 mod coverage;
+mod dumps;
 mod host;
 mod plant;
 mod survey;
@@ -30,7 +34,7 @@ use std::time::Duration;
 
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::{
-    AnonymousCacheFactory, BudgetInterface, Commons, Outside, Pager, RegionInfo, SHARED,
+    AnonymousCacheFactory, BudgetInterface, Commons, Inherited, Outside, Pager, RegionInfo, SHARED,
     create_budget,
 };
 use refit_memory::store::{PageStore, StoreStats};
@@ -73,6 +77,8 @@ struct State {
     pagers: Vec<thread::JoinHandle<()>>,
     /// The process that is being planted into, until it has another memory, or none.
     planting: Option<u32>,
+    /// Children that stand in their first stop until their pagers are there ([`births`]).
+    expected: Vec<u32>,
     /// Programs that are not served, and why.
     refused: BTreeMap<u32, String>,
     totals: Totals,
@@ -140,6 +146,12 @@ impl Memory {
                 shared.changed(process);
             }
         });
+        let born = Arc::downgrade(&shared);
+        let dumps = Arc::downgrade(&shared);
+        tree.watch_dumps(move |task, signal| {
+            dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
+        });
+        tree.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
         Ok(Self { shared, warden: Mutex::default() })
     }
 
@@ -273,6 +285,7 @@ impl Shared {
         let mut state = self.state();
         state.refused.remove(&process);
         state.planting.take_if(|planting| *planting == process);
+        state.expected.retain(|expected| *expected != process);
         state.end(|one| one.process == Some(process));
     }
 
@@ -338,6 +351,10 @@ impl Outside for Shared {
         process.map_or_else(Vec::new, |process| self.tree.words(process))
     }
 
+    fn inherited(&self, pager: &Pager, thread: Option<u32>) -> Option<Vec<Inherited>> {
+        self.inherited_by(pager, thread)
+    }
+
     fn forked(&self, parent: &Pager, child: Arc<Pager>) {
         let of_parent = |state: &State| {
             let parent = state.served.iter().find(|one| std::ptr::eq(&*one.pager, parent))?;
@@ -351,6 +368,7 @@ impl Outside for Shared {
             eprintln!("refit: a child's memory cannot be served: {error}");
             std::process::abort();
         }
+        self.let_begin();
     }
 }
 

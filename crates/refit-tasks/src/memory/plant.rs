@@ -19,7 +19,8 @@ use refit_memory::program::{BERTH, Berth};
 use refit_sys::agent::{AREA, Agent, Ground};
 use refit_sys::foreign::Memory;
 use refit_sys::pidfd::Pidfd;
-use refit_sys::trace::{Held, find_syscall};
+use refit_sys::seccomp::{Install, managed};
+use refit_sys::trace::{CallError, Held, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 
 use crate::process::filters;
@@ -27,7 +28,7 @@ use crate::tree::{FOLLOWED, Tree};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages for marks.
-const MARKS: u64 = 16;
+const MARKS: u64 = 64;
 const BERTH_LENGTH: u64 = BERTH as u64 * PAGE;
 const WHOLE: u64 = AREA + BERTH_LENGTH + MARKS * PAGE;
 
@@ -60,12 +61,16 @@ pub(super) fn plant(
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<Planted> {
-    let filters = tree.filters();
-    tree.ask(process, PATIENCE, move |held| {
+    let filters = tree.filters(process);
+    let planted = tree.ask(process, PATIENCE, move |held| {
         let planted = plant_by(held, process, known, filters);
         // Whatever else is told of one that was killed meanwhile is because of that.
         planted.map_err(|error| held.registers().err().unwrap_or(error))
-    })?
+    })?;
+    if planted.is_ok() {
+        tree.is_managed(process);
+    }
+    planted
 }
 
 fn plant_by(
@@ -74,19 +79,20 @@ fn plant_by(
     known: Option<Arc<Userfault>>,
     filters: u32,
 ) -> io::Result<Planted> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    if filtered(&status, filters) {
-        return Err(io::Error::other("a filter of its own decides which calls it may make"));
-    }
     let memory = Memory::of(process)?;
     let program = Pidfd::open(process)?;
     let mappings = refit_sys::maps::of(process)?;
     let instruction = find_syscall(&memory, &mappings)
         .ok_or_else(|| io::Error::other("its code has no system call"))?;
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    if filtered(&status, filters) {
+        return Err(io::Error::other(OWN_FILTER));
+    }
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
     let start = held.call(instruction, libc::SYS_mmap, [0, WHOLE, access, kind, u64::MAX, 0])?;
-    let made = ours(held, instruction, start, known, &memory, &program);
+    let manage = if filters > 0 { Ok(()) } else { manage(held, instruction, start, &memory) };
+    let made = manage.and_then(|()| ours(held, instruction, start, known, &memory, &program));
     let (agent, task, userfault, number) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -99,6 +105,34 @@ fn plant_by(
     let marks = place.end..start + WHOLE;
     let berth = Berth { agent, task, userfault: number, memory, place };
     Ok(Planted { userfault, berth, area: start..start + WHOLE, marks })
+}
+
+/// Why a program is not served that has one.
+const OWN_FILTER: &str = "a filter of its own decides which calls it may make";
+
+/// Gives all threads of a program the filter of those that refit manages; what is to be installed is put into the area for a moment.
+fn manage(held: &mut Held, instruction: u64, area: u64, memory: &Memory) -> io::Result<()> {
+    memory.write(area, &managed::filter().assemble()?.image(area))?;
+    let (number, arguments) = (Install::ALL_THREADS | Install::SPECULATION).call(area);
+    let installed = match held.call(instruction, number, arguments) {
+        Err(CallError::Call(error)) if error.raw_os_error() == Some(libc::EACCES) => {
+            let alone = [libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0, 0];
+            held.call(instruction, libc::SYS_prctl, alone)?;
+            held.call(instruction, number, arguments)
+        }
+        installed => installed,
+    };
+    match installed {
+        Ok(0) => Ok(()),
+        // A thread has other filters than this one.
+        Ok(_) => Err(io::Error::other(OWN_FILTER)),
+        Err(error) if error_is(&error, libc::ESRCH) => Err(io::Error::other(OWN_FILTER)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn error_is(error: &CallError, errno: i32) -> bool {
+    matches!(error, CallError::Call(error) if error.raw_os_error() == Some(errno))
 }
 
 /// Whether others than so many filters of refit's, which let through all that is called here, decide which calls a process may make.

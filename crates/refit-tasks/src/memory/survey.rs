@@ -20,14 +20,19 @@ pub(super) struct Servable {
     pub(super) name: String,
 }
 
-/// Memory of the program's alone that no file is behind, as far as its contents can be taken away and given back.
-pub(super) fn anonymous(process: u32) -> io::Result<Vec<Servable>> {
+/// Memory of the program's alone that no file is behind, as far as its contents can be taken away and given back; `guarded`: there are guards
+/// in some of it, where nothing may be put.
+pub(super) fn anonymous(process: u32, guarded: bool) -> io::Result<Vec<Servable>> {
     let mappings = maps::of(process)?;
+    let pagemap = if guarded { Some(Pagemap::of(process)?) } else { None };
     let after = mappings.iter().skip(1).map(Some).chain([None]);
     let ours = mappings.iter().zip(after).filter(|(one, _)| {
         let kind = matches!(one.kind(), Kind::Anonymous | Kind::Heap | Kind::Stack);
         // Only what can be written to can be moved; code that is written at run time goes on living where it is.
-        kind && one.readable && one.writable && !one.executable && !one.shared && one.file == (0, 0)
+        let may = one.readable && one.writable && !one.executable && !one.shared;
+        kind && may
+            && one.file == (0, 0)
+            && pagemap.as_ref().is_none_or(|pagemap| !has_guards(pagemap, &one.range))
     });
     let servable = |(one, after): (&Mapping, Option<&Mapping>)| {
         // A stack grows towards it, and keeps away from what is there.
@@ -38,6 +43,26 @@ pub(super) fn anonymous(process: u32) -> io::Result<Vec<Servable>> {
         Servable { range: one.range.clone(), room, name }
     };
     Ok(ours.map(servable).collect())
+}
+
+/// Whether a program has guards (`MADV_GUARD_INSTALL`) in anonymous memory.
+pub(super) fn is_guarded(process: u32) -> io::Result<bool> {
+    let pagemap = Pagemap::of(process)?;
+    Ok(anonymous(process, false)?.iter().any(|one| has_guards(&pagemap, &one.range)))
+}
+
+/// Whether there is one in a range. A kernel that cannot tell (before 6.15) says there is none.
+fn has_guards(pagemap: &Pagemap, range: &Range<u64>) -> bool {
+    let guard = Categories::GUARD;
+    let scan = Scan { all: guard, tell: guard, most: 1, ..Scan::default() };
+    let (mut found, mut from) = (Vec::new(), range.start);
+    while from < range.end && found.is_empty() {
+        match pagemap.scan(from..range.end, &scan, &mut found) {
+            Ok(next) if next > from => from = next,
+            _ => break,
+        }
+    }
+    !found.is_empty()
 }
 
 /// How many bytes of anonymous memory are in memory; 0 if the process has ended.

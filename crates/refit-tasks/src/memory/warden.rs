@@ -18,7 +18,7 @@ use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
 use super::plant::{self, Planted};
-use super::{Shared, Totals, bytes, coverage, survey};
+use super::{Shared, Totals, births, bytes, coverage, survey};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -34,6 +34,8 @@ const SMALL: u64 = 1 << 20;
 const UNKNOWN: u64 = 256 << 10;
 /// Rounds between two looks at what a program has that cannot be counted, at most.
 const LONGEST_REST: u32 = 127;
+/// Rounds in which it may not be known yet whose memory it is: a child faults before it is seen.
+const UNKNOWN_ROUNDS: u32 = 3;
 /// Frames that there are at least, however little is allowed: fewer do not get a program on.
 const LEAST: u64 = 64;
 /// Rounds without any success until more is allowed than should be.
@@ -56,21 +58,41 @@ pub(super) struct Served {
     areas: Vec<Range<u64>>,
     /// Pages in which nothing has been written yet ([`Pager::mark`]).
     marks: Range<u64>,
+    /// Whether it had guards (`MADV_GUARD_INSTALL`) when it was planted into; more it is refused.
+    guarded: bool,
     /// Where its mark is, if it has one.
     marked: Option<u64>,
     /// Rounds until it is looked at again, if more memory than is counted is there, and how many there were last.
     rest: (u32, u32),
+    /// In how many rounds it was not known whose it is.
+    unknown: u32,
 }
 
 impl Served {
     /// A child of this one.
     pub(super) fn child(&self, pager: Arc<Pager>) -> Self {
         let (areas, marks) = (self.areas.clone(), self.marks.clone());
-        Self { pager, process: None, child: true, areas, marks, marked: None, rest: (0, 0) }
+        let (guarded, rest) = (self.guarded, (0, 0));
+        Self {
+            pager,
+            process: None,
+            child: true,
+            areas,
+            marks,
+            guarded,
+            marked: None,
+            rest,
+            unknown: 0,
+        }
+    }
+
+    /// Where its mark is, or would be next.
+    pub(super) fn place(&self) -> u64 {
+        self.marked.unwrap_or(self.marks.start)
     }
 
     /// Whether this process has the memory that is served. Its memory gets a mark for it.
-    fn is(&mut self, process: u32) -> bool {
+    pub(super) fn is(&mut self, process: u32) -> bool {
         if self.marked.is_none() && !self.marks.is_empty() {
             let mut page = [0; PAGE_SIZE];
             page[..8].copy_from_slice(&self.name());
@@ -149,6 +171,7 @@ impl Warden {
         let processes = self.shared.tree.process_numbers();
         self.shared.state().refused.retain(|process, _| processes.contains(process));
         self.forget_gone();
+        self.free_unknown();
         let mut all: Vec<(u32, u64)> =
             processes.iter().map(|&process| (process, survey::resident(process))).collect();
         self.leave_out_borrowers(&mut all);
@@ -192,10 +215,29 @@ impl Warden {
         let mut state = self.shared.state();
         // Of others the tree tells.
         let gone = |one: &mut Served| {
-            let place = one.marked.unwrap_or(one.marks.start);
+            let place = one.place();
             one.process.is_none() && !one.pager.alive(&(place..place + PAGE))
         };
         state.end(gone);
+    }
+
+    /// Gives the memory back of processes that nobody follows: they would outlive what serves them. All that are followed are known from
+    /// their birth, as long as there are marks for it.
+    fn free_unknown(&self) {
+        let mut unknown = Vec::new();
+        for one in self.shared.state().served.iter_mut().filter(|one| one.process.is_none()) {
+            one.unknown += 1;
+            if one.unknown > UNKNOWN_ROUNDS {
+                unknown.push(Arc::clone(&one.pager));
+            }
+        }
+        for pager in unknown {
+            // What it takes comes off from what the others may have.
+            self.shared.commons.budget.allow(u64::MAX / PAGE);
+            if pager.release() {
+                self.shared.state().end(|one| Arc::ptr_eq(&one.pager, &pager));
+            }
+        }
     }
 
     /// Processes that have another's memory, for as long as they are not programs of their own (`vfork`), are not counted twice.
@@ -225,13 +267,12 @@ impl Warden {
             {
                 return;
             }
-            let children = state.served.iter_mut().filter(|one| one.process.is_none());
-            let found = children.into_iter().find_map(|one| one.is(process).then_some(one));
-            found.map(|one| {
-                one.process = Some(process);
-                Arc::clone(&one.pager)
-            })
+            // One that was planted into is known; so is a child from its birth, as long as there are marks.
+            let known = state.served.iter().find(|one| one.process == Some(process));
+            let known = known.map(|one| Arc::clone(&one.pager));
+            known.or_else(|| state.identify(process))
         };
+        known.iter().for_each(|pager| births::settle(pager, process));
         let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
         let begun = plant::plant(&self.shared.tree, process, userfault)
             .and_then(|planted| self.moor(process, known, planted));
@@ -245,6 +286,8 @@ impl Warden {
 
     fn moor(&self, process: u32, known: Option<Arc<Pager>>, planted: Planted) -> io::Result<()> {
         let Planted { userfault, berth, area, marks } = planted;
+        // From now on there come no more.
+        let guarded = survey::is_guarded(process)?;
         if let Some(pager) = known {
             pager.moor(berth, &marks)?;
             let mut state = self.shared.state();
@@ -255,7 +298,7 @@ impl Warden {
                 state.served.iter_mut().find(|one| Arc::ptr_eq(&one.pager, &pager))
             {
                 one.areas.push(area);
-                (one.marks, one.marked) = (marks, None);
+                (one.marks, one.marked, one.guarded) = (marks, None, guarded);
             }
             return Ok(());
         }
@@ -270,8 +313,10 @@ impl Warden {
             child: false,
             areas: vec![area],
             marks,
+            guarded,
             marked: None,
             rest: (0, 0),
+            unknown: 0,
         })?;
         let mut state = self.shared.state();
         if state.planting != Some(process) {
@@ -283,12 +328,14 @@ impl Warden {
 
     /// Finds memory of a program that is not counted, and counts it.
     fn count(&self, process: u32, resident: u64, limit: u64) {
-        let (pager, areas, shared) = {
+        let (pager, areas, shared, guarded) = {
             let state = self.shared.state();
-            let Some(one) = state.served.iter().find(|one| one.process == Some(process)) else {
+            let found = state.served.iter().find(|one| one.process == Some(process));
+            // One that is refused is about to be served no more.
+            let Some(one) = found.filter(|_| !state.refused.contains_key(&process)) else {
                 return;
             };
-            (Arc::clone(&one.pager), one.areas.clone(), one.shares())
+            (Arc::clone(&one.pager), one.areas.clone(), one.shares(), one.guarded)
         };
         settle(&pager, process);
         // What there are no frames for comes in one of the next rounds.
@@ -299,7 +346,11 @@ impl Warden {
         // What is counted now has come off already from what there is.
         self.shared.commons.budget.allow((limit / PAGE).max(LEAST));
         // What has ended meanwhile is not counted.
-        let found = self.count_all(&pager, process, &areas, shared).unwrap_or(0);
+        let counted = || {
+            let all = coverage::cover(&pager, process, &areas, guarded)?;
+            self.count_all(&pager, process, all, shared)
+        };
+        let found = counted().unwrap_or(0);
         let mut state = self.shared.state();
         if let Some(one) = state.served.iter_mut().find(|one| one.process == Some(process)) {
             // What cannot be counted, be it shared with others or not to be served, is still there next time.
@@ -325,13 +376,13 @@ impl Warden {
         &self,
         pager: &Pager,
         process: u32,
-        areas: &[Range<u64>],
+        all: Vec<Range<u64>>,
         shared: bool,
     ) -> io::Result<u64> {
         let before = served_pages(pager);
         let mut evicted = 0;
         let pagemap = Pagemap::of(process)?;
-        for part in coverage::cover(pager, process, areas)? {
+        for part in all {
             let pages = survey::present(&pagemap, &part, shared)?;
             let mut left = &pages[..];
             let mut stuck = 0;

@@ -53,8 +53,7 @@ impl Migration {
             })
             .on::<Came>(move |_, came, _| {
                 let Some(this) = e.upgrade() else { return };
-                let custodian = this.custodians().get(&came.group.process).cloned();
-                if let Some(custodian) = custodian {
+                if let Some(custodian) = this.custodian_of(came.group) {
                     this.returns.hear(Box::new(came), custodian);
                     // Whoever makes it go on has the processor meanwhile.
                     refit_sys::linger::none_follows();
@@ -84,12 +83,16 @@ impl Migration {
                 tell(&g, full.group, |_| Ask::Full(from));
             })
             .on::<Fetch>(move |from, fetch, _| {
-                if let Some(this) = a.upgrade() {
+                if let Some(this) = a.upgrade()
+                    && this.custodian_of(fetch.group).is_some()
+                {
                     this.abroad.fetch(from, fetch);
                 }
             })
             .on::<Make>(move |_, make, _| {
-                if let Some(this) = b.upgrade() {
+                if let Some(this) = b.upgrade()
+                    && this.custodian_of(make.group).is_some()
+                {
                     this.abroad.make(make);
                 }
             })
@@ -152,8 +155,7 @@ impl Migration {
 
     /// Somebody looks for what is at an address: the origin knows, others may.
     fn is_sought(&self, seek: Seek) {
-        let custodian = self.custodians().get(&seek.group.process).cloned();
-        let custodian = custodian.filter(|_| seek.group.home() == self.own);
+        let custodian = self.custodian_of(seek.group);
         let seek = match custodian.map(|one| one.send(Asked::now(Ask::Seek(seek.clone())))) {
             Some(Ok(())) => return,
             Some(Err(_)) | None => seek,
@@ -177,7 +179,7 @@ impl Migration {
 /// Brings what is said of a group to its custodian, if there is one.
 fn tell(migration: &Weak<Migration>, group: GroupId, ask: impl FnOnce(()) -> Ask) {
     let Some(this) = migration.upgrade() else { return };
-    if let Some(custodian) = this.custodians().get(&group.process) {
+    if let Some(custodian) = this.custodian_of(group) {
         // A group that is no more tells its hosts.
         let _ = custodian.send(Asked::now(ask(())));
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::ops::Range;
 
+use super::advice::{Effect, effect};
+use super::calls::MAPPED;
 use super::guest::TOP;
 
 /// What has to be done before a call.
@@ -12,8 +14,6 @@ pub(super) struct Plan {
     pub(super) forget: Vec<Range<u64>>,
     /// It becomes private memory again: only so the kernel can move it.
     pub(super) keep: Vec<Range<u64>>,
-    /// Frames in it become what is there if nobody has written to it.
-    pub(super) fresh: Vec<Range<u64>>,
     /// There is advice about memory from now on.
     pub(super) advised: bool,
 }
@@ -27,11 +27,14 @@ pub(super) fn plan(
     let mut plan = Plan::default();
     let range = range(arguments[0], arguments[1]);
     match number {
-        libc::SYS_mmap if arguments[3] & libc::MAP_FIXED as u64 != 0 => {
-            plan.forget.push(range);
-            plan.advised = arguments[3] & libc::MAP_GROWSDOWN as u64 != 0;
+        libc::SYS_mmap => {
+            if arguments[3] & libc::MAP_FIXED as u64 != 0 {
+                plan.forget.push(range);
+            }
+            // Of what grows, or may be dropped, only the kernel tells.
+            let kinds = MAPPED.iter().filter(|(_, kind)| *kind != libc::MAP_FIXED as u64);
+            plan.advised = kinds.into_iter().any(|(mask, kind)| arguments[3] & mask == *kind);
         }
-        libc::SYS_mmap => plan.advised = arguments[3] & libc::MAP_GROWSDOWN as u64 != 0,
         libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect => plan.forget.push(range),
         libc::SYS_mremap => {
             plan.forget.push(range.clone());
@@ -46,11 +49,24 @@ pub(super) fn plan(
                 plan.forget.push(wanted..end.div_ceil(4096) * 4096);
             }
         }
-        libc::SYS_madvise => match i32::try_from(arguments[2]) {
-            Ok(libc::MADV_DONTNEED | libc::MADV_REMOVE) => plan.fresh.push(range),
-            Ok(libc::MADV_DONTFORK | libc::MADV_WIPEONFORK) => plan.advised = true,
-            _ => {}
+        libc::SYS_madvise => match (arguments[2] as u32).cast_signed() {
+            // Of private memory only.
+            libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
+                plan.forget.push(range.clone());
+                plan.keep.push(range);
+                plan.advised = true;
+            }
+            advice => plan.advised = effect(advice) == Effect::OfMapping,
         },
+        // It is made of several of those, or not about this memory.
+        libc::SYS_process_madvise => {}
+        // Whoever asks for it says of which memory.
+        libc::SYS_ioctl => plan.advised = true,
+        // What is sealed stays what it is.
+        libc::SYS_mseal => {
+            plan.forget.push(range.clone());
+            plan.keep.push(range);
+        }
         _ => plan.forget.push(0..TOP),
     }
     Ok(plan)
@@ -63,7 +79,11 @@ pub(super) fn unused(number: i64, arguments: &[u64; 6]) -> Option<Range<u64>> {
 
 /// Whether a call can be made only by the thread: it names a descriptor.
 pub(super) fn by_shadow(number: i64, arguments: &[u64; 6]) -> bool {
-    number == libc::SYS_mmap && arguments[3] & libc::MAP_ANONYMOUS as u64 == 0
+    match number {
+        libc::SYS_mmap => arguments[3] & libc::MAP_ANONYMOUS as u64 == 0,
+        libc::SYS_process_madvise | libc::SYS_ioctl => true,
+        _ => false,
+    }
 }
 
 /// Whole pages.

@@ -308,7 +308,7 @@ impl Ledgers {
         let (counts, former) = (Mutex::default(), Mutex::default());
         let ledger = Arc::new(Ledger { group, counts, former });
         let mut all = lock(&self.0);
-        all.retain(|one| one.group != group);
+        all.retain(|one| one.group.process != group.process);
         all.push_back(Arc::clone(&ledger));
         let mut spare = all.len().saturating_sub(KEPT);
         all.retain(|one| {
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     fn group(process: u32) -> GroupId {
-        GroupId { origin: 0, process }
+        GroupId { origin: 0, process, program: 0 }
     }
 
     #[test]

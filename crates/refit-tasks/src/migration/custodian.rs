@@ -480,6 +480,10 @@ impl Custodian {
             return Ok(());
         }
         self.ready.remove(&peer);
+        // It may be joined again, and has nothing then.
+        for thread in self.threads.values_mut() {
+            thread.ready_at.remove(&peer);
+        }
         self.plan_retrievals(None);
         let pages = self.space.library.as_ref().map_or(0, |library| library.lost(peer));
         if pages > 0 {

@@ -18,6 +18,7 @@
 //! Does not: decide where a thread is better off.
 
 mod abroad;
+mod advice;
 mod answers;
 mod calls;
 mod changes;
@@ -46,7 +47,7 @@ mod wishes;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -69,7 +70,7 @@ use quota::Quota;
 use returns::Returns;
 use wire::{Arrive, Hold, Particulars, Prepare, Vanish};
 
-pub(crate) use calls::Request;
+pub(crate) use calls::{Request, is_watched};
 pub use counts::{MoveCounts, PageCounts, Tally, Times, Traffic};
 pub use locks::Lock;
 pub use pages::Window;
@@ -139,7 +140,10 @@ impl Places {
 pub struct Migration {
     own: InstanceId,
     layer: OnceLock<Arc<Layer>>,
-    custodians: Mutex<BTreeMap<u32, Sender<Asked>>>,
+    /// By process: of its last program that has moved.
+    custodians: Mutex<BTreeMap<u32, (GroupId, Sender<Asked>)>>,
+    /// How many programs have had a custodian.
+    programs: AtomicU64,
     /// For each process one after the other makes a custodian.
     turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
     guests: Mutex<BTreeMap<GroupId, Arc<Guest>>>,
@@ -166,6 +170,7 @@ impl Migration {
             own,
             layer: OnceLock::new(),
             custodians: Mutex::default(),
+            programs: AtomicU64::new(0),
             turns: Mutex::default(),
             guests: Mutex::default(),
             places: Arc::default(),
@@ -275,14 +280,16 @@ impl Migration {
             return Err(MoveError::NoProcess(process));
         }
         // One that has ended was of an earlier program.
-        if let Some(custodian) = self.custodians().get(&process)
+        if let Some((_, custodian)) = self.custodians().get(&process)
             && custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
         {
             return Ok(custodian.clone());
         }
         tree.movable(process).map_err(MoveError::NotMovable)?;
         let layer = self.layer.get().ok_or(MoveError::NoInstance(self.own.0))?;
-        let group = GroupId { origin: self.own.0, process };
+        // Relaxed: it only has to be another one.
+        let program = self.programs.fetch_add(1, Ordering::Relaxed);
+        let group = GroupId { origin: self.own.0, process, program };
         let (ask, asked) = mpsc::channel();
         let means = Means {
             ask: ask.clone(),
@@ -305,11 +312,18 @@ impl Migration {
             drop(awake);
         };
         started.spawn(run).map_err(MoveError::from)?;
-        self.custodians().insert(process, ask.clone());
+        self.custodians().insert(process, (group, ask.clone()));
         Ok(ask)
     }
 
-    fn custodians(&self) -> MutexGuard<'_, BTreeMap<u32, Sender<Asked>>> {
+    /// The custodian of a group; `None`: it is of another instance, or its process runs another program by now.
+    fn custodian_of(&self, group: GroupId) -> Option<Sender<Asked>> {
+        let custodians = self.custodians();
+        let (of, custodian) = custodians.get(&group.process)?;
+        (*of == group).then(|| custodian.clone())
+    }
+
+    fn custodians(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<Asked>)>> {
         self.custodians.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -412,13 +426,14 @@ impl Migration {
         let theirs: Vec<_> = theirs.map(|(_, guest)| guest).collect();
         drop(guests);
         let lost = || Asked::now(Ask::Lost(peer, why.to_owned()));
-        let custodians = self.custodians().clone();
+        let custodians: Vec<Sender<Asked>> =
+            self.custodians().values().map(|(_, custodian)| custodian.clone()).collect();
         // One that has ended has nothing there, and takes nothing.
         let concerned = |custodian: &Sender<Asked>| {
             custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
         };
         // Whoever needed it may have been killed already, and its custodian have ended.
-        let concerns = custodians.values().any(concerned) || self.killed.load(Ordering::Relaxed);
+        let concerns = custodians.iter().any(concerned) || self.killed.load(Ordering::Relaxed);
         if why != ENDED || !theirs.is_empty() || concerns {
             // Else it is the end of both.
             eprintln!("refit: {} has lost {peer}: {why}", self.own);
@@ -426,7 +441,7 @@ impl Migration {
         theirs.into_iter().for_each(|guest| guest.end());
         let others: Vec<_> = self.guests().values().cloned().collect();
         others.iter().for_each(|guest| guest.lose(peer));
-        custodians.values().for_each(|custodian| drop(custodian.send(lost())));
+        custodians.iter().for_each(|custodian| drop(custodian.send(lost())));
     }
 }
 

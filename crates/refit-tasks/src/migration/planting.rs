@@ -22,7 +22,7 @@ use refit_sys::seccomp::{Action, Condition, Filter, Install};
 use refit_sys::trace::{Held, find_syscall};
 use refit_sys::words::Words;
 
-use super::calls::{ADVICE, CHANGES, OURS, ours};
+use super::calls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
 use super::faults::{self, Step};
 use super::guest::TOP;
 use super::quota::Quota;
@@ -163,19 +163,19 @@ fn watch_changes(held: &mut Held, instruction: u64, memory: &Memory, room: u64) 
             filter = filter.rule_if(number, &[is(5, u64::MAX, OURS)], Action::Allow);
         }
         filter = match number {
-            libc::SYS_mmap => {
-                [libc::MAP_FIXED, libc::MAP_GROWSDOWN].into_iter().fold(filter, |filter, kind| {
-                    let kind = kind as u64;
-                    filter.rule_if(number, &[is(3, OURS | kind, kind)], Action::Trace(MAPS))
-                })
-            }
+            libc::SYS_mmap => MAPPED.into_iter().fold(filter, |filter, (mask, kind)| {
+                filter.rule_if(number, &[is(3, OURS | mask, kind)], Action::Trace(MAPS))
+            }),
             libc::SYS_madvise => ADVICE.into_iter().fold(filter, |filter, advice| {
-                let advised = is(2, u64::MAX, u64::from(advice.cast_unsigned()));
+                // As the kernel takes it: the low half.
+                let advised = is(2, u32::MAX.into(), u64::from(advice.cast_unsigned()));
                 filter.rule_if(number, &[advised], Action::Trace(MAPS))
             }),
             _ => filter.rule(number, Action::Trace(MAPS)),
         };
     }
+    let registers = is(1, u32::MAX.into(), REGISTERS);
+    filter = filter.rule_if(libc::SYS_ioctl, &[registers], Action::Trace(MAPS));
     let alone = (libc::CLONE_VM | libc::CLONE_CHILD_SETTID) as u64;
     let told = is(0, alone, SETS_NUMBER);
     filter = filter.rule_if(libc::SYS_clone, &[told], Action::Trace(FORKS));

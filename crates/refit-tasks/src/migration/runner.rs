@@ -317,7 +317,8 @@ impl<'a> Running<'a> {
             (registers.rax, registers.orig_rax) = (0, u64::MAX);
             return self.back(stay, Why::Asked, false, &registers).map(Some);
         }
-        if self.goes_home(kind) {
+        // By another convention its number is of another call.
+        if self.goes_home(kind) || !self.is_of_own_convention(&registers) {
             park::step_back(&mut registers, number);
             return self.back(stay, Why::Call, false, &registers).map(Some);
         }
@@ -390,6 +391,13 @@ impl<'a> Running<'a> {
         }
         let answer = self.guest.layer.ask(self.guest.group.home(), change, &[]);
         answer.ok().map(|(answer, _)| answer)
+    }
+
+    /// Whether the call that the thread stands before is one of this machine's own convention, not of `int $0x80`.
+    fn is_of_own_convention(&self, registers: &Registers) -> bool {
+        // The instruction `syscall` leaves where it returns to, which saves asking.
+        registers.rcx == registers.rip
+            || self.held.system_call_by().is_ok_and(|(_, own_convention)| own_convention)
     }
 
     /// Whether the thread makes a call at home.

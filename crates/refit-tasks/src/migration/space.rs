@@ -7,6 +7,7 @@
 //! Copy-on-write is broken by that (Katz 2014, §5.7.3): what was private is copied into frames while all threads stand, so that nobody
 //! writes to what is being copied.
 
+mod advised;
 mod former;
 mod robust;
 mod shared;
@@ -136,6 +137,10 @@ impl Space {
             _ => {}
         }
         let advice = self.former.advice(self.agent_task, mapping.range.start)?;
+        // What the kernel may drop, and what the program serves itself, is touched here.
+        if [*b"dp", *b"um", *b"uw", *b"ui"].iter().any(|flag| advice.has(*flag)) {
+            return no(Mapping::Nothing);
+        }
         if grows || advice.has(*b"gd") {
             mapping.range.start = stack_begin(&maps::of(self.agent_task)?, &mapping.range);
         }
@@ -259,12 +264,13 @@ impl Space {
     pub(super) fn keep(&self, range: &Range<u64>) -> io::Result<()> {
         let process = self.agent_task;
         let (agent, file) = (Arc::clone(&self.agent), Arc::clone(&self.frames));
-        let whole = range.clone();
+        let (whole, former) = (range.clone(), Arc::clone(&self.former));
         self.still_here(range.clone(), move || {
             for mapping in within(process, &whole)? {
-                let Call { number, arguments } = private(&mapping);
-                one(&agent, Call { number, arguments })?;
+                let advice = former.advice(process, mapping.range.start)?;
+                one(&agent, private(&mapping, former.grows(mapping.range.start)))?;
                 empty(process, &mapping, &file)?;
+                advise(&agent, &mapping.range, &advice)?;
                 refit_sys::memfd::punch(file.as_fd(), mapping.range)?;
             }
             Ok(())
@@ -275,6 +281,7 @@ impl Space {
     /// first stop.
     pub(super) fn copy_for(&self, child: u32, word: Option<u64>) -> io::Result<()> {
         let (file, former) = (Arc::clone(&self.frames), Arc::clone(&self.former));
+        let parent = self.agent_task;
         self.still_here(0..super::guest::TOP, move || {
             let mapped = within(child, &(0..u64::MAX))?;
             let memory = Memory::of(child)?;
@@ -282,9 +289,19 @@ impl Space {
                 .ok_or_else(|| io::Error::other("its code has no system call"))?;
             let mut held = Held::of(child);
             let done = mapped.into_iter().try_for_each(|mapping| {
-                let Call { number, arguments } = private(&mapping);
+                let start = mapping.range.start;
+                let Call { number, arguments } = private(&mapping, former.grows(start));
                 held.call(instruction, number, arguments)?;
                 empty(child, &mapping, &file)?;
+                // Locks are not for children.
+                for Call { number, arguments } in
+                    advice_calls(&mapping.range, &former.advice(parent, start)?)
+                        .into_iter()
+                        .filter(|call| call.number == libc::SYS_madvise)
+                {
+                    // Nothing that a program would see stands in the way.
+                    let _ = held.call(instruction, number, arguments);
+                }
                 for Range { start, end } in former.wiped(&mapping.range) {
                     // As its own children are to get zeros there, too.
                     for advice in [libc::MADV_DONTNEED, libc::MADV_WIPEONFORK] {
@@ -383,20 +400,29 @@ fn one(agent: &Agent, call: Call) -> io::Result<()> {
     }
 }
 
-/// Gives frames the advice that the memory before them had. What stands in the way is nothing that a program would see.
+/// Gives what is in a mapping's place the advice that it had. What stands in the way is nothing that a program would see.
 fn advise(agent: &Agent, range: &Range<u64>, advice: &Flags) -> io::Result<()> {
-    let Range { start, end } = *range;
-    let [mut first, mut second] = [None; 2];
-    if advice.has(*b"dc") {
-        let arguments = [start, end - start, libc::MADV_DONTFORK as u64, 0, 0, OURS];
-        first = Some(Call { number: libc::SYS_madvise, arguments });
-    }
-    if advice.has(*b"lo") {
-        second =
-            Some(Call { number: libc::SYS_mlock, arguments: [start, end - start, 0, 0, 0, 0] });
-    }
-    let calls: Vec<Call> = first.into_iter().chain(second).collect();
+    let calls = advice_calls(range, advice);
     if calls.is_empty() { Ok(()) } else { agent.make(&calls, &mut []).map(drop) }
+}
+
+/// The calls that do.
+fn advice_calls(range: &Range<u64>, advice: &Flags) -> Vec<Call> {
+    const ALL: [([u8; 2], i32); 4] = [
+        (*b"dc", libc::MADV_DONTFORK),
+        (*b"dd", libc::MADV_DONTDUMP),
+        (*b"nh", libc::MADV_NOHUGEPAGE),
+        (*b"hg", libc::MADV_HUGEPAGE),
+    ];
+    let Range { start, end } = *range;
+    let given = ALL.into_iter().filter(|(flag, _)| advice.has(*flag)).map(|(_, one)| Call {
+        number: libc::SYS_madvise,
+        arguments: [start, end - start, u64::from(one.cast_unsigned()), 0, 0, OURS],
+    });
+    let locked = advice
+        .has(*b"lo")
+        .then_some(Call { number: libc::SYS_mlock, arguments: [start, end - start, 0, 0, 0, 0] });
+    given.chain(locked).collect()
 }
 
 /// The file of a private mapping.
@@ -406,10 +432,11 @@ fn file(process: u32, mapping: &Mapped) -> Option<File> {
     of_file(mapping).then(|| File::open(path()).ok()).flatten()
 }
 
-/// The call that puts empty private memory in the place of a mapping.
-fn private(mapping: &Mapped) -> Call {
+/// The call that puts empty private memory in the place of a mapping, which `grows` as a stack does.
+fn private(mapping: &Mapped, grows: bool) -> Call {
     let Range { start, end } = mapping.range;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let kind = kind | if grows { libc::MAP_GROWSDOWN } else { 0 };
     let kind = u64::from(kind.cast_unsigned());
     let arguments = [start, end - start, access(mapping).into(), kind, u64::MAX, 0];
     Call { number: libc::SYS_mmap, arguments: ours(libc::SYS_mmap, arguments) }

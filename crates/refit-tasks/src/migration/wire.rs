@@ -43,13 +43,16 @@ use super::half::UserHalf;
 use super::locks::{Lock, Word};
 use super::retrieval::Plan;
 
-/// A distributed thread group (Katz 2014, §5.3): the instance that its process began at, and the process's number there.
+/// A distributed thread group (Katz 2014, §5.3): the instance that its process began at, the process's number there, and which program it runs:
+/// what is said of a program that the process ran before is not said of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId {
     /// Where it began.
     pub origin: u16,
     /// Its number there.
     pub process: u32,
+    /// Tells the programs of one process apart.
+    pub program: u64,
 }
 
 /// A descriptor that a process of the same host holds.

@@ -7,6 +7,29 @@ pub(super) fn caught(task: u32, signal: i32) -> bool {
     is_among(task, signal, "SigCgt:")
 }
 
+/// Whether a thread ignores a signal, by its choice or by the signal's nature.
+pub(super) fn ignored(task: u32, signal: i32) -> bool {
+    let by_nature = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH, libc::SIGCONT].contains(&signal);
+    is_among(task, signal, "SigIgn:") || by_nature && !caught(task, signal)
+}
+
+/// Whether a signal ends the process of a thread with an image of its memory (signal(7): Core).
+pub(super) fn dumps(task: u32, signal: i32) -> bool {
+    const CORE: [i32; 10] = [
+        libc::SIGQUIT,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGSEGV,
+        libc::SIGXCPU,
+        libc::SIGXFSZ,
+        libc::SIGSYS,
+    ];
+    CORE.contains(&signal) && !caught(task, signal) && !is_among(task, signal, "SigIgn:")
+}
+
 /// Whether a signal stops the process of a thread, unless the kernel finds that nobody could continue it.
 pub(super) fn stops(task: u32, signal: i32) -> bool {
     let stop = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);

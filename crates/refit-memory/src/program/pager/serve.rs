@@ -69,7 +69,7 @@ impl Pager {
             }
             let thread = news.thread.take();
             take_post(crew, thread, &mut post);
-            self.attend(&mut news);
+            self.attend(&mut news, thread);
             if let Some(threads) = thread.and_then(|thread| news.seen.note(thread)) {
                 crew.called_by(threads, &helper);
             }
@@ -97,8 +97,9 @@ impl Pager {
                     return;
                 }
                 resolved += news.faults.len();
-                take_post(crew, news.thread.take(), &mut post);
-                self.attend(&mut news);
+                let thread = news.thread.take();
+                take_post(crew, thread, &mut post);
+                self.attend(&mut news, thread);
             }
             drop(post);
             if !crew.rest(resolved) {
@@ -107,9 +108,16 @@ impl Pager {
         }
     }
 
-    /// Tries what has come in, and what waits.
-    fn attend(&self, news: &mut News) {
+    /// Tries what has come in, and what waits; the last fault was of this thread.
+    fn attend(&self, news: &mut News, thread: Option<u32>) {
         self.waiting.take(&mut news.faults);
+        // A child that faults before it has run an instruction: the kernel writes to its memory.
+        if self.inherits()
+            && !news.faults.is_empty()
+            && let Some(inherited) = self.outside.inherited(self, thread)
+        {
+            self.inherit(&inherited);
+        }
         news.soon = false;
         for address in news.faults.drain(..) {
             news.soon |= self.resolve(address);
@@ -192,6 +200,11 @@ impl Pager {
     }
 
     fn fork(&self, child: Userfault) -> io::Result<()> {
+        if self.inherits()
+            && let Some(inherited) = self.outside.inherited(self, None)
+        {
+            self.inherit_now(&inherited);
+        }
         let number = self.children.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}.{number}", self.space.name());
         let userfault = Arc::new(child);
@@ -199,6 +212,8 @@ impl Pager {
         let hat = pages.create(name.as_str());
         let space = self.space.fork(name, hat);
         let child = Self::of(space, userfault, pages, Arc::clone(&self.outside))?;
+        // Whatever is in, the child has as the kernel gave it.
+        child.inherits.store(child.space.anything_is_out(), Ordering::Release);
         self.outside.forked(self, child);
         Ok(())
     }

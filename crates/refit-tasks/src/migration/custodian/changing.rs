@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
+use refit_sys::trace::Held;
 
 use super::{Ask, Custodian, Next, PATIENCE};
 use crate::migration::wire::{Change, Forget};
@@ -18,8 +19,11 @@ impl Custodian {
         let Change { thread, number, arguments, stack, .. } = change;
         self.ledger.counts().changes += 1;
         let before = self.before(number.cast_signed(), &arguments);
-        let answer = before.and_then(|()| {
-            if changes::by_shadow(number.cast_signed(), &arguments) {
+        let instead = before.and_then(|()| self.instead(thread, number.cast_signed(), &arguments));
+        let answer = instead.and_then(|made| {
+            if let Some(answer) = made {
+                Ok(answer)
+            } else if changes::by_shadow(number.cast_signed(), &arguments) {
                 self.by_shadow(thread, number, arguments, stack)
             } else {
                 self.space.call(number.cast_signed(), arguments)
@@ -78,9 +82,18 @@ impl Custodian {
         self.ledger.counts().changes_here += 1;
         let number = number.cast_signed();
         // What cannot be told to others is not done: they would see what is not there.
-        if let Err(error) = self.before(number, &arguments) {
+        let before = self.before(number, &arguments);
+        let made = match before.and_then(|()| self.instead(id, number, &arguments)) {
+            Ok(made) => made,
+            Err(error) => {
+                self.thaw();
+                self.kill(&format!("a change of its memory cannot be told to others: {error}"));
+                return Ok(());
+            }
+        };
+        if let Some(answer) = made {
             self.thaw();
-            self.kill(&format!("a change of its memory cannot be told to others: {error}"));
+            self.is_made_here(id, answer);
             return Ok(());
         }
         let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
@@ -92,6 +105,68 @@ impl Custodian {
         self.behind(number, &arguments);
         self.thaw();
         Ok(())
+    }
+
+    /// A thread here stands before a call that was made in its place.
+    fn is_made_here(&self, id: u32, answer: i64) {
+        let tree = std::sync::Arc::clone(&self.tree);
+        let returns = move |held: &mut Held, _| {
+            // Killed meanwhile, if not.
+            let _ = held.registers().and_then(|mut registers| {
+                registers.orig_rax = u64::MAX;
+                registers.rax = answer.cast_unsigned();
+                held.set_registers(&registers)
+            });
+            ((), tree.moves.plainly(id))
+        };
+        let _ = self.tree.order(id, PATIENCE, returns);
+    }
+
+    /// Makes a call of a thread that the kernel would judge otherwise since memory has become frames; what it returns. `None`: the thread is to make
+    /// it.
+    fn instead(&mut self, id: u32, number: i64, arguments: &[u64; 6]) -> io::Result<Option<i64>> {
+        match number {
+            libc::SYS_madvise => self.space.advise(arguments),
+            libc::SYS_mprotect => match self.space.of_stack(arguments) {
+                Some(whole) => {
+                    self.before(number, &whole)?;
+                    self.space.call(number, whole).map(Some)
+                }
+                None => Ok(None),
+            },
+            libc::SYS_process_madvise => self.advises_in_parts(id, arguments),
+            libc::SYS_ioctl => {
+                if let Some(range) = self.space.range_registered(arguments[2]) {
+                    self.forget(std::slice::from_ref(&range))?;
+                    self.space.keep(&range)?;
+                }
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives advice about one range after the other, as `process_madvise` does: up to the first that is refused.
+    fn advises_in_parts(&mut self, id: u32, arguments: &[u64; 6]) -> io::Result<Option<i64>> {
+        let advice = arguments[3];
+        if !crate::migration::is_watched(libc::SYS_madvise, &[0, 0, advice, 0, 0, 0]) {
+            return Ok(None);
+        }
+        let Some(ranges) = self.space.ranges_advised(id, arguments) else { return Ok(None) };
+        let mut done = 0_i64;
+        for [start, length] in ranges {
+            let one = [start, length, advice, 0, 0, 0];
+            self.before(libc::SYS_madvise, &one)?;
+            let answer = match self.space.advise(&one)? {
+                Some(answer) => answer,
+                None => self.space.call(libc::SYS_madvise, one)?,
+            };
+            if answer < 0 {
+                return Ok(Some(if done > 0 { done } else { answer }));
+            }
+            done = done.saturating_add_unsigned(length);
+        }
+        Ok(Some(done))
     }
 
     /// Waits until a thread here has made its change.
@@ -120,9 +195,6 @@ impl Custodian {
         self.forget(&plan.forget)?;
         for range in &plan.keep {
             self.space.keep(range)?;
-        }
-        for range in &plan.fresh {
-            self.space.show_again(range)?;
         }
         Ok(())
     }

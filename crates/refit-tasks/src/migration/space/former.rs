@@ -1,5 +1,5 @@
 //! What memory was before it became frames, where that can still be seen afterwards: advice that it was given
-//! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `mlock`, `MAP_GROWSDOWN`), and the file whose pages are to be seen again where it is dropped.
+//! (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MADV_DONTDUMP`, `mlock`, `MAP_GROWSDOWN`), and the file whose pages are to be seen again where it is dropped.
 //!
 //! Advice is told by `smaps` only, for which the kernel looks at every page. So that is read as long as there may be any: in the beginning,
 //! and again once somebody has given some.
@@ -13,17 +13,25 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use refit_sys::maps::Mapping;
-use refit_sys::smaps::{self, Flags};
+use refit_sys::maps::{Kind, Mapping};
+use refit_sys::smaps::{self, Flags, Usage};
+
+use super::frames;
 
 /// What a range was.
 #[derive(Clone, Debug)]
-enum Was {
+pub(super) enum Was {
     /// A private mapping of a file, in which an address and this make the place.
     Of(Arc<File>, u64),
     /// What children get zeros for.
     Wiped,
+    /// A stack, or other memory that grows downwards.
+    Stack,
 }
+
+/// What the kernel tells of advice in `smaps`: not copied, wiped, grows, not dumped, no huge pages, dropped at will, served by the program.
+const ADVISED: [[u8; 2]; 10] =
+    [*b"dc", *b"wf", *b"gd", *b"dd", *b"nh", *b"hg", *b"dp", *b"um", *b"uw", *b"ui"];
 
 /// It, by range.
 #[derive(Debug)]
@@ -54,10 +62,12 @@ impl Former {
             return Ok(Flags::default());
         }
         let all = smaps::of(process)?;
-        let any = |flags: &Flags| flags.has(*b"dc") || flags.has(*b"wf") || flags.has(*b"gd");
+        let any = |flags: &Flags| ADVISED.iter().any(|flag| flags.has(*flag));
         // What the kernel maps for itself has some, as has the stack.
         let own = |mapping: &Mapping| mapping.name.as_os_str().as_encoded_bytes().starts_with(b"[");
-        let many = all.iter().any(|one| any(&one.flags) && !own(&one.mapping));
+        // Frames may be served by refit, which is nobody's advice.
+        let advised = |one: &Usage| any(&one.flags) && !own(&one.mapping) && !frames(&one.mapping);
+        let many = all.iter().any(advised);
         self.advised.store(many, Ordering::Relaxed);
         let one = all.into_iter().find(|one| one.mapping.range.contains(&start));
         Ok(one.map(|one| one.flags).unwrap_or_default())
@@ -70,6 +80,8 @@ impl Former {
         cut(&mut ranges, &mapping.range);
         if advice.has(*b"wf") {
             ranges.insert(start, (end, Was::Wiped));
+        } else if advice.has(*b"gd") || mapping.kind() == Kind::Stack {
+            ranges.insert(start, (end, Was::Stack));
         } else if let Some(file) = file {
             let place = mapping.offset.wrapping_sub(start);
             ranges.insert(start, (end, Was::Of(Arc::new(file), place)));
@@ -87,6 +99,13 @@ impl Former {
             }
         }
         punch(frames, zeros..range.end)
+    }
+
+    /// What is known of an address, and the range of it.
+    pub(super) fn at(&self, address: u64) -> Option<(Range<u64>, Was)> {
+        let ranges = self.ranges();
+        let (&start, (end, was)) = ranges.range(..=address).next_back()?;
+        (address < *end).then(|| (start..*end, was.clone()))
     }
 
     /// The parts of a range that children get zeros for.

@@ -1,0 +1,61 @@
+//! What the kernel knows of the other end of a TCP connection: tcp(7), `TCP_INFO`.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// What the other host's kernel has acknowledged, whatever its programs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// How many segments it has not.
+    pub outstanding: u32,
+    /// How long ago it last has.
+    pub since: Duration,
+}
+
+/// Asks what the other end of a connection has acknowledged.
+///
+/// # Errors
+/// `EOPNOTSUPP`, `ENOPROTOOPT`: it is no TCP connection.
+pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<Acknowledged> {
+    // SAFETY: all zeros are a value of this plain structure of integers.
+    let mut told: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the place is valid, and as long as is told.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut told).cast(),
+            &raw mut length,
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let since = Duration::from_millis(told.tcpi_last_ack_recv.into());
+    Ok(Acknowledged { outstanding: told.tcpi_unacked, since })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_reads_nothing_acknowledges_all_the_same() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut one = TcpStream::connect(listener.local_addr().expect("bound")).expect("joined");
+        let _other = listener.accept().expect("a connection");
+        one.write_all(b"are you there?").expect("sent");
+        while acknowledged(one.as_fd()).expect("a connection").outstanding > 0 {
+            std::thread::yield_now();
+        }
+        let (pair, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        acknowledged(pair.as_fd()).expect_err("no TCP");
+    }
+}

@@ -1,0 +1,33 @@
+// A thread that is not the first makes the process another program, while the first waits for it and a third one computes.
+#include "check.h"
+
+static char **again;
+
+static void *executes(void *unused) {
+    usleep(1000);
+    execv("/proc/self/exe", again);
+    _exit(3);
+    return unused;
+}
+
+static void *computes(void *unused) {
+    for (volatile uint64_t i = 0;; i++)
+        ;
+    return unused;
+}
+
+int main(int count, char **words) {
+    int left = count > 1 ? atoi(words[1]) : 12;
+    char number[16];
+    if (left == 0) {
+        printf("the same program, thirteen times\n");
+        return 0;
+    }
+    snprintf(number, sizeof number, "%d", left - 1);
+    char *next[] = {words[0], number, NULL};
+    pthread_t one, other;
+    again = next;
+    CHECK(pthread_create(&one, NULL, computes, NULL) == 0 && pthread_create(&other, NULL, executes, NULL) == 0);
+    pthread_join(other, NULL);
+    return 4;
+}
