@@ -28,6 +28,7 @@ mod glob;
 mod host;
 mod inode;
 mod journal;
+mod kernel_mount;
 mod listing;
 mod modes;
 mod mount;

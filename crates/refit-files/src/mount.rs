@@ -9,11 +9,12 @@ use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
 use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
+use crate::kernel_mount::{KernelMount, Prepared, Wanted};
 use crate::modes::{CacheMode, Modes};
 use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::table::Table;
-use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
 use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_objects::composition::Plan;
@@ -25,7 +26,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -57,6 +57,7 @@ pub struct MountOptions {
 pub struct Mount {
     source: PathBuf,
     mountpoint: PathBuf,
+    attached: KernelMount,
     server: Arc<Server>,
     notifier: Notifier,
     session: Option<BackgroundSession>,
@@ -99,9 +100,14 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     });
-    let config = config(&options, &source, server.own.0 == 0, inherited);
-    let started = try_implementation(&server)
-        .and_then(|()| start(server.clone(), source, mountpoint, &config, jobs));
+    let started = try_implementation(&server).and_then(|()| {
+        let source_name = check::display_name(&source);
+        let allow_other = server.own.0 == 0 || options.allow_other;
+        let read_only = options.read_only;
+        let wanted =
+            Wanted { mountpoint: &mountpoint, source_name, allow_other, read_only, inherited };
+        start(&server, source.clone(), &wanted, session_config(&options), jobs)
+    });
     if started.is_err() {
         // No file was served: there is nothing to write, and the objects go.
         let _ = server.finish();
@@ -133,18 +139,23 @@ fn try_implementation(server: &Server) -> Result<(), MountError> {
 }
 
 fn start(
-    server: Arc<Server>,
+    server: &Arc<Server>,
     source: PathBuf,
-    mountpoint: PathBuf,
-    config: &Config,
+    wanted: &Wanted<'_>,
+    config: Config,
     jobs: Jobs,
 ) -> Result<Mount, MountError> {
+    let mountpoint = wanted.mountpoint.to_owned();
+    let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
+    let (device, detached) = Prepared::new(wanted)
+        .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?
+        .into_parts();
+    let ours = device.try_clone().map_err(failed)?;
     let fuse = Fuse { server: server.clone() };
-    let session = Session::new(fuse, &mountpoint, config)
-        .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?;
+    let acl = if wanted.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let session = Session::from_fd(fuse, device, acl, config).map_err(failed)?;
     let notifier = session.notifier();
     let _ = server.notifier.set(notifier.clone());
-    let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
     server.linger.at(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;
     let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
@@ -158,10 +169,17 @@ fn start(
             .map_err(failed)?,
         helper("aside", Box::new(|server| jobs.run(server))).map_err(failed)?,
     ];
+    let attached = Prepared::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
+    // As long as it is held, the mount is in use.
+    drop(detached);
+    let server = server.clone();
+    let session = Some(session);
+    let mount = Mount { source, attached, mountpoint, server, notifier, session, helpers };
     // The first answer: from here on the mount works.
-    let top = std::fs::metadata(&mountpoint).map_err(failed)?;
+    let top = std::fs::metadata(&mount.mountpoint)
+        .map_err(|error| MountError::System { mountpoint: mount.mountpoint.clone(), error })?;
     read_ahead(top.dev());
-    Ok(Mount { source, mountpoint, server, notifier, session: Some(session), helpers })
+    Ok(mount)
 }
 
 /// Bytes that one call of a cache may need frames for: an eighth of the budget, so that several workers find
@@ -171,44 +189,11 @@ fn part(frames_bytes: u64) -> usize {
     usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
 }
 
-fn config(
-    options: &MountOptions,
-    source: &Path,
-    root: bool,
-    inherited: StatVfsMountFlags,
-) -> Config {
+fn session_config(options: &MountOptions) -> Config {
     let workers = options
         .workers
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let mut mount_options = vec![
-        MountOption::FSName(check::display_name(source)),
-        // The library passes a subtype to its helper only; the kernel takes it itself.
-        MountOption::CUSTOM("subtype=refit".into()),
-        MountOption::DefaultPermissions,
-    ];
-    if root {
-        // Programs with set-user-id and device files are as good here as on the source's own mount.
-        let or = |flag, off, on| if inherited.contains(flag) { off } else { on };
-        mount_options.extend([
-            or(StatVfsMountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
-            or(
-                StatVfsMountFlags::from_bits_retain(libc::ST_NODEV),
-                MountOption::NoDev,
-                MountOption::Dev,
-            ),
-            or(
-                StatVfsMountFlags::from_bits_retain(libc::ST_NOEXEC),
-                MountOption::NoExec,
-                MountOption::Exec,
-            ),
-        ]);
-    }
-    if options.read_only {
-        mount_options.push(MountOption::RO);
-    }
     let mut config = Config::default();
-    config.mount_options = mount_options;
-    config.acl = if root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(workers.max(1));
     config.clone_fd = workers > 1;
     config
@@ -316,7 +301,7 @@ impl Mount {
     /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
     pub fn unmount(mut self) -> Result<(), UnmountError> {
         if !self.ended()
-            && let Err(error) = unmount_when_idle(&self.mountpoint)
+            && let Err(error) = self.unmount_when_idle()
         {
             let mount = Box::new(self);
             return Err(match error.raw_os_error() {
@@ -329,6 +314,22 @@ impl Mount {
             source_directory: self.source.clone(),
             error,
         })
+    }
+
+    /// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and
+    /// not yet executed, holds files for some milliseconds that nobody uses any more.
+    fn unmount_when_idle(&self) -> io::Result<()> {
+        const MOMENTS: u32 = 50;
+        const MOMENT: Duration = Duration::from_millis(10);
+        for _ in 0..MOMENTS {
+            match self.attached.unmount(UnmountFlags::empty()) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(MOMENT);
+                }
+                outcome => return outcome,
+            }
+        }
+        self.attached.unmount(UnmountFlags::empty())
     }
 
     /// Waits for the end of a session that has been unmounted.
@@ -351,50 +352,12 @@ impl Drop for Mount {
             return;
         }
         let _ = self.write_back();
-        let gone = self.ended() || unmount_path(&self.mountpoint, UnmountFlags::empty()).is_ok();
+        let gone = self.ended() || self.attached.unmount(UnmountFlags::empty()).is_ok();
         if gone {
             let _ = self.join();
         } else {
             // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
-            let _ = unmount_path(&self.mountpoint, UnmountFlags::DETACH);
+            let _ = self.attached.unmount(UnmountFlags::DETACH);
         }
     }
-}
-
-/// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and not yet
-/// executed, holds files for some milliseconds that nobody uses any more.
-fn unmount_when_idle(mountpoint: &Path) -> io::Result<()> {
-    const MOMENTS: u32 = 50;
-    const MOMENT: Duration = Duration::from_millis(10);
-    for _ in 0..MOMENTS {
-        match unmount_path(mountpoint, UnmountFlags::empty()) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(MOMENT),
-            outcome => return outcome,
-        }
-    }
-    unmount_path(mountpoint, UnmountFlags::empty())
-}
-
-fn unmount_path(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
-    match rustix::mount::unmount(mountpoint, flags) {
-        // Somebody else has unmounted it.
-        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-        Err(rustix::io::Errno::PERM) => fusermount(mountpoint, flags),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// What a user without privileges mounted, only the helper can unmount.
-fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
-    let mut command = Command::new("fusermount3");
-    command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z"));
-    let output = command.arg("--").arg(mountpoint).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if said.contains("busy") {
-        return Err(rustix::io::Errno::BUSY.into());
-    }
-    Err(io::Error::other(said))
 }

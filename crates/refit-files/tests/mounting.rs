@@ -115,6 +115,44 @@ fn somebody_else_unmounts() {
     assert_eq!(fs::read(served.host("f")).unwrap(), b"data");
 }
 
+/// Mounts a tmpfs, which is somebody else's.
+fn mount_another(mountpoint: &std::path::Path) {
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("other", mountpoint, "tmpfs", flags, None).unwrap();
+    fs::write(mountpoint.join("mark"), "other").unwrap();
+}
+
+fn unmount_another(mountpoint: &std::path::Path) {
+    assert_eq!(fs::read(mountpoint.join("mark")).unwrap(), b"other", "it was unmounted, too");
+    rustix::mount::unmount(mountpoint, rustix::mount::UnmountFlags::empty()).unwrap();
+}
+
+#[test]
+fn what_is_mounted_there_next_stays() {
+    for wait in [false, true] {
+        let Some(mut served) = Served::new(CacheMode::Kernel) else { return };
+        rustix::mount::unmount(&served.mountpoint, rustix::mount::UnmountFlags::empty()).unwrap();
+        mount_another(&served.mountpoint);
+        let mount = served.take_mount();
+        while wait && !mount.ended() {
+            std::thread::yield_now();
+        }
+        mount.unmount().unwrap();
+        unmount_another(&served.mountpoint);
+    }
+}
+
+#[test]
+fn what_covers_a_mount_stays() {
+    let Some(mut served) = Served::new(CacheMode::Kernel) else { return };
+    mount_another(&served.mountpoint);
+    let error = served.take_mount().unmount().unwrap_err();
+    let UnmountError::Busy { mount } = error else { panic!("{error}") };
+    unmount_another(&served.mountpoint);
+    mount.unmount().unwrap();
+    assert!(!is_mounted(&served.mountpoint));
+}
+
 #[test]
 fn a_dropped_mount_is_gone_and_written() {
     let Some(mut served) = Served::new(CacheMode::Direct) else { return };
