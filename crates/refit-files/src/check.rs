@@ -28,6 +28,10 @@ pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
         let (given, least) = (options.frames_bytes, LEAST_FRAMES * PAGE);
         return Err(MountError::TooFewFrames { given, least });
     }
+    let machine = crate::modes::memory();
+    if options.frames_bytes > machine {
+        return Err(MountError::TooManyFrames { given: options.frames_bytes, machine });
+    }
     let source = source(&options.source)?;
     let mountpoint = mountpoint(&options.mountpoint)?;
     if mountpoint.starts_with(&source) {
@@ -94,6 +98,19 @@ pub(crate) fn is_fuse_mount(path: &Path) -> bool {
         (unescape(fields.get(4)?) == path.as_os_str().as_bytes()).then(|| fields.get(kind).copied())
     });
     topmost.flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
+}
+
+/// The mounts of refit in a table of mounts: what each serves, and where.
+pub(crate) fn refit_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
+    let mounts = std::fs::read(table).unwrap_or_default();
+    let path = |field: &[u8]| PathBuf::from(OsStr::from_bytes(&unescape(field)));
+    let served = |line: &[u8]| {
+        let fields: Vec<_> = line.split(|&c| c == b' ').collect();
+        let dash = fields.iter().position(|field| field == b"-")?;
+        let (kind, source) = (*fields.get(dash + 1)?, *fields.get(dash + 2)?);
+        (kind == b"fuse.refit").then(|| Some((path(source), path(fields.get(4)?))))?
+    };
+    mounts.split(|&c| c == b'\n').filter_map(served).collect()
 }
 
 /// The table of mounts writes blanks and the like as a backslash and three octal digits.

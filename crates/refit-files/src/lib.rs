@@ -36,12 +36,18 @@ mod names;
 mod pressure;
 mod representative;
 mod server;
+mod source_lock;
+mod space;
 mod status;
 mod table;
 mod times;
+mod unstored;
+mod writing;
 
 pub use composition::composition;
 pub use error::{MountError, UnmountError};
 pub use journal::{MountStats, RequestEvent};
 pub use modes::CacheMode;
 pub use mount::{Mount, MountOptions, mount};
+pub use source_lock::Holder;
+pub use unstored::{NotStored, Unstored};

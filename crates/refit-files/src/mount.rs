@@ -13,7 +13,10 @@ use crate::kernel_mount::{KernelMount, Prepared, Wanted};
 use crate::modes::{CacheMode, Modes};
 use crate::pressure::Pressure;
 use crate::server::Server;
+use crate::source_lock::SourceLock;
+use crate::space::Space;
 use crate::table::Table;
+use crate::unstored::Unstored;
 use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
 use parking_lot::Mutex;
 use refit_memory::FramePool;
@@ -26,7 +29,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -76,6 +79,7 @@ impl std::fmt::Debug for Server {
 /// See [`MountError`]; nothing is left behind then.
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let Checked { source, mountpoint, root, stat } = check::check(&options)?;
+    let source_lock = SourceLock::new(&source)?;
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
@@ -84,7 +88,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         compose(&options.composition, &name, &frames)?;
     let (aside, jobs) = aside();
     let server = Arc::new(Server {
-        table: Arc::new(Table::new(root, &stat)),
+        table: Arc::new(Table::new(HostFile::new(root), &stat)),
         memory: Memory { physical, frames, part: part(options.frames_bytes) },
         caches,
         shared: Mutex::new(Some(objects)),
@@ -93,7 +97,9 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         journal: Journal::default(),
         modes: Modes::new(options.cache),
         pressure: Pressure::new(raise_open_files()),
-        files: AtomicU64::new(0),
+        space: Space::new(crate::modes::memory(), held(&options)),
+        source_lock: Mutex::new(Some(source_lock)),
+        lost: Mutex::new(None),
         aside,
         linger: Linger::default(),
         notifier: OnceLock::new(),
@@ -115,6 +121,11 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     started
 }
 
+/// Bytes that the caches of a mount can hold unstored. Where the kernel collects writes, they are stored when they come.
+fn held(options: &MountOptions) -> u64 {
+    if options.cache == CacheMode::Direct { options.frames_bytes } else { 0 }
+}
+
 /// Bytes that the kernel reads ahead, where root mounts. More saves waits, but the program then finds less of it in the
 /// processor's cache.
 const READ_AHEAD: u32 = 256 << 10;
@@ -131,9 +142,7 @@ fn read_ahead(device: u64) {
 /// Makes a cache and ends it: the first file must not be the one that finds out.
 fn try_implementation(server: &Server) -> Result<(), MountError> {
     let root = server.table.root();
-    let data = server
-        .new_data(|| "/".into(), HostFile::new(root.fd.clone()), 0)
-        .map_err(MountError::NoCache)?;
+    let data = server.new_data(|| "/".into(), root.host.clone(), 0).map_err(MountError::NoCache)?;
     server.end(&data);
     Ok(())
 }
@@ -290,16 +299,35 @@ impl Mount {
     /// Writes everything to the host, as `sync` does, without waiting for the disk.
     ///
     /// # Errors
-    /// The first file that could not be written.
-    pub fn write_back(&self) -> io::Result<()> {
-        self.server.write_back_all().map_err(io::Error::from)
+    /// What could not be stored; its data stays, and is tried again.
+    pub fn write_back(&self) -> Result<(), Unstored> {
+        let files = self.server.write_back_all();
+        if files.is_empty() { Ok(()) } else { Err(files) }
     }
 
-    /// Unmounts; all data is on the host then.
+    /// Stores everything and unmounts.
+    ///
+    /// # Errors
+    /// See [`UnmountError`]. When it is in use or something cannot be stored, the mount goes on and is in the error.
+    pub fn unmount(self) -> Result<(), UnmountError> {
+        if self.attached.connected()
+            && let Err(files) = self.write_back()
+        {
+            return Err(UnmountError::NotStored { mount: Box::new(self), files });
+        }
+        let (mountpoint, source_directory) = (self.mountpoint.clone(), self.source.clone());
+        let files = self.unmount_and_discard()?;
+        if files.is_empty() {
+            return Ok(());
+        }
+        Err(UnmountError::Lost { mountpoint, source_directory, files })
+    }
+
+    /// Unmounts, and gives up what cannot be stored; returns that.
     ///
     /// # Errors
     /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
-    pub fn unmount(mut self) -> Result<(), UnmountError> {
+    pub fn unmount_and_discard(mut self) -> Result<Unstored, UnmountError> {
         if !self.ended()
             && let Err(error) = self.unmount_when_idle()
         {
@@ -309,11 +337,24 @@ impl Mount {
                 _ => UnmountError::System { mount, error },
             });
         }
-        self.join().map_err(|error| UnmountError::NotWritten {
-            mountpoint: self.mountpoint.clone(),
-            source_directory: self.source.clone(),
-            error,
-        })
+        Ok(self.join())
+    }
+
+    /// Stores what can be stored and takes the mount out of sight at once, whoever uses it. Returns what could not be
+    /// stored, which is lost.
+    pub fn detach(mut self) -> Unstored {
+        self.take_out_of_sight()
+    }
+
+    fn take_out_of_sight(&mut self) -> Unstored {
+        let unstored = self.server.write_back_all();
+        if self.ended() || self.attached.unmount(UnmountFlags::empty()).is_ok() {
+            return self.join();
+        }
+        // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
+        let _ = self.attached.unmount(UnmountFlags::DETACH);
+        self.session = None;
+        unstored
     }
 
     /// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and
@@ -332,32 +373,24 @@ impl Mount {
         self.attached.unmount(UnmountFlags::empty())
     }
 
-    /// Waits for the end of a session that has been unmounted.
-    fn join(&mut self) -> io::Result<()> {
+    /// Waits for the end of a session that has been unmounted; returns what could not be stored.
+    fn join(&mut self) -> Unstored {
         if let Some(session) = self.session.take() {
             // What the threads report is the end of the connection, which was wanted.
             let _ = session.join();
         }
-        let outcome = self.server.finish();
+        let unstored = self.server.finish();
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
-        outcome.map_err(io::Error::from)
+        unstored
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.session.is_none() {
-            return;
-        }
-        let _ = self.write_back();
-        let gone = self.ended() || self.attached.unmount(UnmountFlags::empty()).is_ok();
-        if gone {
-            let _ = self.join();
-        } else {
-            // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
-            let _ = self.attached.unmount(UnmountFlags::DETACH);
+        if self.session.is_some() {
+            self.take_out_of_sight();
         }
     }
 }

@@ -65,7 +65,9 @@ fn bad_mounts_are_refused() {
         |o| o.composition = refit_files::composition("none such"),
         |e| matches!(e, MountError::Composition(why) if why.contains("fcm:partitioned, fcm:shared")),
     );
-    refused(|o| o.frames_bytes = 1 << 60, |e| matches!(e, MountError::NoMemory { .. }));
+    for bytes in [10 << 40, 1 << 60, u64::MAX] {
+        refused(|o| o.frames_bytes = bytes, |e| matches!(e, MountError::TooManyFrames { .. }));
+    }
 }
 
 #[test]
