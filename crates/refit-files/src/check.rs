@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The fewest page frames that a mount works with.
 pub(crate) const LEAST_FRAMES: u64 = 64;
+/// The most threads that serve a mount.
+const MOST_WORKERS: usize = 1024;
 const PAGE: u64 = 4096;
 
 /// What is known to be right.
@@ -27,6 +29,9 @@ pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
     if options.frames_bytes < LEAST_FRAMES * PAGE {
         let (given, least) = (options.frames_bytes, LEAST_FRAMES * PAGE);
         return Err(MountError::TooFewFrames { given, least });
+    }
+    if let Some(given) = options.workers.filter(|workers| !(1..=MOST_WORKERS).contains(workers)) {
+        return Err(MountError::Workers { given, most: MOST_WORKERS });
     }
     let machine = crate::modes::memory();
     if options.frames_bytes > machine {

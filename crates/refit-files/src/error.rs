@@ -78,6 +78,14 @@ pub enum MountError {
         /// The least that works, bytes.
         least: u64,
     },
+    /// No threads, or too many.
+    #[error("cannot mount with {given} threads: 1 to {most} can serve a mount")]
+    Workers {
+        /// What was asked for.
+        given: usize,
+        /// The most that can serve.
+        most: usize,
+    },
     /// More memory for page frames than there is.
     #[error(
         "cannot mount with {given} bytes of page frames: the machine has {machine} bytes of memory; ask for fewer"

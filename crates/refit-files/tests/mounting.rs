@@ -65,6 +65,9 @@ fn bad_mounts_are_refused() {
         |o| o.composition = refit_files::composition("none such"),
         |e| matches!(e, MountError::Composition(why) if why.contains("fcm:partitioned, fcm:shared")),
     );
+    for workers in [0, 1025, usize::MAX] {
+        refused(|o| o.workers = Some(workers), |e| matches!(e, MountError::Workers { .. }));
+    }
     for bytes in [10 << 40, 1 << 60, u64::MAX] {
         refused(|o| o.frames_bytes = bytes, |e| matches!(e, MountError::TooManyFrames { .. }));
     }

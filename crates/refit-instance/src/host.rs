@@ -345,7 +345,10 @@ fn not_mounted(error: &MountError) -> Refusal {
     let kind = match error {
         MountError::SourceMissing(_) | MountError::MountpointMissing(_) => Kind::Unknown,
         MountError::NoCache(_) => Kind::Unknown,
-        MountError::Composition(_) => Kind::Malformed,
+        MountError::Composition(_)
+        | MountError::TooFewFrames { .. }
+        | MountError::TooManyFrames { .. }
+        | MountError::Workers { .. } => Kind::Malformed,
         MountError::AlreadyMounted(_) | MountError::DeadMount(_) | MountError::Served { .. } => {
             Kind::Busy
         }
