@@ -6,7 +6,9 @@
 use crate::events;
 use crate::server::{Caller, Server};
 use crate::status::Xattr;
-use fuser::{Errno as Answer, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
+use fuser::{
+    Errno as Answer, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request,
+};
 use refit_objects::request;
 use refit_sys::placement;
 use rustix::io::Errno;
@@ -62,9 +64,31 @@ impl Fuse {
         let unique = from.unique().0;
         let _request = events::REQUEST.span([unique, u64::from(from.pid())]);
         server.journal.began(unique);
-        let caller = Caller { uid: from.uid(), gid: from.gid(), pid: from.pid(), umask: 0 };
+        let caller = Caller::of(from);
         let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
         server.concluded(unique, outcome)
+    }
+
+    /// Carries out one request once the kernel has sent all that it has collected of a file. That makes it send
+    /// requests and wait for the answers, so another thread does it.
+    pub(crate) fn after_the_kernels_data<T: 'static>(
+        &self,
+        from: &Request,
+        file: INodeNo,
+        work: impl FnOnce(&Server) -> Result<T, Errno> + Send + 'static,
+        send: impl FnOnce(Result<T, Answer>) + Send + 'static,
+    ) {
+        let unique = from.unique().0;
+        self.server.journal.began(unique);
+        self.server.aside.hand(move |server| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(notifier) = server.notifier.get() {
+                    let _ = notifier.inval_inode(file, 0, 0);
+                }
+                request(|| work(server))
+            }));
+            send(server.concluded(unique, outcome));
+        });
     }
 
     pub(crate) fn serve_empty(

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The status of an inode now.
 pub(crate) fn of(inode: &Inode) -> Result<FileAttr, Errno> {
-    Ok(overlaid(inode, &rustix::fs::fstat(&*inode.fd)?))
+    Ok(overlaid(inode, &rustix::fs::fstat(&*inode.fd())?))
 }
 
 /// The status of an inode of which the host says `stat`.

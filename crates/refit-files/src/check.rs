@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The fewest page frames that a mount works with.
 pub(crate) const LEAST_FRAMES: u64 = 64;
+/// The most threads that serve a mount.
+const MOST_WORKERS: usize = 1024;
 const PAGE: u64 = 4096;
 
 /// What is known to be right.
@@ -27,6 +29,13 @@ pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
     if options.frames_bytes < LEAST_FRAMES * PAGE {
         let (given, least) = (options.frames_bytes, LEAST_FRAMES * PAGE);
         return Err(MountError::TooFewFrames { given, least });
+    }
+    if let Some(given) = options.workers.filter(|workers| !(1..=MOST_WORKERS).contains(workers)) {
+        return Err(MountError::Workers { given, most: MOST_WORKERS });
+    }
+    let machine = crate::modes::memory();
+    if options.frames_bytes > machine {
+        return Err(MountError::TooManyFrames { given: options.frames_bytes, machine });
     }
     let source = source(&options.source)?;
     let mountpoint = mountpoint(&options.mountpoint)?;
@@ -94,6 +103,19 @@ pub(crate) fn is_fuse_mount(path: &Path) -> bool {
         (unescape(fields.get(4)?) == path.as_os_str().as_bytes()).then(|| fields.get(kind).copied())
     });
     topmost.flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
+}
+
+/// The mounts of refit in a table of mounts: what each serves, and where.
+pub(crate) fn refit_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
+    let mounts = std::fs::read(table).unwrap_or_default();
+    let path = |field: &[u8]| PathBuf::from(OsStr::from_bytes(&unescape(field)));
+    let served = |line: &[u8]| {
+        let fields: Vec<_> = line.split(|&c| c == b' ').collect();
+        let dash = fields.iter().position(|field| field == b"-")?;
+        let (kind, source) = (*fields.get(dash + 1)?, *fields.get(dash + 2)?);
+        (kind == b"fuse.refit").then(|| Some((path(source), path(fields.get(4)?))))?
+    };
+    mounts.split(|&c| c == b'\n').filter_map(served).collect()
 }
 
 /// The table of mounts writes blanks and the like as a backslash and three octal digits.

@@ -7,12 +7,16 @@
 use crate::host::HostFile;
 use refit_memory::{
     CacheError, FileCacheRef, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
+    Reclaimed,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// How often in a row nothing could be taken back until the request fails.
-const PATIENCE: usize = 200;
+/// How long a call waits for a frame while others hold them all; longer than a disk takes.
+const FRAMES_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it waits by yielding its processor; frames that are being filled or copied are free within that.
+const SPIN: Duration = Duration::from_millis(1);
 
 /// A cache with what belongs to it.
 pub(crate) struct Data {
@@ -38,28 +42,36 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Calls a cache until it finds the frames it needs.
+    /// Calls a cache until it finds the frames it needs. When none can be had because the pages in them cannot be
+    /// stored, that is the error.
     pub(crate) fn with_frames<T>(
         &self,
         mut call: impl FnMut() -> Result<T, CacheError>,
     ) -> Result<T, Errno> {
         // As many as the call touches at most, and one more, since it need not begin at a page's beginning.
         let wanted = self.part / PAGE_SIZE + 1;
-        let mut fruitless = 0;
+        let mut fruitless_since: Option<Instant> = None;
         loop {
             match call() {
                 Ok(value) => return Ok(value),
                 Err(CacheError::Host(errno)) => return Err(Errno::from_raw_os_error(errno)),
-                Err(CacheError::NoFrame) if fruitless == PATIENCE => return Err(Errno::NOMEM),
-                Err(CacheError::NoFrame) => {
-                    if refit_memory::reclaim(self.physical, &self.frames, wanted) == 0 {
-                        // Others hold them all at the moment; they let go within microseconds.
-                        fruitless += 1;
-                        std::thread::yield_now();
-                    } else {
-                        fruitless = 0;
-                    }
-                }
+                Err(CacheError::NoFrame) => {}
+            }
+            let Reclaimed { freed, failed } =
+                refit_memory::reclaim(self.physical, &self.frames, wanted);
+            if freed > 0 {
+                fruitless_since = None;
+                continue;
+            }
+            if let Some(errno) = failed {
+                return Err(Errno::from_raw_os_error(errno));
+            }
+            // Others hold them all at the moment, and let go when the host has answered them.
+            let since = *fruitless_since.get_or_insert_with(Instant::now);
+            match since.elapsed() {
+                waited if waited > FRAMES_TIMEOUT => return Err(Errno::NOMEM),
+                waited if waited > SPIN => std::thread::sleep(SPIN),
+                _ => std::thread::yield_now(),
             }
         }
     }

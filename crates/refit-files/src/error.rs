@@ -1,6 +1,8 @@
 //! Why a directory could not be mounted or unmounted.
 
 use crate::mount::Mount;
+use crate::source_lock::Holder;
+use crate::unstored::Unstored;
 use refit_objects::CreateError;
 use std::io;
 use std::path::PathBuf;
@@ -42,6 +44,14 @@ pub enum MountError {
         /// What to serve.
         source_directory: PathBuf,
     },
+    /// Another server has the source, or a directory above or below it.
+    #[error("cannot serve {}: {holder}; unmount that first: two servers would not know of each other's writes", source_directory.display())]
+    Served {
+        /// What to serve.
+        source_directory: PathBuf,
+        /// Who has it.
+        holder: Holder,
+    },
     /// The kernel offers no FUSE.
     #[error(
         "cannot mount: /dev/fuse is missing; load it with `modprobe fuse`, or give the container the device /dev/fuse"
@@ -67,6 +77,24 @@ pub enum MountError {
         given: u64,
         /// The least that works, bytes.
         least: u64,
+    },
+    /// No threads, or too many.
+    #[error("cannot mount with {given} threads: 1 to {most} can serve a mount")]
+    Workers {
+        /// What was asked for.
+        given: usize,
+        /// The most that can serve.
+        most: usize,
+    },
+    /// More memory for page frames than there is.
+    #[error(
+        "cannot mount with {given} bytes of page frames: the machine has {machine} bytes of memory; ask for fewer"
+    )]
+    TooManyFrames {
+        /// What was asked for, bytes.
+        given: u64,
+        /// What the machine has, bytes.
+        machine: u64,
     },
     /// The memory for page frames could not be had.
     #[error("cannot mount: {bytes} bytes of page frames could not be had: {error}; ask for fewer")]
@@ -101,15 +129,23 @@ pub enum UnmountError {
         /// It goes on serving.
         mount: Box<Mount>,
     },
+    /// Data could not be stored, and would be lost. The mount goes on.
+    #[error("cannot unmount {}: {files} could not be stored in {}; make room there and try again, or give it up with `refit umount --discard`", .mount.mountpoint().display(), .mount.source().display())]
+    NotStored {
+        /// It goes on serving.
+        mount: Box<Mount>,
+        /// What could not be stored.
+        files: Unstored,
+    },
     /// It is unmounted, but data did not get to the host.
-    #[error("unmounted {}, but not all data could be written to {}: {error}", mountpoint.display(), source_directory.display())]
-    NotWritten {
+    #[error("unmounted {}: {files} could not be stored in {} and is lost", mountpoint.display(), source_directory.display())]
+    Lost {
         /// Where it was mounted.
         mountpoint: PathBuf,
         /// What was served.
         source_directory: PathBuf,
-        /// The first error.
-        error: io::Error,
+        /// What could not be stored.
+        files: Unstored,
     },
     /// Something else. The mount goes on.
     #[error("cannot unmount {}: {error}", .mount.mountpoint().display())]

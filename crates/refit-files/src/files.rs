@@ -7,6 +7,7 @@ use crate::host::{Access, proc_path, reopen};
 use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
+use crate::writing::Dirty;
 use fuser::{INodeNo, WriteFlags};
 use refit_sys::credentials::{self, CAP_FSETID};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom};
@@ -14,10 +15,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A write that makes a file larger than this asks the host first whether it can be that large.
-const PROBED_SIZE: u64 = 1 << 40;
 /// Bytes copied by one request at most; a request should end within a moment.
-const COPY_PART: u64 = 16 << 20;
+pub(crate) const COPY_PART: u64 = 16 << 20;
 
 impl Server {
     /// Opens a file; whether it is to be read and written direct.
@@ -44,22 +43,31 @@ impl Server {
         if truncates {
             self.truncate(caller, inode, 0)?;
         }
+        // What the kernel collects cannot be refused any more when it comes.
+        let direct = self.modes.direct(|| self.table.path(inode), flags, size)
+            || (self.write_back && may_write(flags) && self.space.short(inode));
         inode.opens.fetch_add(1, Relaxed);
         if may_write(flags) {
             inode.writers.fetch_add(1, Relaxed);
+            if !direct {
+                inode.collecting.fetch_add(1, Relaxed);
+            }
         }
-        Ok(self.modes.direct(|| self.table.path(inode), flags, size))
+        Ok(direct)
     }
 
     /// Whether the kernel has to forget a time of the file, by [`Self::forget_time`] once it has this answer: as long
     /// as it waits for that, the inode is in use, and a name that is dropped finds the same one, with its old time.
-    pub(crate) fn release(&self, node: u64, flags: i32) -> Result<bool, Errno> {
+    pub(crate) fn release(&self, node: u64, flags: i32, direct: bool) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
         if may_write(flags) {
             inode.writers.fetch_sub(1, Relaxed);
+            if !direct {
+                inode.collecting.fetch_sub(1, Relaxed);
+            }
         }
         let last = inode.opens.fetch_sub(1, Relaxed) == 1;
-        Ok(last && inode.time_stale_in_kernel.swap(false, Relaxed))
+        Ok(last && inode.stale_in_kernel.swap(false, Relaxed))
     }
 
     /// Has the kernel drop the name of a file: then it asks for the status anew.
@@ -105,23 +113,23 @@ impl Server {
     ) -> Result<usize, Errno> {
         let inode = self.inode(node)?;
         if direct && self.write_back {
-            inode.time_stale_in_kernel.store(true, Relaxed);
+            inode.stale_in_kernel.store(true, Relaxed);
         }
+        offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.drop_set_id(&inode)?;
+        }
+        self.drop_capability(&inode);
         let by_kernel_cache = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let n = {
-            let data = self.data(&inode, Access::Write)?;
-            if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                self.drop_set_id(&inode)?;
-            }
-            self.drop_capability(&inode);
-            let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
-            if end > PROBED_SIZE && end > data.cache.size() {
-                self.memory.with_frames(|| data.cache.truncate(end))?;
-            }
-            let _write = events::WRITE.span([node, bytes.len() as u64]);
-            self.memory.write(&data, offset, bytes)?
+        let write = events::WRITE.span([node, bytes.len() as u64]);
+        let n = if by_kernel_cache {
+            self.write_collected(&inode, offset, bytes)?
+        } else if self.space.short(&inode) {
+            self.write_past_cache(&inode, offset, bytes, Dirty::Stored)?
+        } else {
+            self.write_cached(&inode, offset, bytes)?
         };
-        self.written(&inode, by_kernel_cache);
+        drop(write);
         self.journal.writes.fetch_add(1, Relaxed);
         self.journal.bytes_written.fetch_add(n as u64, Relaxed);
         if !by_kernel_cache && flags & libc::O_DSYNC != 0 {
@@ -139,16 +147,13 @@ impl Server {
     ) -> Result<(), Errno> {
         let data = self.data(inode, Access::Write)?;
         self.memory.with_frames(|| data.cache.truncate(size))?;
-        if self.has_set_id(inode) && !may_keep_set_id(caller) {
-            self.drop_set_id(inode)?;
-        }
-        self.drop_capability(inode);
+        self.drop_privileges(caller, inode)?;
         self.changed_on_host(inode, &data);
         Ok(())
     }
 
     /// The host's file was changed just now, so that its times are right, unless more is to come.
-    fn changed_on_host(&self, inode: &Arc<Inode>, data: &Data) {
+    pub(crate) fn changed_on_host(&self, inode: &Arc<Inode>, data: &Data) {
         let mut times = inode.times.lock();
         if data.cache.is_dirty() {
             times.written(times::now(), false);
@@ -164,15 +169,19 @@ impl Server {
     }
 
     fn sync_inode(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Errno> {
-        let slot = inode.data.read();
-        let Some(data) = &*slot else {
-            // Nothing of it is here; it may be on its way in the host all the same.
-            return rustix::fs::fsync(reopen(&inode.fd, OFlags::RDONLY)?);
+        let outcome = {
+            let slot = inode.data.read();
+            let Some(data) = &*slot else {
+                // Nothing of it is here; it may be on its way in the host all the same.
+                return rustix::fs::fsync(reopen(&inode.fd(), OFlags::RDONLY)?);
+            };
+            let _sync = events::SYNC.span([inode.node, data.cache.size()]);
+            let stored = self.memory.flush(data, 0, u64::MAX).map(drop);
+            stored.and_then(|()| self.settle(inode, data)).and_then(|()| {
+                data.representative.sync(data_only).map_err(Errno::from_raw_os_error)
+            })
         };
-        let _sync = events::SYNC.span([inode.node, data.cache.size()]);
-        self.memory.flush(data, 0, u64::MAX)?;
-        self.settle(inode, data)?;
-        data.representative.sync(data_only).map_err(Errno::from_raw_os_error)
+        self.note_stored(inode, outcome)
     }
 
     fn has_set_id(&self, inode: &Inode) -> bool {
@@ -187,11 +196,11 @@ impl Server {
         if !self.has_set_id(inode) {
             return Ok(());
         }
-        let mut mode = rustix::fs::fstat(&*inode.fd)?.st_mode & 0o7777 & !libc::S_ISUID;
+        let mut mode = rustix::fs::fstat(&*inode.fd())?.st_mode & 0o7777 & !libc::S_ISUID;
         if mode & libc::S_IXGRP != 0 {
             mode &= !libc::S_ISGID;
         }
-        rustix::fs::chmod(proc_path(&inode.fd), Mode::from_raw_mode(mode))?;
+        rustix::fs::chmod(proc_path(&inode.fd()), Mode::from_raw_mode(mode))?;
         inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
         Ok(())
     }
@@ -199,7 +208,7 @@ impl Server {
     /// A write takes a program's file capabilities away, whoever writes.
     pub(crate) fn drop_capability(&self, inode: &Inode) {
         if inode.capability.take() {
-            let _ = rustix::fs::removexattr(proc_path(&inode.fd), Capability::NAME);
+            let _ = rustix::fs::removexattr(proc_path(&inode.fd()), Capability::NAME);
         }
     }
 
@@ -222,8 +231,18 @@ impl Server {
         outcome
     }
 
+    /// As for a write, where the kernel leaves it to the server to look at who asks.
+    fn drop_privileges(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
+        if self.has_set_id(inode) && !may_keep_set_id(caller) {
+            self.drop_set_id(inode)?;
+        }
+        self.drop_capability(inode);
+        Ok(())
+    }
+
     pub(crate) fn fallocate(
         &self,
+        caller: Caller,
         node: u64,
         offset: u64,
         length: u64,
@@ -235,10 +254,24 @@ impl Server {
         // What is moved reaches to the end of the file.
         let moves = mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE);
         let range = (offset, if moves { u64::MAX } else { end });
-        self.drop_capability(&inode);
+        self.drop_privileges(caller, &inode)?;
         self.underneath(&inode, range, |data| {
-            rustix::fs::fallocate(data.host.ensure(Access::Write)?, mode, offset, length)
+            rustix::fs::fallocate(&*data.host.ensure(Access::Write)?, mode, offset, length)
         })
+    }
+
+    /// Whether the kernel may know the file to reach to `end` or beyond, while it has not sent yet what makes it so.
+    pub(crate) fn kernel_may_know_more(&self, node: u64, end: u64) -> bool {
+        self.write_back
+            && self.table.get(node).is_some_and(|inode| {
+                if inode.collecting.load(Relaxed) == 0 {
+                    return false;
+                }
+                let cached = inode.data.read().as_ref().map(|data| data.cache.size());
+                let on_host =
+                    || rustix::fs::fstat(&*inode.fd()).map_or(0, |stat| stat.st_size as u64);
+                cached.unwrap_or_else(on_host) < end
+            })
     }
 
     /// Whether the kernel may have data of the file that it has not sent yet.
@@ -258,12 +291,13 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         // The position is not used by anything else: reads and writes carry their own.
-        rustix::fs::seek(data.host.ensure(Access::Read)?, to).map(|at| at as i64)
+        rustix::fs::seek(&*data.host.ensure(Access::Read)?, to).map(|at| at as i64)
     }
 
     /// Copies within the host, which may share blocks instead of copying.
     pub(crate) fn copy_file_range(
         &self,
+        caller: Caller,
         (from, from_offset): (u64, u64),
         (to, to_offset): (u64, u64),
         length: u64,
@@ -272,18 +306,23 @@ impl Server {
         let length = length.min(COPY_PART);
         {
             let data = self.data(&from, Access::Read)?;
-            self.memory.flush(&data, from_offset, from_offset.saturating_add(length))?;
+            let end = from_offset.saturating_add(length);
+            self.memory.flush(&data, from_offset, end)?;
+            if (rustix::fs::fstat(&*from.fd())?.st_size as u64) < end.min(data.cache.size()) {
+                // What makes the file that long is dirty, and lies behind the range.
+                self.memory.flush(&data, 0, u64::MAX)?;
+            }
         }
-        self.drop_capability(&to);
-        let source = reopen(&from.fd, OFlags::RDONLY)?;
+        self.drop_privileges(caller, &to)?;
+        let source = self.with_descriptors(|| from.host.ensure(Access::Read))?;
         let end = to_offset.saturating_add(length);
         let copied = self.underneath(&to, (to_offset, end), |data| {
             let target = data.host.ensure(Access::Write)?;
             let (mut from_offset, mut to_offset) = (from_offset, to_offset);
             rustix::fs::copy_file_range(
-                &source,
+                &*source,
                 Some(&mut from_offset),
-                target,
+                &*target,
                 Some(&mut to_offset),
                 usize::try_from(length).unwrap_or(usize::MAX),
             )
@@ -292,7 +331,7 @@ impl Server {
     }
 }
 
-fn may_write(flags: i32) -> bool {
+pub(crate) fn may_write(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 

@@ -6,8 +6,8 @@
 use crate::inode::Inode;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long written data may wait.
@@ -19,7 +19,9 @@ const EARLY: Duration = Duration::from_millis(500);
 /// Files to be written back, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    files: Mutex<VecDeque<(Instant, Arc<Inode>)>>,
+    /// Not kept alive: a file that the kernel forgets while something waits stays in the table, and of one that was
+    /// removed the blocks have to become free.
+    files: Mutex<VecDeque<(Instant, Weak<Inode>)>>,
     news: Condvar,
     ending: AtomicBool,
     /// What is in the queue now is written without waiting for its age.
@@ -31,7 +33,7 @@ impl Queue {
     pub(crate) fn add(&self, inode: &Arc<Inode>) {
         if !inode.queued.load(Relaxed) && !inode.queued.swap(true, Relaxed) {
             let mut files = self.files.lock();
-            files.push_back((Instant::now(), inode.clone()));
+            files.push_back((Instant::now(), Arc::downgrade(inode)));
             if files.len() == 1 {
                 self.news.notify_one();
             }
@@ -42,10 +44,10 @@ impl Queue {
         self.files.lock().len()
     }
 
-    /// Takes out all files, however old.
-    pub(crate) fn take_all(&self) -> Vec<Arc<Inode>> {
+    /// Takes out all files, however old: they are about to be written.
+    pub(crate) fn clear(&self) {
         let files = std::mem::take(&mut *self.files.lock());
-        files.into_iter().map(|(_, inode)| inode).inspect(leave).collect()
+        files.iter().filter_map(|(_, inode)| inode.upgrade()).for_each(|inode| leave(&inode));
     }
 
     /// Waits for the next file that is old enough; none when the queue has been closed.
@@ -64,9 +66,11 @@ impl Queue {
                     self.news.wait_for(&mut files, AGE.saturating_sub(age));
                 }
                 Some(_) => {
-                    let (_, inode) = files.pop_front()?;
-                    leave(&inode);
-                    return Some(inode);
+                    let inode = files.pop_front().and_then(|(_, inode)| inode.upgrade());
+                    if let Some(inode) = inode {
+                        leave(&inode);
+                        return Some(inode);
+                    }
                 }
             }
         }

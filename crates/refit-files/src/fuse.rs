@@ -1,6 +1,7 @@
 //! The requests of the kernel: what it may ask for, and each unpacked for the server.
 use crate::answer::{Fuse, GENERATION, TTL};
 use crate::attributes;
+use crate::files::{COPY_PART, may_write};
 use crate::server::{Caller, Server};
 use crate::status::NewStatus;
 use fuser::{
@@ -32,9 +33,10 @@ fn handle(direct: bool) -> FileHandle {
     FileHandle(direct.into())
 }
 
-fn open_flags(direct: bool) -> FopenFlags {
+/// The kernel tells of the end of a file that was opened to be read only where it tells of each.
+fn open_flags(direct: bool, flags: i32) -> FopenFlags {
     let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
-    how | FopenFlags::FOPEN_NOFLUSH
+    if may_write(flags) { how } else { how | FopenFlags::FOPEN_NOFLUSH }
 }
 
 impl Filesystem for Fuse {
@@ -202,7 +204,7 @@ impl Filesystem for Fuse {
             req,
             |server, caller| server.open(caller, ino.0, flags.0),
             |outcome| match outcome {
-                Ok(direct) => reply.opened(handle(direct), open_flags(direct)),
+                Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags.0)),
                 Err(errno) => reply.error(errno),
             },
         );
@@ -212,13 +214,27 @@ impl Filesystem for Fuse {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         size: u32,
         flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let past_the_kernels_cache = fh.0 == 1 || flags.0 & libc::O_DIRECT != 0;
+        let end = offset.saturating_add(size.into());
+        if past_the_kernels_cache && self.server.kernel_may_know_more(ino.0, end) {
+            let work = move |server: &Server| {
+                let mut buffer = vec![0; size as usize];
+                let n = server.read(ino.0, offset, &mut buffer, flags.0)?;
+                buffer.truncate(n);
+                Ok(buffer)
+            };
+            return self.after_the_kernels_data(req, ino, work, |outcome| match outcome {
+                Ok(data) => reply.data(&data),
+                Err(errno) => reply.error(errno),
+            });
+        }
         BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
@@ -259,26 +275,38 @@ impl Filesystem for Fuse {
     fn flush(
         &self,
         req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // The kernel does not ask again.
-        self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
+        if self.server.write_back {
+            // All that comes is stored before it is answered. The kernel does not ask again.
+            return self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
+        }
+        // In parts that are a request each: nobody who waits for requests to end waits for a whole file.
+        let unique = req.unique().0;
+        self.server.journal.began(unique);
+        let server = &*self.server;
+        let store = || server.inode(ino.0).and_then(|inode| server.write_back(&inode));
+        match server.concluded(unique, catch_unwind(AssertUnwindSafe(store))) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+        self.server.linger.wait();
     }
 
     fn release(
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        match self.carry_out(req, |server, _| server.release(ino.0, flags.0)) {
+        match self.carry_out(req, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
             Ok(stale) => {
                 reply.ok();
                 if stale {
@@ -376,7 +404,9 @@ impl Filesystem for Fuse {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        self.serve_empty(req, reply, |server, _| server.setxattr(ino.0, name, value, flags));
+        self.serve_empty(req, reply, |server, caller| {
+            server.setxattr(caller, ino.0, name, value, flags)
+        });
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -406,7 +436,8 @@ impl Filesystem for Fuse {
             |server, caller| server.create(Caller { umask, ..caller }, parent.0, name, mode, flags),
             |outcome| match outcome {
                 Ok((attr, direct)) => {
-                    reply.created(&TTL, &attr, GENERATION, handle(direct), open_flags(direct));
+                    let open = open_flags(direct, flags);
+                    reply.created(&TTL, &attr, GENERATION, handle(direct), open);
                 }
                 Err(errno) => reply.error(errno),
             },
@@ -437,7 +468,9 @@ impl Filesystem for Fuse {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.serve_empty(req, reply, |server, _| server.fallocate(ino.0, offset, length, mode));
+        self.serve_empty(req, reply, |server, caller| {
+            server.fallocate(caller, ino.0, offset, length, mode)
+        });
     }
 
     fn lseek(
@@ -458,18 +491,8 @@ impl Filesystem for Fuse {
             return self.serve(req, work, |outcome| answer(outcome, reply));
         }
         // The kernel asks for holes without having sent what it has collected: what looks like a hole may be data.
-        let unique = req.unique().0;
-        self.server.journal.began(unique);
-        self.server.aside.hand(move |server| {
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                if let Some(notifier) = server.notifier.get() {
-                    let _ = notifier.inval_inode(ino, 0, 0);
-                }
-                request(|| server.lseek(ino.0, offset, whence))
-            }));
-            let outcome = server.concluded(unique, outcome);
-            answer(outcome, reply);
-        });
+        let work = move |server: &Server| server.lseek(ino.0, offset, whence);
+        self.after_the_kernels_data(req, ino, work, move |outcome| answer(outcome, reply));
     }
 
     fn copy_file_range(
@@ -485,13 +508,21 @@ impl Filesystem for Fuse {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.serve(
-            req,
-            |server, _| server.copy_file_range((ino_in.0, offset_in), (ino_out.0, offset_out), len),
-            |outcome| match outcome {
-                Ok(n) => reply.written(n),
-                Err(errno) => reply.error(errno),
-            },
-        );
+        let answer = |outcome, reply: ReplyWrite| match outcome {
+            Ok(n) => reply.written(n),
+            Err(errno) => reply.error(errno),
+        };
+        let caller = Caller::of(req);
+        let copy = move |server: &Server| {
+            let (from, to) = ((ino_in.0, offset_in), (ino_out.0, offset_out));
+            server.copy_file_range(caller, from, to, len)
+        };
+        // The kernel has sent what it has collected of the range that is copied, but the file may end behind it.
+        let end = offset_in.saturating_add(len.min(COPY_PART));
+        if self.server.kernel_may_know_more(ino_in.0, end) {
+            self.after_the_kernels_data(req, ino_in, copy, move |outcome| answer(outcome, reply));
+        } else {
+            self.serve(req, |server, _| copy(server), |outcome| answer(outcome, reply));
+        }
     }
 }

@@ -1,58 +1,85 @@
 //! The file representative: the host's file behind a cache.
 
+use parking_lot::RwLock;
 use refit_memory::FileRepresentative;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What a file has to be open for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// An open host file. It starts with what is asked for and is opened for writing when a write comes, so that a
-/// program that is only run or read is never "text file busy" on the host.
+/// An inode of the host, held by one descriptor, so that a mount needs no more of them than it has inodes.
+///
+/// It begins as what is asked for, mostly `O_PATH`, and is opened for reading when it is read and for writing when a
+/// write comes: a program that is only run or read is never "text file busy" on the host. The descriptor that was
+/// there before is closed when the last one who uses it is done.
 #[derive(Debug)]
 pub(crate) struct HostFile {
-    inode: Arc<OwnedFd>,
-    reading: OnceLock<OwnedFd>,
-    writing: OnceLock<Arc<OwnedFd>>,
+    /// Protects which descriptor it is; held for no system call.
+    held: RwLock<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// What `fd` is open for; `None` for `O_PATH`.
+    access: Option<Access>,
+    closed: bool,
+    fd: Arc<OwnedFd>,
 }
 
 impl HostFile {
-    /// The file that `inode` (usually an `O_PATH` descriptor) stands for; nothing is opened yet.
-    pub(crate) fn new(inode: Arc<OwnedFd>) -> Self {
-        Self { inode, reading: OnceLock::new(), writing: OnceLock::new() }
+    /// The inode that `fd` stands for; nothing is opened yet.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { held: RwLock::new(Held { access: None, closed: false, fd: Arc::new(fd) }) }
     }
 
     /// A file that was opened for reading and writing when it was created.
-    pub(crate) fn opened(inode: Arc<OwnedFd>) -> Self {
-        let file = Self::new(inode.clone());
-        let _ = file.writing.set(inode);
-        file
+    pub(crate) fn opened(fd: OwnedFd) -> Self {
+        Self {
+            held: RwLock::new(Held {
+                access: Some(Access::Write),
+                closed: false,
+                fd: Arc::new(fd),
+            }),
+        }
     }
 
-    /// Opens the file for `access` unless it is.
-    pub(crate) fn ensure(&self, access: Access) -> Result<BorrowedFd<'_>, Errno> {
-        if let Some(fd) = self.writing.get() {
-            return Ok(fd.as_fd());
-        }
-        match access {
-            Access::Write => {
-                let fd = Arc::new(reopen(&self.inode, OFlags::RDWR)?);
-                Ok(self.writing.get_or_init(|| fd).as_fd())
+    /// The descriptor that there is now. It may be closed as soon as what this returns is dropped.
+    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+        self.held.read().fd.clone()
+    }
+
+    /// A descriptor that is open for `access`.
+    pub(crate) fn ensure(&self, access: Access) -> Result<Arc<OwnedFd>, Errno> {
+        let before = {
+            let held = self.held.read();
+            if held.closed {
+                return Err(Errno::STALE);
             }
-            Access::Read => {
-                if let Some(fd) = self.reading.get() {
-                    return Ok(fd.as_fd());
-                }
-                let fd = reopen(&self.inode, OFlags::RDONLY)?;
-                Ok(self.reading.get_or_init(|| fd).as_fd())
+            if held.access >= Some(access) {
+                return Ok(held.fd.clone());
             }
+            held.fd.clone()
+        };
+        let flags = if access == Access::Write { OFlags::RDWR } else { OFlags::RDONLY };
+        let fd = Arc::new(reopen(&before, flags)?);
+        let mut held = self.held.write();
+        if held.access < Some(access) && !held.closed {
+            (held.access, held.fd) = (Some(access), fd.clone());
         }
+        Ok(fd)
+    }
+
+    /// Closes the descriptor of a file that nobody knows any more: the blocks of one that was removed become free now,
+    /// and not when the last object that refers to it is gone. `other` stands in its place.
+    pub(crate) fn close(&self, other: Arc<OwnedFd>) {
+        *self.held.write() = Held { access: None, closed: true, fd: other };
     }
 }
 
@@ -61,8 +88,24 @@ impl HostFile {
     /// rules (`relatime`, `noatime`); setting the time would change the change time too.
     pub(crate) fn note_access(&self) {
         if let Ok(fd) = self.ensure(Access::Read) {
-            let _ = rustix::io::pread(fd, &mut [0; 1], 0);
+            let _ = rustix::io::pread(&fd, &mut [0; 1], 0);
         }
+    }
+
+    /// Writes as much of `bytes` as the host takes; how many, or the error if it takes none.
+    pub(crate) fn write_some(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let fd = self.ensure(Access::Write)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
     }
 }
 
@@ -81,7 +124,7 @@ impl FileRepresentative for HostFile {
         let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
         let mut done = 0;
         while done < buf.len() {
-            match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+            match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -95,7 +138,7 @@ impl FileRepresentative for HostFile {
         let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
         let mut done = 0;
         while done < data.len() {
-            match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
+            match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.raw_os_error()),
@@ -110,13 +153,13 @@ impl FileRepresentative for HostFile {
     }
 
     fn size(&self) -> Result<u64, i32> {
-        let stat = rustix::fs::fstat(&*self.inode).map_err(Errno::raw_os_error)?;
+        let stat = rustix::fs::fstat(self.fd()).map_err(Errno::raw_os_error)?;
         Ok(stat.st_size as u64)
     }
 
     fn sync(&self, data_only: bool) -> Result<(), i32> {
         let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
-        let done = if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) };
+        let done = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
         done.map_err(Errno::raw_os_error)
     }
 

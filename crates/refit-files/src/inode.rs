@@ -3,6 +3,8 @@
 use crate::capability::Capability;
 use crate::data::Data;
 use crate::directory::Stream;
+use crate::host::HostFile;
+use crate::space::Failing;
 use crate::times::Times;
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
@@ -36,8 +38,8 @@ pub(crate) struct Inode {
     /// The number that the kernel calls it by, which is the inode number that programs see.
     pub(crate) node: u64,
     pub(crate) key: HostKey,
-    /// Holds on to the inode, so that its number is not used again while the kernel knows it. Mostly `O_PATH`.
-    pub(crate) fd: Arc<OwnedFd>,
+    /// Holds on to the inode, so that its number is not used again while the kernel knows it.
+    pub(crate) host: Arc<HostFile>,
     pub(crate) kind: FileType,
     /// `st_mode` as it was seen last: the cheap test whether a write must clear set-user-id bits.
     pub(crate) mode: AtomicU32,
@@ -47,8 +49,11 @@ pub(crate) struct Inode {
     pub(crate) opens: AtomicU32,
     /// How many of these may write. While there is none, the kernel has no unwritten data of it.
     pub(crate) writers: AtomicU32,
-    /// Written past the kernel's cache although the kernel collects writes: it then keeps showing the old time.
-    pub(crate) time_stale_in_kernel: AtomicBool,
+    /// How many of these have the kernel collect what they write, the end of the file included.
+    pub(crate) collecting: AtomicU32,
+    /// What the kernel shows of it is not right: it was written past the kernel's cache although the kernel collects
+    /// writes, which keeps the old time; or something that the kernel had collected could not be stored.
+    pub(crate) stale_in_kernel: AtomicBool,
     /// No name leads to it any more: what is in its cache need not reach the host.
     pub(crate) gone: AtomicBool,
     /// A write has to remove it.
@@ -62,20 +67,23 @@ pub(crate) struct Inode {
     pub(crate) stream: Mutex<Option<Stream>>,
     /// It stands in the queue for write-back.
     pub(crate) queued: AtomicBool,
+    /// Whether its data could be stored.
+    pub(crate) failing: Failing,
 }
 
 impl Inode {
-    pub(crate) fn new(node: u64, fd: Arc<OwnedFd>, stat: &Stat, place: Place) -> Self {
+    pub(crate) fn new(node: u64, host: HostFile, stat: &Stat, place: Place) -> Self {
         Self {
             node,
             key: HostKey::of(stat),
-            fd,
+            host: Arc::new(host),
             kind: FileType::from_raw_mode(stat.st_mode),
             mode: AtomicU32::new(stat.st_mode),
             lookups: AtomicU64::new(0),
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),
-            time_stale_in_kernel: AtomicBool::new(false),
+            collecting: AtomicU32::new(0),
+            stale_in_kernel: AtomicBool::new(false),
             gone: AtomicBool::new(stat.st_nlink == 0),
             capability: Capability::default(),
             access_noted: AtomicBool::new(false),
@@ -84,7 +92,13 @@ impl Inode {
             times: Mutex::new(Times::default()),
             stream: Mutex::new(None),
             queued: AtomicBool::new(false),
+            failing: Failing::default(),
         }
+    }
+
+    /// A descriptor of it; see [`HostFile::fd`].
+    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+        self.host.fd()
     }
 
     pub(crate) fn is_gone(&self) -> bool {

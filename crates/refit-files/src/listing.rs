@@ -31,7 +31,7 @@ impl Server {
         let stream = match &mut *slot {
             Some(stream) => stream,
             empty => empty
-                .insert(Stream::new(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?)),
+                .insert(Stream::new(reopen(&directory.fd(), OFlags::RDONLY | OFlags::DIRECTORY)?)),
         };
         let mut outcome = Ok(());
         let mut any = false;
@@ -67,7 +67,7 @@ impl Server {
         let slot = directory.stream.lock();
         match &*slot {
             Some(stream) => rustix::fs::fsync(stream.fd()),
-            None => rustix::fs::fsync(reopen(&directory.fd, OFlags::RDONLY | OFlags::DIRECTORY)?),
+            None => rustix::fs::fsync(reopen(&directory.fd(), OFlags::RDONLY | OFlags::DIRECTORY)?),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Modes {
 }
 
 /// Bytes of memory that the machine has.
-fn memory() -> u64 {
+pub(crate) fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(info.mem_unit.into())
 }

@@ -9,11 +9,15 @@ use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
 use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
+use crate::kernel_mount::{KernelMount, Prepared, Wanted};
 use crate::modes::{CacheMode, Modes};
 use crate::pressure::Pressure;
 use crate::server::Server;
+use crate::source_lock::SourceLock;
+use crate::space::Space;
 use crate::table::Table;
-use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use crate::unstored::Unstored;
+use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
 use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_objects::composition::Plan;
@@ -27,8 +31,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,6 +62,7 @@ pub struct MountOptions {
 pub struct Mount {
     source: PathBuf,
     mountpoint: PathBuf,
+    attached: KernelMount,
     server: Arc<Server>,
     notifier: Notifier,
     session: Option<BackgroundSession>,
@@ -77,6 +81,7 @@ impl std::fmt::Debug for Server {
 /// See [`MountError`]; nothing is left behind then.
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let Checked { source, mountpoint, root, stat } = check::check(&options)?;
+    let source_lock = SourceLock::new(&source)?;
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
@@ -85,7 +90,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         compose(&options.composition, &name, &frames)?;
     let (aside, jobs) = aside();
     let server = Arc::new(Server {
-        table: Arc::new(Table::new(root, &stat)),
+        table: Arc::new(Table::new(HostFile::new(root), &stat)),
         memory: Memory { physical, frames, part: part(options.frames_bytes) },
         caches,
         shared: Mutex::new(Some(objects)),
@@ -94,21 +99,33 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         journal: Journal::default(),
         modes: Modes::new(options.cache),
         pressure: Pressure::new(raise_open_files()),
-        files: AtomicU64::new(0),
+        space: Space::new(crate::modes::memory(), held(&options)),
+        source_lock: Mutex::new(Some(source_lock)),
+        lost: Mutex::new(None),
         aside,
         linger: Linger::default(),
         notifier: OnceLock::new(),
         write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
     });
-    let config = config(&options, &source, server.own.0 == 0, inherited);
-    let started = try_implementation(&server)
-        .and_then(|()| start(server.clone(), source, mountpoint, &config, jobs));
+    let started = try_implementation(&server).and_then(|()| {
+        let source_name = check::display_name(&source);
+        let allow_other = server.own.0 == 0 || options.allow_other;
+        let read_only = options.read_only;
+        let wanted =
+            Wanted { mountpoint: &mountpoint, source_name, allow_other, read_only, inherited };
+        start(&server, source.clone(), &wanted, session_config(&options), jobs)
+    });
     if started.is_err() {
         // No file was served: there is nothing to write, and the objects go.
         let _ = server.finish();
     }
     started
+}
+
+/// Bytes that the caches of a mount can hold unstored. Where the kernel collects writes, they are stored when they come.
+fn held(options: &MountOptions) -> u64 {
+    if options.cache == CacheMode::Direct { options.frames_bytes } else { 0 }
 }
 
 /// Bytes that the kernel reads ahead, where root mounts. More saves waits, but the program then finds less of it in the
@@ -127,26 +144,29 @@ fn read_ahead(device: u64) {
 /// Makes a cache and ends it: the first file must not be the one that finds out.
 fn try_implementation(server: &Server) -> Result<(), MountError> {
     let root = server.table.root();
-    let data = server
-        .new_data(|| "/".into(), HostFile::new(root.fd.clone()), 0)
-        .map_err(MountError::NoCache)?;
+    let data = server.new_data(|| "/".into(), root.host.clone(), 0).map_err(MountError::NoCache)?;
     server.end(&data);
     Ok(())
 }
 
 fn start(
-    server: Arc<Server>,
+    server: &Arc<Server>,
     source: PathBuf,
-    mountpoint: PathBuf,
-    config: &Config,
+    wanted: &Wanted<'_>,
+    config: Config,
     jobs: Jobs,
 ) -> Result<Mount, MountError> {
+    let mountpoint = wanted.mountpoint.to_owned();
+    let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
+    let (device, detached) = Prepared::new(wanted)
+        .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?
+        .into_parts();
+    let ours = device.try_clone().map_err(failed)?;
     let fuse = Fuse { server: server.clone() };
-    let session = Session::new(fuse, &mountpoint, config)
-        .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?;
+    let acl = if wanted.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let session = Session::from_fd(fuse, device, acl, config).map_err(failed)?;
     let notifier = session.notifier();
     let _ = server.notifier.set(notifier.clone());
-    let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
     server.linger.at(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;
     let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
@@ -160,10 +180,17 @@ fn start(
             .map_err(failed)?,
         helper("aside", Box::new(|server| jobs.run(server))).map_err(failed)?,
     ];
+    let attached = Prepared::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
+    // As long as it is held, the mount is in use.
+    drop(detached);
+    let server = server.clone();
+    let session = Some(session);
+    let mount = Mount { source, attached, mountpoint, server, notifier, session, helpers };
     // The first answer: from here on the mount works.
-    let top = std::fs::metadata(&mountpoint).map_err(failed)?;
+    let top = std::fs::metadata(&mount.mountpoint)
+        .map_err(|error| MountError::System { mountpoint: mount.mountpoint.clone(), error })?;
     read_ahead(top.dev());
-    Ok(Mount { source, mountpoint, server, notifier, session: Some(session), helpers })
+    Ok(mount)
 }
 
 /// Bytes that one call of a cache may need frames for: an eighth of the budget, so that several workers find
@@ -173,44 +200,11 @@ fn part(frames_bytes: u64) -> usize {
     usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
 }
 
-fn config(
-    options: &MountOptions,
-    source: &Path,
-    root: bool,
-    inherited: StatVfsMountFlags,
-) -> Config {
+fn session_config(options: &MountOptions) -> Config {
     let workers = options
         .workers
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let mut mount_options = vec![
-        MountOption::FSName(check::display_name(source)),
-        // The library passes a subtype to its helper only; the kernel takes it itself.
-        MountOption::CUSTOM("subtype=refit".into()),
-        MountOption::DefaultPermissions,
-    ];
-    if root {
-        // Programs with set-user-id and device files are as good here as on the source's own mount.
-        let or = |flag, off, on| if inherited.contains(flag) { off } else { on };
-        mount_options.extend([
-            or(StatVfsMountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
-            or(
-                StatVfsMountFlags::from_bits_retain(libc::ST_NODEV),
-                MountOption::NoDev,
-                MountOption::Dev,
-            ),
-            or(
-                StatVfsMountFlags::from_bits_retain(libc::ST_NOEXEC),
-                MountOption::NoExec,
-                MountOption::Exec,
-            ),
-        ]);
-    }
-    if options.read_only {
-        mount_options.push(MountOption::RO);
-    }
     let mut config = Config::default();
-    config.mount_options = mount_options;
-    config.acl = if root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(workers.max(1));
     config.clone_fd = workers > 1;
     config
@@ -308,18 +302,37 @@ impl Mount {
     /// Writes everything to the host, as `sync` does, without waiting for the disk.
     ///
     /// # Errors
-    /// The first file that could not be written.
-    pub fn write_back(&self) -> io::Result<()> {
-        self.server.write_back_all().map_err(io::Error::from)
+    /// What could not be stored; its data stays, and is tried again.
+    pub fn write_back(&self) -> Result<(), Unstored> {
+        let files = self.server.write_back_all();
+        if files.is_empty() { Ok(()) } else { Err(files) }
     }
 
-    /// Unmounts; all data is on the host then.
+    /// Stores everything and unmounts.
+    ///
+    /// # Errors
+    /// See [`UnmountError`]. When it is in use or something cannot be stored, the mount goes on and is in the error.
+    pub fn unmount(self) -> Result<(), UnmountError> {
+        if self.attached.connected()
+            && let Err(files) = self.write_back()
+        {
+            return Err(UnmountError::NotStored { mount: Box::new(self), files });
+        }
+        let (mountpoint, source_directory) = (self.mountpoint.clone(), self.source.clone());
+        let files = self.unmount_and_discard()?;
+        if files.is_empty() {
+            return Ok(());
+        }
+        Err(UnmountError::Lost { mountpoint, source_directory, files })
+    }
+
+    /// Unmounts, and gives up what cannot be stored; returns that.
     ///
     /// # Errors
     /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
-    pub fn unmount(mut self) -> Result<(), UnmountError> {
+    pub fn unmount_and_discard(mut self) -> Result<Unstored, UnmountError> {
         if !self.ended()
-            && let Err(error) = unmount_when_idle(&self.mountpoint)
+            && let Err(error) = self.unmount_when_idle()
         {
             let mount = Box::new(self);
             return Err(match error.raw_os_error() {
@@ -327,77 +340,60 @@ impl Mount {
                 _ => UnmountError::System { mount, error },
             });
         }
-        self.join().map_err(|error| UnmountError::NotWritten {
-            mountpoint: self.mountpoint.clone(),
-            source_directory: self.source.clone(),
-            error,
-        })
+        Ok(self.join())
     }
 
-    /// Waits for the end of a session that has been unmounted.
-    fn join(&mut self) -> io::Result<()> {
+    /// Stores what can be stored and takes the mount out of sight at once, whoever uses it. Returns what could not be
+    /// stored, which is lost.
+    pub fn detach(mut self) -> Unstored {
+        self.take_out_of_sight()
+    }
+
+    fn take_out_of_sight(&mut self) -> Unstored {
+        let unstored = self.server.write_back_all();
+        if self.ended() || self.attached.unmount(UnmountFlags::empty()).is_ok() {
+            return self.join();
+        }
+        // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
+        let _ = self.attached.unmount(UnmountFlags::DETACH);
+        self.session = None;
+        unstored
+    }
+
+    /// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and
+    /// not yet executed, holds files for some milliseconds that nobody uses any more.
+    fn unmount_when_idle(&self) -> io::Result<()> {
+        const MOMENTS: u32 = 50;
+        const MOMENT: Duration = Duration::from_millis(10);
+        for _ in 0..MOMENTS {
+            match self.attached.unmount(UnmountFlags::empty()) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(MOMENT);
+                }
+                outcome => return outcome,
+            }
+        }
+        self.attached.unmount(UnmountFlags::empty())
+    }
+
+    /// Waits for the end of a session that has been unmounted; returns what could not be stored.
+    fn join(&mut self) -> Unstored {
         if let Some(session) = self.session.take() {
             // What the threads report is the end of the connection, which was wanted.
             let _ = session.join();
         }
-        let outcome = self.server.finish();
+        let unstored = self.server.finish();
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
-        outcome.map_err(io::Error::from)
+        unstored
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.session.is_none() {
-            return;
-        }
-        let _ = self.write_back();
-        let gone = self.ended() || unmount_path(&self.mountpoint, UnmountFlags::empty()).is_ok();
-        if gone {
-            let _ = self.join();
-        } else {
-            // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
-            let _ = unmount_path(&self.mountpoint, UnmountFlags::DETACH);
+        if self.session.is_some() {
+            self.take_out_of_sight();
         }
     }
-}
-
-/// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and not yet
-/// executed, holds files for some milliseconds that nobody uses any more.
-fn unmount_when_idle(mountpoint: &Path) -> io::Result<()> {
-    const MOMENTS: u32 = 50;
-    const MOMENT: Duration = Duration::from_millis(10);
-    for _ in 0..MOMENTS {
-        match unmount_path(mountpoint, UnmountFlags::empty()) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(MOMENT),
-            outcome => return outcome,
-        }
-    }
-    unmount_path(mountpoint, UnmountFlags::empty())
-}
-
-fn unmount_path(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
-    match rustix::mount::unmount(mountpoint, flags) {
-        // Somebody else has unmounted it.
-        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-        Err(rustix::io::Errno::PERM) => fusermount(mountpoint, flags),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// What a user without privileges mounted, only the helper can unmount.
-fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
-    let mut command = Command::new("fusermount3");
-    command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z"));
-    let output = command.arg("--").arg(mountpoint).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if said.contains("busy") {
-        return Err(rustix::io::Errno::BUSY.into());
-    }
-    Err(io::Error::other(said))
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often and how long a request waits for descriptors. Not for long: it keeps a worker from the very requests
 /// that let descriptors go.
@@ -32,11 +32,11 @@ fn checked(name: &OsStr) -> Result<&OsStr, Errno> {
 impl Server {
     pub(crate) fn child(&self, parent: &Inode, name: &OsStr) -> Result<(Arc<Inode>, Stat), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd =
-            self.with_descriptors(|| rustix::fs::openat(&*parent.fd, name, flags, Mode::empty()))?;
+        let fd = self
+            .with_descriptors(|| rustix::fs::openat(&*parent.fd(), name, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&fd)?;
         let place = Place { parent: parent.node, name: name.to_owned() };
-        let (inode, new) = self.table.looked_up(fd, &stat, place);
+        let (inode, new) = self.table.looked_up(HostFile::new(fd), &stat, place);
         if new {
             self.pressure.in_use(self.descriptors());
         }
@@ -98,12 +98,12 @@ impl Server {
             let _identity = self.act_as(caller)?;
             let name = checked(name)?;
             self.with_descriptors(|| {
-                rustix::fs::openat(&*parent.fd, name, open, Mode::from_raw_mode(mode))
+                rustix::fs::openat(&*parent.fd(), name, open, Mode::from_raw_mode(mode))
             })?
         };
         let stat = rustix::fs::fstat(&fd)?;
         let place = Place { parent: parent.node, name: name.to_owned() };
-        let (inode, new) = self.table.looked_up(fd, &stat, place);
+        let (inode, new) = self.table.looked_up(HostFile::opened(fd), &stat, place);
         let made = (|| {
             let mut flags = flags;
             if new && inode.kind == FileType::RegularFile {
@@ -113,13 +113,13 @@ impl Server {
                     inode.capability.is_absent();
                     flags &= !libc::O_TRUNC;
                 }
-                self.make_data(&inode, HostFile::opened(inode.fd.clone()), size)?;
+                self.make_data(&inode, inode.host.clone(), size)?;
             }
             self.open_inode(caller, &inode, flags)
         })();
         match made {
             Ok(direct) => {
-                let stat = if stat.st_size == 0 { stat } else { rustix::fs::fstat(&*inode.fd)? };
+                let stat = if stat.st_size == 0 { stat } else { rustix::fs::fstat(&*inode.fd())? };
                 Ok((attributes::overlaid(&inode, &stat), direct))
             }
             Err(errno) => {
@@ -141,7 +141,7 @@ impl Server {
         {
             let _identity = self.act_as(caller)?;
             rustix::fs::mknodat(
-                &*parent.fd,
+                &*parent.fd(),
                 checked(name)?,
                 FileType::from_raw_mode(mode),
                 Mode::from_raw_mode(mode),
@@ -161,7 +161,7 @@ impl Server {
         let parent = self.inode(parent)?;
         {
             let _identity = self.act_as(caller)?;
-            rustix::fs::mkdirat(&*parent.fd, checked(name)?, Mode::from_raw_mode(mode))?;
+            rustix::fs::mkdirat(&*parent.fd(), checked(name)?, Mode::from_raw_mode(mode))?;
         }
         self.found(&parent, name)
     }
@@ -176,14 +176,14 @@ impl Server {
         let parent = self.inode(parent)?;
         {
             let _identity = self.act_as(caller)?;
-            rustix::fs::symlinkat(target, &*parent.fd, checked(name)?)?;
+            rustix::fs::symlinkat(target, &*parent.fd(), checked(name)?)?;
         }
         self.found(&parent, name)
     }
 
     pub(crate) fn readlink(&self, node: u64) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(node)?;
-        Ok(rustix::fs::readlinkat(&*inode.fd, c"", Vec::new())?.into_bytes())
+        Ok(rustix::fs::readlinkat(&*inode.fd(), c"", Vec::new())?.into_bytes())
     }
 
     pub(crate) fn link(&self, node: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
@@ -192,8 +192,8 @@ impl Server {
         // Through /proc, since linking by descriptor alone wants a capability.
         rustix::fs::linkat(
             CWD,
-            proc_path(&inode.fd),
-            &*parent.fd,
+            proc_path(&inode.fd()),
+            &*parent.fd(),
             target,
             AtFlags::SYMLINK_FOLLOW,
         )?;
@@ -207,8 +207,8 @@ impl Server {
     pub(crate) fn unlink(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
         let parent = self.inode(parent)?;
         let name = checked(name)?;
-        let stat = rustix::fs::statat(&*parent.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-        rustix::fs::unlinkat(&*parent.fd, name, flags)?;
+        let stat = rustix::fs::statat(&*parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        rustix::fs::unlinkat(&*parent.fd(), name, flags)?;
         if let Some(stat) = stat {
             self.lost_name(&stat);
         }
@@ -221,6 +221,7 @@ impl Server {
             let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             if directory || stat.st_nlink <= 1 {
                 inode.gone.store(true, Relaxed);
+                *self.space.removed.lock() = Some(Instant::now());
             } else {
                 inode.times.lock().metadata_changed(times::now());
             }
@@ -235,11 +236,12 @@ impl Server {
     ) -> Result<(), Errno> {
         let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         let (from_name, to_name) = (checked(from.1)?, checked(to.1)?);
-        let stat =
-            |dir: &Inode, name| rustix::fs::statat(&*dir.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let stat = |dir: &Inode, name| {
+            rustix::fs::statat(&*dir.fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok()
+        };
         let (moved, target) = (stat(&from_dir, from_name), stat(&to_dir, to_name));
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        rustix::fs::renameat_with(&*from_dir.fd, from_name, &*to_dir.fd, to_name, flags)?;
+        rustix::fs::renameat_with(&*from_dir.fd(), from_name, &*to_dir.fd(), to_name, flags)?;
         if let Some(inode) = moved.and_then(|stat| self.table.find(&stat)) {
             inode.moved(to_dir.node, to_name);
             inode.times.lock().metadata_changed(times::now());

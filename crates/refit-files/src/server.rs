@@ -9,8 +9,11 @@ use crate::journal::{Journal, MountStats};
 use crate::modes::Modes;
 use crate::pressure::Pressure;
 use crate::representative;
+use crate::source_lock::SourceLock;
+use crate::space::Space;
 use crate::table::Table;
 use crate::times;
+use crate::unstored::{NotStored, Unstored};
 use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};
@@ -22,7 +25,10 @@ use refit_sys::printable;
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of a file written back in one request.
@@ -55,8 +61,11 @@ pub(crate) struct Server {
     pub(crate) notifier: OnceLock<Notifier>,
     /// The kernel collects writes.
     pub(crate) write_back: bool,
-    /// Files that have data here: each costs a descriptor more.
-    pub(crate) files: AtomicU64,
+    pub(crate) space: Space,
+    /// Held until everything is stored.
+    pub(crate) source_lock: Mutex<Option<SourceLock>>,
+    /// What could not be stored when the mount ended; `None` until then.
+    pub(crate) lost: Mutex<Option<Unstored>>,
     /// The server's own user and group.
     pub(crate) own: (u32, u32),
 }
@@ -69,6 +78,13 @@ pub(crate) struct Caller {
     pub(crate) pid: u32,
     /// What the caller does not grant to what it makes, unless a default ACL says what is granted.
     pub(crate) umask: u32,
+}
+
+impl Caller {
+    /// The one that the kernel names; what it does not grant is not known for most requests.
+    pub(crate) fn of(request: &fuser::Request) -> Self {
+        Self { uid: request.uid(), gid: request.gid(), pid: request.pid(), umask: 0 }
+    }
 }
 
 pub(crate) type DataGuard<'a> = MappedRwLockReadGuard<'a, Data>;
@@ -110,9 +126,9 @@ impl Server {
                 self.open_host(&data.host, access)?;
                 return Ok(data);
             }
-            let host = HostFile::new(inode.fd.clone());
+            let host = inode.host.clone();
             self.open_host(&host, access)?;
-            let size = rustix::fs::fstat(&*inode.fd)?.st_size as u64;
+            let size = rustix::fs::fstat(&*inode.fd())?.st_size as u64;
             self.make_data(inode, host, size)?;
         }
     }
@@ -121,16 +137,16 @@ impl Server {
         self.with_descriptors(|| host.ensure(access).map(|_| ()))
     }
 
-    /// About how many descriptors the mount has in use.
+    /// About how many descriptors the mount has in use: one for each inode.
     pub(crate) fn descriptors(&self) -> u64 {
-        self.table.len() + self.files.load(Relaxed)
+        self.table.len()
     }
 
     /// Makes the cache and the file representative of a regular file of `size` bytes, unless they are there.
     pub(crate) fn make_data(
         &self,
         inode: &Arc<Inode>,
-        host: HostFile,
+        host: Arc<HostFile>,
         size: u64,
     ) -> Result<(), Errno> {
         match inode.kind {
@@ -144,8 +160,6 @@ impl Server {
         }
         let data = self.new_data(|| self.name(inode), host, size).map_err(|_| Errno::IO)?;
         *slot = Some(data);
-        self.files.fetch_add(1, Relaxed);
-        self.pressure.in_use(self.descriptors());
         Ok(())
     }
 
@@ -153,10 +167,9 @@ impl Server {
     pub(crate) fn new_data(
         &self,
         name: impl Fn() -> Name,
-        host: HostFile,
+        host: Arc<HostFile>,
         size: u64,
     ) -> Result<Data, CreateError> {
-        let host = Arc::new(host);
         let fr = representative::create(name(), host.clone());
         let (pm, frames) = (self.memory.physical, self.memory.frames.clone());
         let parts = CacheParts { pm, frames, fr };
@@ -191,8 +204,31 @@ impl Server {
         self.queue.add(inode);
     }
 
-    /// Writes what is dirty to the host, in parts that are a request each, and puts the times on the host.
+    /// Stores a file: writes what is dirty to the host, in parts that are a request each, and puts the times on the
+    /// host. Notes whether that could be done.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let outcome = self.write_back_parts(inode);
+        self.note_stored(inode, outcome)
+    }
+
+    /// Notes whether a file could be stored. The data of one that could not stays, and is tried again.
+    pub(crate) fn note_stored(
+        &self,
+        inode: &Arc<Inode>,
+        outcome: Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        match outcome {
+            Ok(()) => self.space.stored(inode),
+            Err(errno) => {
+                self.space.failed(inode, errno);
+                self.journal.write_back_errors.fetch_add(1, Relaxed);
+                self.queue.add(inode);
+            }
+        }
+        outcome
+    }
+
+    fn write_back_parts(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
         let (mut start, mut length) = (0, WRITE_BACK_PART);
         loop {
             let flushed = request(|| {
@@ -228,7 +264,7 @@ impl Server {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec, tv_nsec },
         };
-        match rustix::fs::utimensat(&*inode.fd, c"", &times_for_host, AtFlags::EMPTY_PATH) {
+        match rustix::fs::utimensat(&*inode.fd(), c"", &times_for_host, AtFlags::EMPTY_PATH) {
             // Somebody else's file, which this user may write: the host's own time has to do.
             Err(Errno::PERM | Errno::ACCESS) => {
                 times.as_on_host();
@@ -236,33 +272,39 @@ impl Server {
             }
             outcome => outcome?,
         }
-        times.settled(&rustix::fs::fstat(&*inode.fd)?);
+        times.settled(&rustix::fs::fstat(&*inode.fd())?);
         Ok(())
     }
 
     /// The kernel has forgotten an inode. With nothing on its way to the host it goes at once, else when that has
     /// been written.
     pub(crate) fn forgotten(&self, inode: &Arc<Inode>) {
-        if !inode.is_gone() && rustix::fs::fstat(&*inode.fd).is_ok_and(|stat| stat.st_nlink == 0) {
+        if !inode.is_gone() && rustix::fs::fstat(&*inode.fd()).is_ok_and(|stat| stat.st_nlink == 0)
+        {
             inode.gone.store(true, Relaxed);
         }
-        let waits = !inode.is_gone()
-            && (inode.times.lock().waiting().is_some()
-                || inode.data.read().as_ref().is_some_and(|data| data.cache.is_dirty()));
-        if waits {
+        if self.waits(inode) {
             self.queue.add(inode);
         } else {
             self.retire(inode);
         }
     }
 
+    /// Whether something of a file is not on the host yet, and has to get there.
+    fn waits(&self, inode: &Inode) -> bool {
+        !inode.is_gone()
+            && (inode.times.lock().waiting().is_some()
+                || inode.data.read().as_ref().is_some_and(|data| data.cache.is_dirty()))
+    }
+
     /// Takes an inode that nobody knows out of the table and ends its objects.
     pub(crate) fn retire(&self, inode: &Arc<Inode>) {
         if self.table.remove(inode) {
+            self.space.stored(inode);
             let data = inode.data.write().take();
             if let Some(data) = data {
                 self.end(&data);
-                self.files.fetch_sub(1, Relaxed);
+                inode.host.close(self.table.root().fd());
             }
         }
     }
@@ -273,51 +315,56 @@ impl Server {
         representative::destroy(data.representative);
     }
 
-    /// Writes back every file; the first error there was.
-    pub(crate) fn write_back_all(&self) -> Result<(), Errno> {
-        let mut outcome = Ok(());
-        for inode in self.queue.take_all() {
+    /// Stores every file; those that could not be stored, whose data stays.
+    pub(crate) fn write_back_all(&self) -> Unstored {
+        self.queue.clear();
+        let mut unstored = Unstored::default();
+        // Not only what was in the queue: the background thread may have taken one out, and not be done with it.
+        for inode in self.table.all() {
+            if !self.waits(&inode) {
+                continue;
+            }
             if let Err(errno) = self.write_back(&inode) {
-                self.journal.write_back_errors.fetch_add(1, Relaxed);
-                self.queue.add(&inode);
-                outcome = outcome.and(Err(errno));
+                let path = PathBuf::from(OsString::from_vec(self.table.path(&inode)));
+                unstored.0.push(NotStored { path, errno: errno.raw_os_error() });
             } else if inode.lookups.load(Relaxed) == 0 {
                 self.retire(&inode);
             }
         }
-        outcome
+        unstored
     }
 
     /// The loop of the background thread.
     pub(crate) fn write_back_loop(&self) {
         while let Some(inode) = self.queue.next() {
-            if self.write_back(&inode).is_err() {
-                // The data stays where it is; `fsync` tells, and it is tried again.
-                self.journal.write_back_errors.fetch_add(1, Relaxed);
-                self.queue.add(&inode);
-            } else if inode.lookups.load(Relaxed) == 0 {
+            if self.write_back(&inode).is_ok() && inode.lookups.load(Relaxed) == 0 {
                 request(|| self.retire(&inode));
             }
         }
     }
 
-    /// The mount is over: everything to the host, every object ended.
-    pub(crate) fn finish(&self) -> Result<(), Errno> {
+    /// The mount is over: everything to the host, every object ended, and the next server let in. Returns what could
+    /// not be stored, which is lost; the same however often it is called.
+    pub(crate) fn finish(&self) -> Unstored {
+        let mut lost = self.lost.lock();
+        if let Some(lost) = &*lost {
+            return lost.clone();
+        }
         self.queue.close();
         self.pressure.close();
         self.aside.close();
-        let outcome = self.write_back_all();
+        let unstored = self.write_back_all();
         for inode in self.table.all() {
             let data = inode.data.write().take();
             if let Some(data) = data {
                 self.end(&data);
-                self.files.fetch_sub(1, Relaxed);
             }
         }
         if let Some(shared) = self.shared.lock().take() {
             shared.destroy();
         }
-        outcome
+        self.source_lock.lock().take();
+        lost.insert(unstored).clone()
     }
 
     pub(crate) fn stats(&self) -> MountStats {

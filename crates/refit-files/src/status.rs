@@ -7,12 +7,14 @@ use crate::inode::Inode;
 use crate::server::{Caller, Server};
 use crate::times;
 use fuser::{FileAttr, TimeOrNow};
+use refit_sys::credentials::{self, CAP_FSETID};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
     XattrFlags,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What to change; what is not given stays.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +25,13 @@ pub(crate) struct NewStatus {
     pub(crate) size: Option<u64>,
     pub(crate) atime: Option<TimeOrNow>,
     pub(crate) mtime: Option<TimeOrNow>,
+}
+
+impl NewStatus {
+    fn is_empty(&self) -> bool {
+        let Self { mode, uid, gid, size, atime, mtime } = self;
+        mode.or(*uid).or(*gid).is_none() && size.is_none() && atime.or(*mtime).is_none()
+    }
 }
 
 impl Server {
@@ -40,10 +49,10 @@ impl Server {
         if let Some(size) = new.size {
             self.truncate(caller, &inode, size)?;
         }
-        if new.uid.is_some() || new.gid.is_some() {
-            // The host clears set-user-id bits and capabilities.
+        if new.uid.is_some() || new.gid.is_some() || new.is_empty() {
+            // Without any change it is chown(-1, -1). The host clears set-user-id bits and capabilities.
             rustix::fs::chownat(
-                &*inode.fd,
+                &*inode.fd(),
                 c"",
                 new.uid.map(Uid::from_raw),
                 new.gid.map(Gid::from_raw),
@@ -54,7 +63,7 @@ impl Server {
             if inode.kind == FileType::Symlink {
                 return Err(Errno::OPNOTSUPP);
             }
-            rustix::fs::chmod(proc_path(&inode.fd), Mode::from_raw_mode(mode & 0o7777))?;
+            rustix::fs::chmod(proc_path(&inode.fd()), Mode::from_raw_mode(mode & 0o7777))?;
         }
         let with_the_data = with_the_data(&inode, &new);
         if !with_the_data && (new.atime.is_some() || new.mtime.is_some()) {
@@ -62,13 +71,13 @@ impl Server {
                 last_access: timespec(new.atime),
                 last_modification: timespec(new.mtime),
             };
-            let set = rustix::fs::utimensat(&*inode.fd, c"", &times, AtFlags::EMPTY_PATH);
+            let set = rustix::fs::utimensat(&*inode.fd(), c"", &times, AtFlags::EMPTY_PATH);
             // The kernel has checked that the caller may set times. So this is the kernel itself, with the time of a
             // write to somebody else's file; the host has stamped it already.
             let for_a_write = new.atime.is_none() && self.own.0 != 0;
             set.or_else(|errno| if for_a_write { Ok(()) } else { Err(errno) })?;
         }
-        let stat = rustix::fs::fstat(&*inode.fd)?;
+        let stat = rustix::fs::fstat(&*inode.fd())?;
         {
             let mut times = inode.times.lock();
             if new.mtime.is_some() && !with_the_data {
@@ -80,11 +89,12 @@ impl Server {
     }
 
     pub(crate) fn statfs(&self, node: u64) -> Result<StatVfs, Errno> {
-        rustix::fs::fstatvfs(&*self.inode(node)?.fd)
+        rustix::fs::fstatvfs(&*self.inode(node)?.fd())
     }
 
     pub(crate) fn setxattr(
         &self,
+        caller: Caller,
         node: u64,
         name: &OsStr,
         value: &[u8],
@@ -92,11 +102,31 @@ impl Server {
     ) -> Result<(), Errno> {
         let inode = self.inode(node)?;
         let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
-        rustix::fs::setxattr(proc_path(&inode.fd), name, value, flags)?;
+        rustix::fs::setxattr(proc_path(&inode.fd()), name, value, flags)?;
         if name == Capability::NAME {
             inode.capability.set();
         }
+        if name == "system.posix_acl_access" {
+            self.drop_set_group_id(caller, &inode)?;
+        }
         inode.times.lock().metadata_changed(times::now());
+        Ok(())
+    }
+
+    /// A list takes the set-group-id bit away if it is set by somebody who is not in the file's group.
+    fn drop_set_group_id(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
+        let stat = rustix::fs::fstat(&*inode.fd())?;
+        let keeps = || {
+            credentials::has_capability(caller.pid, CAP_FSETID).unwrap_or(caller.uid == 0)
+                || credentials::in_group(caller.pid, stat.st_gid)
+                    .unwrap_or(caller.gid == stat.st_gid)
+        };
+        if stat.st_mode & libc::S_ISGID == 0 || keeps() {
+            return Ok(());
+        }
+        let mode = stat.st_mode & 0o7777 & !libc::S_ISGID;
+        rustix::fs::chmod(proc_path(&inode.fd()), Mode::from_raw_mode(mode))?;
+        inode.mode.store(stat.st_mode & !libc::S_ISGID, Relaxed);
         Ok(())
     }
 
@@ -123,7 +153,8 @@ impl Server {
     }
 
     pub(crate) fn listxattr(&self, node: u64, size: u32) -> Result<Xattr, Errno> {
-        let path = proc_path(&self.inode(node)?.fd);
+        let fd = self.inode(node)?.fd();
+        let path = proc_path(&fd);
         if size == 0 {
             return rustix::fs::listxattr_query(path).map(|size| Xattr::Size(size as u32));
         }
@@ -134,7 +165,7 @@ impl Server {
 
     pub(crate) fn removexattr(&self, node: u64, name: &OsStr) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        rustix::fs::removexattr(proc_path(&inode.fd), name)?;
+        rustix::fs::removexattr(proc_path(&inode.fd()), name)?;
         inode.times.lock().metadata_changed(times::now());
         Ok(())
     }
@@ -155,7 +186,8 @@ fn with_the_data(inode: &Inode, new: &NewStatus) -> bool {
 }
 
 fn host_xattr(inode: &Inode, name: &OsStr, size: u32) -> Result<Xattr, Errno> {
-    let path = proc_path(&inode.fd);
+    let fd = inode.fd();
+    let path = proc_path(&fd);
     if size == 0 {
         return rustix::fs::getxattr_query(path, name).map(|size| Xattr::Size(size as u32));
     }

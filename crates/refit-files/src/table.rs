@@ -6,9 +6,9 @@
 //!
 //! Lock order: a shard, then `foreign`. Nothing is called while a lock is held.
 
+use crate::host::HostFile;
 use crate::inode::{HostKey, Inode, Place};
 use parking_lot::{Mutex, RwLock};
-use rustix::fd::OwnedFd;
 use rustix::fs::Stat;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table with only the root in it.
-    pub(crate) fn new(root: OwnedFd, stat: &Stat) -> Self {
+    pub(crate) fn new(root: HostFile, stat: &Stat) -> Self {
         let table = Self {
             device: stat.st_dev,
             shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
@@ -43,7 +43,7 @@ impl Table {
             count: AtomicU64::new(1),
         };
         let place = Place { parent: ROOT, name: OsString::new() };
-        let root = Inode::new(ROOT, Arc::new(root), stat, place);
+        let root = Inode::new(ROOT, root, stat, place);
         root.lookups.store(1, Relaxed);
         table.shard(ROOT).write().insert(ROOT, Arc::new(root));
         table
@@ -90,9 +90,14 @@ impl Table {
         self.known_node(HostKey::of(stat)).and_then(|node| self.get(node))
     }
 
-    /// The inode of which the host says `stat`, made with `fd` if it is new. It counts as looked up once more. The
+    /// The inode of which the host says `stat`, made with `host` if it is new. It counts as looked up once more. The
     /// flag says whether it is new.
-    pub(crate) fn looked_up(&self, fd: OwnedFd, stat: &Stat, place: Place) -> (Arc<Inode>, bool) {
+    pub(crate) fn looked_up(
+        &self,
+        host: HostFile,
+        stat: &Stat,
+        place: Place,
+    ) -> (Arc<Inode>, bool) {
         let node = self.node(HostKey::of(stat));
         let mut shard = self.shard(node).write();
         if let Some(inode) = shard.get(&node) {
@@ -103,7 +108,7 @@ impl Table {
             inode.mode.store(stat.st_mode, Relaxed);
             return (inode, false);
         }
-        let inode = Arc::new(Inode::new(node, Arc::new(fd), stat, place));
+        let inode = Arc::new(Inode::new(node, host, stat, place));
         inode.lookups.store(1, Relaxed);
         shard.insert(node, inode.clone());
         if node >> 63 == 1 {

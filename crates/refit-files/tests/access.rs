@@ -166,3 +166,88 @@ fn a_file_without_a_name_from_the_beginning_is_refused() {
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
     });
 }
+
+/// What somebody without privileges does to a set-user-id program that everybody may write; shell, with the file as `$1`
+/// and another one as `$2`.
+const CHANGES: [(&str, &str); 7] = [
+    ("write", "echo other > $1"),
+    ("append", "echo other >> $1"),
+    ("truncate", "truncate -s 3 $1"),
+    ("direct", "dd if=$2 of=$1 bs=4096 oflag=direct conv=notrunc status=none"),
+    (
+        "fallocate",
+        "python3 -c 'import os,sys; os.posix_fallocate(os.open(sys.argv[1],1),0,9000)' $1",
+    ),
+    (
+        "copy_file_range",
+        "python3 -c 'import os,sys; \
+         os.copy_file_range(os.open(sys.argv[2],0),os.open(sys.argv[1],1),19)' $1 $2",
+    ),
+    ("splice", "cat $2 | python3 -c 'import os,sys; os.splice(0,os.open(sys.argv[1],1),19)' $1"),
+];
+
+#[test]
+fn whatever_changes_a_program_takes_its_set_id_bits() {
+    if !others_reach_us() {
+        return;
+    }
+    in_both_modes(|served| {
+        open_to_all(served);
+        let (program, other) = (served.path("program"), served.path("other"));
+        fs::write(&other, vec![b'x'; 4096]).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
+        for (what, script) in CHANGES {
+            fs::write(&program, "the program as it was").unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script, "sh"]).args([&program, &other]).uid(NOBODY).gid(NOBODY);
+            let done = shell.stderr(Stdio::null()).status().unwrap().success();
+            let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+            if !done {
+                eprintln!("skipped: this system cannot do {what}");
+                continue;
+            }
+            assert_eq!(mode(&program), 0o777, "{what}");
+            assert_eq!(mode(&served.host("program")), 0o777, "{what}, on the host");
+        }
+    });
+}
+
+#[test]
+fn a_new_owner_takes_the_set_id_bits_even_if_it_is_the_old_one() {
+    in_both_modes(|served| {
+        let program = served.path("program");
+        fs::write(&program, "x").unwrap();
+        let mode = || fs::metadata(&program).unwrap().mode() & 0o7777;
+        for (uid, gid) in [(None, None), (Some(0), None), (None, Some(0)), (Some(7), Some(7))] {
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+            assert_eq!(mode(), 0o6755);
+            std::os::unix::fs::chown(&program, uid, gid).unwrap();
+            assert_eq!(mode(), 0o755, "{uid:?} {gid:?}");
+        }
+    });
+}
+
+#[test]
+fn an_access_list_takes_the_set_group_id_bit_of_a_group_one_is_not_in() {
+    if !others_reach_us() {
+        return;
+    }
+    in_both_modes(|served| {
+        open_to_all(served);
+        let program = served.path("program");
+        fs::write(&program, "x").unwrap();
+        std::os::unix::fs::chown(&program, Some(NOBODY), Some(1)).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o2755)).unwrap();
+        let list = acl_for_nobody(7).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let script = "import os,sys; \
+                      os.setxattr(sys.argv[1],'system.posix_acl_access',bytes.fromhex(sys.argv[2]))";
+        let mut python = Command::new("python3");
+        python.args(["-c", script]).arg(&program).arg(list).uid(NOBODY).gid(NOBODY);
+        if !python.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: no python3, or a host without ACLs");
+            return;
+        }
+        assert_eq!(fs::metadata(&program).unwrap().mode() & libc::S_ISGID, 0);
+    });
+}

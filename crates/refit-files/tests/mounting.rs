@@ -65,7 +65,12 @@ fn bad_mounts_are_refused() {
         |o| o.composition = refit_files::composition("none such"),
         |e| matches!(e, MountError::Composition(why) if why.contains("fcm:partitioned, fcm:shared")),
     );
-    refused(|o| o.frames_bytes = 1 << 60, |e| matches!(e, MountError::NoMemory { .. }));
+    for workers in [0, 1025, usize::MAX] {
+        refused(|o| o.workers = Some(workers), |e| matches!(e, MountError::Workers { .. }));
+    }
+    for bytes in [10 << 40, 1 << 60, u64::MAX] {
+        refused(|o| o.frames_bytes = bytes, |e| matches!(e, MountError::TooManyFrames { .. }));
+    }
 }
 
 #[test]
@@ -113,6 +118,44 @@ fn somebody_else_unmounts() {
     }
     mount.unmount().unwrap();
     assert_eq!(fs::read(served.host("f")).unwrap(), b"data");
+}
+
+/// Mounts a tmpfs, which is somebody else's.
+fn mount_another(mountpoint: &std::path::Path) {
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("other", mountpoint, "tmpfs", flags, None).unwrap();
+    fs::write(mountpoint.join("mark"), "other").unwrap();
+}
+
+fn unmount_another(mountpoint: &std::path::Path) {
+    assert_eq!(fs::read(mountpoint.join("mark")).unwrap(), b"other", "it was unmounted, too");
+    rustix::mount::unmount(mountpoint, rustix::mount::UnmountFlags::empty()).unwrap();
+}
+
+#[test]
+fn what_is_mounted_there_next_stays() {
+    for wait in [false, true] {
+        let Some(mut served) = Served::new(CacheMode::Kernel) else { return };
+        rustix::mount::unmount(&served.mountpoint, rustix::mount::UnmountFlags::empty()).unwrap();
+        mount_another(&served.mountpoint);
+        let mount = served.take_mount();
+        while wait && !mount.ended() {
+            std::thread::yield_now();
+        }
+        mount.unmount().unwrap();
+        unmount_another(&served.mountpoint);
+    }
+}
+
+#[test]
+fn what_covers_a_mount_stays() {
+    let Some(mut served) = Served::new(CacheMode::Kernel) else { return };
+    mount_another(&served.mountpoint);
+    let error = served.take_mount().unmount().unwrap_err();
+    let UnmountError::Busy { mount } = error else { panic!("{error}") };
+    unmount_another(&served.mountpoint);
+    mount.unmount().unwrap();
+    assert!(!is_mounted(&served.mountpoint));
 }
 
 #[test]

@@ -204,7 +204,9 @@ impl Work {
         let mut known: BTreeMap<u64, Known> = BTreeMap::new();
         let every = Duration::from_millis(self.asked.every_ms.max(1));
         let glob = Glob::new(&self.asked.glob);
-        let until = self.asked.for_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+        // A time beyond what clocks count is for ever.
+        let time = |ms| Instant::now().checked_add(Duration::from_millis(ms));
+        let until = self.asked.for_ms.and_then(time);
         while !self.over() && until.is_none_or(|until| Instant::now() < until) {
             let next = Instant::now().checked_add(every);
             let objects = self.objects(&glob);

@@ -416,8 +416,17 @@ async fn mount(
     .await
 }
 
-/// Writes everything back and unmounts.
-#[utoipa::path(delete, path = "/mounts/{id}", params(("id" = u32, Path,)), responses(
+/// How to unmount.
+#[derive(Debug, Default, serde::Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+struct UnmountQuery {
+    /// Give up what cannot be stored.
+    #[serde(default)]
+    discard: bool,
+}
+
+/// Stores everything and unmounts.
+#[utoipa::path(delete, path = "/mounts/{id}", params(("id" = u32, Path,), UnmountQuery), responses(
     (status = 204),
     (status = 404, body = Refusal),
     (status = 409, body = Refusal),
@@ -425,9 +434,13 @@ async fn mount(
 async fn unmount(
     State(shared): State<Shared>,
     Path(id): Path<String>,
+    query: Filter<UnmountQuery>,
 ) -> Result<StatusCode, Refusal> {
     let id = id.parse().map_err(|_| malformed("unmount", &format!("{id} is not a number")))?;
-    blocking("unmount", move || shared.core.unmount(id).map(|()| StatusCode::NO_CONTENT)).await
+    let Query(UnmountQuery { discard }) =
+        query.map_err(|e| malformed("unmount", &e.body_text()))?;
+    let unmount = move || shared.core.unmount(id, discard).map(|()| StatusCode::NO_CONTENT);
+    blocking("unmount", unmount).await
 }
 
 /// Changes who caches files: the kernel too, refit alone, or whatever suits each file.

@@ -252,13 +252,14 @@ impl Client {
         self.body(self.patience, asked, request).map(drop)
     }
 
-    /// Unmounts; returns when everything has been written back.
+    /// Unmounts; returns when everything has been stored. With `discard` it gives up what cannot be stored.
     ///
     /// # Errors
     /// It does not answer or refuses; the mount goes on being served then.
-    pub fn unmount(&self, id: u32) -> Result<(), Refusal> {
+    pub fn unmount(&self, id: u32, discard: bool) -> Result<(), Refusal> {
         let asked = format!("unmount mount {id}");
-        let request = request(&asked, "DELETE", &format!("/mounts/{id}"), Bytes::new())?;
+        let request =
+            request(&asked, "DELETE", &format!("/mounts/{id}?discard={discard}"), Bytes::new())?;
         self.body(LONG_PATIENCE, &asked, request).map(drop)
     }
 

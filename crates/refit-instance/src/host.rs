@@ -312,27 +312,36 @@ impl Served for FileServer {
         .collect()
     }
 
-    fn unmount(&self) -> Result<(), Refusal> {
+    fn unmount(&self, discard: bool) -> Result<(), Refusal> {
         let mut slot = self.mount.write().unwrap_or_else(PoisonError::into_inner);
         let Some(mount) = slot.take() else { return Ok(()) };
-        let error = match mount.unmount() {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
+        let outcome = if discard { mount.unmount_and_discard().map(drop) } else { mount.unmount() };
+        let Err(error) = outcome else { return Ok(()) };
+        let kind = match error {
+            UnmountError::Busy { .. } | UnmountError::NotStored { .. } => Kind::Busy,
+            _ => Kind::Failed,
         };
-        let kind =
-            if matches!(error, UnmountError::Busy { .. }) { Kind::Busy } else { Kind::Failed };
         let refusal = refusal(kind, &error.to_string());
-        if let UnmountError::Busy { mount } | UnmountError::System { mount, .. } = error {
-            *slot = Some(*mount);
+        match error {
+            UnmountError::Busy { mount }
+            | UnmountError::NotStored { mount, .. }
+            | UnmountError::System { mount, .. } => *slot = Some(*mount),
+            UnmountError::Lost { .. } => {}
         }
         Err(refusal)
     }
 
     fn detach(&self) -> Result<(), Refusal> {
         let mut slot = self.mount.write().unwrap_or_else(PoisonError::into_inner);
-        // Writes everything back first, then takes the mount out of sight if it is in use.
-        drop(slot.take());
-        Ok(())
+        let Some(mount) = slot.take() else { return Ok(()) };
+        let files = mount.detach();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let asked = format!("take {} away", self.mountpoint.display());
+        let source = self.source.display();
+        let obstacle = format!("{files} could not be stored in {source} and is lost");
+        Err(Refusal::new(Kind::Failed, asked, obstacle, ""))
     }
 }
 
@@ -344,11 +353,15 @@ fn not_mounted(error: &MountError) -> Refusal {
         | MountError::SourceNotDirectory(_)
         | MountError::MountpointNotDirectory(_)
         | MountError::MountpointInSource { .. }
-        | MountError::TooFewFrames { .. } => Kind::Malformed,
+        | MountError::TooFewFrames { .. }
+        | MountError::TooManyFrames { .. }
+        | MountError::Workers { .. } => Kind::Malformed,
         MountError::SourceUnreadable { .. }
         | MountError::NotPermitted { .. }
         | MountError::FuseNotPermitted => Kind::Forbidden,
-        MountError::AlreadyMounted(_) | MountError::DeadMount(_) => Kind::Busy,
+        MountError::AlreadyMounted(_) | MountError::DeadMount(_) | MountError::Served { .. } => {
+            Kind::Busy
+        }
         _ => Kind::Failed,
     };
     refusal(kind, &error.to_string())

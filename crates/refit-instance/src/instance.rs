@@ -72,6 +72,8 @@ pub(crate) struct Core {
     totals: Mutex<Totals>,
     pub(crate) uid: u32,
     slots: Mutex<Slots>,
+    /// What mounts that have ended could not store.
+    lost: Mutex<Vec<Refusal>>,
     began: Instant,
 }
 
@@ -102,6 +104,7 @@ impl Instance {
             totals: Mutex::default(),
             uid: options.uid,
             slots: Mutex::default(),
+            lost: Mutex::default(),
             began: Instant::now(),
         });
         let failed = |e: std::io::Error| {
@@ -147,12 +150,17 @@ impl Instance {
         self.core.slots().mounts.is_empty()
     }
 
+    /// What mounts that have ended since it was asked last could not store; it is lost.
+    pub fn take_lost(&self) -> Vec<Refusal> {
+        std::mem::take(&mut *self.core.lost())
+    }
+
     /// Unmounts everything that can be unmounted.
     ///
     /// # Errors
     /// One refusal per mount that is in the way; those go on being served.
     pub fn unmount_all(&self) -> Result<(), Vec<Refusal>> {
-        self.each_mount(|id| self.core.unmount(id))
+        self.each_mount(|id| self.core.unmount(id, false))
     }
 
     /// Takes everything out of sight at once, whoever uses it.
@@ -179,6 +187,10 @@ impl Core {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         // The lock is held for map operations only; a panic in one leaves the map whole.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Vec<Refusal>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn mount(&self, request: &MountRequest) -> Result<u32, Refusal> {
@@ -208,8 +220,8 @@ impl Core {
         Some(view(id, &*served, leaving))
     }
 
-    pub(crate) fn unmount(&self, id: u32) -> Result<(), Refusal> {
-        self.leave(id, |served| served.unmount())
+    pub(crate) fn unmount(&self, id: u32, discard: bool) -> Result<(), Refusal> {
+        self.leave(id, |served| served.unmount(discard))
     }
 
     fn leave(
@@ -232,9 +244,15 @@ impl Core {
             Arc::clone(&slot.served)
         };
         let result = act(&*served);
+        let ended = served.ended();
+        if let Err(refusal) = &result
+            && ended
+        {
+            self.lost().push(refusal.clone());
+        }
         let mut slots = self.slots();
-        // It may be gone although something went wrong, e.g. not all could be written back.
-        if result.is_ok() || served.ended() {
+        // It may be gone although something went wrong: not all could be stored.
+        if result.is_ok() || ended {
             slots.mounts.remove(&id);
         } else if let Some(slot) = slots.mounts.get_mut(&id) {
             slot.leaving = false;
@@ -253,7 +271,10 @@ impl Core {
             !ended
         });
         drop(slots);
-        // Dropped here, outside of the lock: the file server may have something to put away.
+        // Outside of the lock: the file server may have something to put away.
+        let lost = gone.iter().filter_map(|served| served.unmount(false).err());
+        let lost: Vec<_> = lost.collect();
+        self.lost().extend(lost);
         gone.len()
     }
 

@@ -248,15 +248,16 @@ pub trait Served: Send + Sync + 'static {
     /// What the file server counts.
     fn stats(&self) -> BTreeMap<String, u64>;
 
-    /// Writes everything back and unmounts.
+    /// Stores everything and unmounts. With `discard` it gives up what cannot be stored.
     ///
     /// # Errors
-    /// What stood in the way, most often that the mount is in use; it goes on being served.
-    fn unmount(&self) -> Result<(), Refusal>;
+    /// What stood in the way, most often that the mount is in use, or that something cannot be stored; it goes on being
+    /// served. If it has [ended](Self::ended) all the same, what could not be stored is lost.
+    fn unmount(&self, discard: bool) -> Result<(), Refusal>;
 
-    /// Writes everything back and takes the mount out of sight at once, whoever uses it.
+    /// Stores what can be stored and takes the mount out of sight at once, whoever uses it.
     ///
     /// # Errors
-    /// What stood in the way.
+    /// What could not be stored, and is lost.
     fn detach(&self) -> Result<(), Refusal>;
 }

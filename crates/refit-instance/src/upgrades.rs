@@ -84,6 +84,10 @@ impl Upgrading {
                 "leave it out, or give one",
             );
         }
+        if rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            let remedy = "give a number above 0, or none";
+            return refuse(Kind::Malformed, "its rate is not a number above 0", remedy);
+        }
         let control = Arc::new(UpgradeControl::default());
         {
             let mut under_way = shared.core.upgrades.lock();

@@ -128,8 +128,9 @@ impl Served for ToyMount {
     fn stats(&self) -> BTreeMap<String, u64> {
         BTreeMap::from([("requests".to_owned(), 9)])
     }
-    fn unmount(&self) -> Result<(), Refusal> {
-        if self.busy.load(Ordering::Relaxed) {
+    fn unmount(&self, discard: bool) -> Result<(), Refusal> {
+        // It stands for data that cannot be stored, too.
+        if self.busy.load(Ordering::Relaxed) && !discard {
             return Err(Refusal::new(Kind::Busy, "unmount /m", "it is in use", "end its users"));
         }
         Ok(())
@@ -441,14 +442,19 @@ fn mounts_and_unmounts() {
     assert_eq!(stage.client.set_cache_mode("fcm:/logs/*", CacheMode::Direct), Ok(2));
 
     stage.busy.store(true, Ordering::Relaxed);
-    let why = stage.client.unmount(1).expect_err("in use");
+    let why = stage.client.unmount(1, false).expect_err("in use");
     assert_eq!(why.kind, Kind::Busy);
     assert_eq!(stage.client.mounts().expect("it answers").len(), 1, "it goes on");
     stage.busy.store(false, Ordering::Relaxed);
-    stage.client.unmount(1).expect("nobody is in the way");
+    stage.client.unmount(1, false).expect("nobody is in the way");
     assert!(stage.instance.idle());
-    let why = stage.client.unmount(1).expect_err("it is gone");
+    let why = stage.client.unmount(1, false).expect_err("it is gone");
     assert_eq!(why.kind, Kind::Unknown);
+
+    stage.client.mount(&mount_request("/data")).expect("mounted again");
+    stage.busy.store(true, Ordering::Relaxed);
+    stage.client.unmount(2, true).expect("what stands in the way is given up");
+    stage.busy.store(false, Ordering::Relaxed);
 
     stage.client.mount(&mount_request("/data")).expect("mounted again");
     stage.ended.store(true, Ordering::Relaxed);

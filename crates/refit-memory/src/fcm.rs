@@ -95,6 +95,7 @@ pub struct CacheStripes {
 /// [`CacheError::NoFrame`] when there is none, so that no two caches can wait for each other.
 #[refit_objects::interface(
     name = "fcm",
+    version = 2,
     state = CacheState,
     protocols(
         stripes = reference(CacheStripes),
@@ -125,4 +126,7 @@ pub trait FileCache {
     fn discard(&self);
     /// What is here, and what has been done.
     fn stats(&self) -> CacheStats;
+    /// Forgets pages that overlap `[start, end)` without writing them: what was written there is given up. Takes the
+    /// size from the file again.
+    fn forget(&self, start: u64, end: u64) -> Result<(), CacheError>;
 }

@@ -62,4 +62,4 @@ pub use policy::{
     CLOCK, ReplacementPolicy, ReplacementPolicyFactory, ReplacementPolicyInterface,
     ReplacementPolicyRef, create_policy, destroy_policy, mark,
 };
-pub use reclaim::reclaim;
+pub use reclaim::{Reclaimed, reclaim};

@@ -278,4 +278,8 @@ impl FileCache for PartitionedRep {
     fn stats(&self) -> CacheStats {
         whole::stats(&self.cache.file, &self.cache.partitions)
     }
+
+    fn forget(&self, start: u64, end: u64) -> Result<(), CacheError> {
+        whole::forget(&self.cache.file, &self.cache.partitions, start, end)
+    }
 }

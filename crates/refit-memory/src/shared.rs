@@ -139,4 +139,8 @@ impl<const KEEPS: bool> FileCache for SharedRep<KEEPS> {
     fn stats(&self) -> CacheStats {
         whole::stats(&self.0.file, self.0.cells())
     }
+
+    fn forget(&self, start: u64, end: u64) -> Result<(), CacheError> {
+        whole::forget(&self.0.file, self.0.cells(), start, end)
+    }
 }

@@ -96,6 +96,27 @@ pub(crate) fn invalidate<C: AsRef<Cell>>(
     }
 }
 
+/// See [`FileCache::forget`](crate::FileCache::forget).
+pub(crate) fn forget<C: AsRef<Cell>>(
+    file: &File,
+    cells: &[C],
+    start: u64,
+    end: u64,
+) -> Result<(), CacheError> {
+    let Some(range) = pages_of(start, end) else { return Ok(()) };
+    let mut guards = lock_idle(cells, &ALL);
+    let mut size = file.parts.fr.size().map_err(CacheError::Host)?;
+    for pages in &mut guards {
+        pages.forget(file, &range);
+        size = size.max(pages.dirty_end(file));
+    }
+    for pages in &mut guards {
+        pages.cut(file, size);
+    }
+    file.set_size(size);
+    Ok(())
+}
+
 /// The pages that `[start, end)` overlaps, and the page with the end of the file: its tail is zero
 /// here, but not on the host if the file has grown underneath.
 fn stale(file: &File, start: u64, end: u64) -> Vec<RangeInclusive<u64>> {

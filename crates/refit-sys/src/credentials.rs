@@ -127,6 +127,16 @@ pub fn has_capability(pid: u32, capability: u32) -> Option<bool> {
     Some(set >> capability & 1 == 1)
 }
 
+/// Whether the thread `pid` is in a group, as far as files are concerned; `None` when it cannot be seen.
+pub fn in_group(pid: u32, group: u32) -> Option<bool> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let is = |id: &str| id.parse() == Ok(group);
+    // The fourth is the one for files.
+    let own = field("Gid:")?.split_whitespace().nth(3).is_some_and(is);
+    Some(own || field("Groups:")?.split_whitespace().any(is))
+}
+
 /// Capability number of `CAP_FSETID`: the set-user-id and set-group-id bits survive a write.
 pub const CAP_FSETID: u32 = 4;
 
@@ -177,5 +187,9 @@ mod tests {
             assert_eq!(seen, Some(false));
         }
         assert_eq!(has_capability(0, CAP_FSETID), None);
+        let own = rustix::process::getegid().as_raw();
+        assert_eq!(in_group(std::process::id(), own), Some(true));
+        assert_eq!(in_group(std::process::id(), u32::MAX), Some(false));
+        assert_eq!(in_group(0, own), None);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Cli {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve directories; runs until Ctrl-C, then writes everything back and unmounts
+    /// Serve directories; runs until Ctrl-C, then stores everything and unmounts
     Mount(MountArgs),
 
     /// List objects
@@ -136,12 +136,16 @@ The file is checked before any code of it runs. The same path can be loaded agai
     #[command(after_help = "Example:\n  refit mounts --json")]
     Mounts,
 
-    /// Write everything back and unmount
+    /// Store everything and unmount
     #[command(after_help = "Example:\n  refit umount /mnt/data")]
     Umount {
         /// Where it is mounted
         #[arg(value_hint = ValueHint::DirPath)]
         mountpoint: PathBuf,
+
+        /// Give up what cannot be stored, because the disk is full or has failed
+        #[arg(long)]
+        discard: bool,
     },
 
     /// Run a program under an instance of its own, as if there were none
@@ -311,7 +315,8 @@ Example:
   refit mount ~/data /mnt/data --frames 256M
   refit mount ~/data /mnt/data --compose plan.json
 
-Ctrl-C unmounts; if the mount is in use, a second Ctrl-C takes it out of sight whoever uses it.
+Ctrl-C unmounts; if the mount is in use, or something cannot be stored, a second Ctrl-C takes it out of sight \
+whoever uses it, and gives up what cannot be stored. The exit code is 1 if something was lost.
 
 A plan names parts, says which block each is (interface:implementation), and which part is at each of its ports. \
 It is checked before anything is mounted. The usual one:

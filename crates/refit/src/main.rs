@@ -64,7 +64,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Export(args) => commands::export::run(args),
         Command::Cache { glob, mode } => commands::mounts::cache(glob, *mode, only, out),
         Command::Mounts => commands::mounts::list(only, out),
-        Command::Umount { mountpoint } => commands::mounts::unmount(mountpoint, only, out),
+        Command::Umount { mountpoint, discard } => {
+            commands::mounts::unmount(mountpoint, *discard, only, out)
+        }
         Command::Run(args) => commands::run::run(args),
         Command::Tend { process, memory, movable } => {
             commands::tend::run(*process, *memory, *movable)

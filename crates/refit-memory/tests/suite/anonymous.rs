@@ -44,7 +44,7 @@ impl Memory {
     ) -> Result<R, CacheError> {
         for _ in 0..self.patience {
             match call(self.cache) {
-                Err(CacheError::NoFrame) if reclaim(self.pm, &self.frames, 8) == 0 => {
+                Err(CacheError::NoFrame) if reclaim(self.pm, &self.frames, 8).freed == 0 => {
                     std::thread::yield_now();
                 }
                 Err(CacheError::NoFrame) => {}

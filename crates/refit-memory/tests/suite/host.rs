@@ -330,7 +330,7 @@ impl Subject {
     }
 
     pub(crate) fn reclaim(&self, wanted: usize) -> usize {
-        refit_memory::reclaim(self.pm, &self.frames, wanted)
+        refit_memory::reclaim(self.pm, &self.frames, wanted).freed
     }
 
     pub(crate) fn flush(&self) -> u64 {

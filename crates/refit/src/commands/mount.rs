@@ -1,9 +1,9 @@
 //! `refit mount`: be an instance until told to stop.
 //!
-//! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: what is dirty is written back, and the mount goes. If a program
-//! still uses it, that is said, and it goes on being served; a second Ctrl-C takes it out of sight whoever
-//! uses it. When somebody else has unmounted everything, the instance ends by itself. With `--until-eof` it
-//! lives no longer than the program at the other end of its standard input.
+//! Ctrl-C (or SIGTERM, or SIGHUP) unmounts: what is dirty is stored, and the mount goes. If a program
+//! still uses it, or something cannot be stored, that is said, and it goes on being served; a second Ctrl-C takes it
+//! out of sight whoever uses it. What could not be stored in the end is named, and the exit code is 1. When somebody
+//! else has unmounted everything, the instance ends by itself. With `--until-eof` it lives no longer than the program at the other end of its standard input.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -67,9 +67,17 @@ pub(crate) fn run(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
             ))?;
         }
     }
-    // Whoever reads this may go away; the mounts stay.
+    // The reader of this may go away; the mounts stay.
     let _ = out.flush();
-    serve(&instance, &events)
+    let outcome = serve(&instance, &events);
+    let mut lost = instance.take_lost();
+    match outcome {
+        Err(Failure::Several(refusals)) => lost.extend(refusals),
+        Err(other) if lost.is_empty() => return Err(other),
+        Err(_) | Ok(()) => {}
+    }
+    lost.dedup();
+    if lost.is_empty() { Ok(()) } else { Err(Failure::Several(lost)) }
 }
 
 /// What ends an instance.
@@ -97,7 +105,10 @@ fn serve(instance: &Instance, events: &Receiver<Event>) -> Result<(), Failure> {
                     for refusal in refusals {
                         say!("refit: {refusal}");
                     }
-                    say!("refit: still serving; Ctrl-C again takes the mount away all the same");
+                    say!(
+                        "refit: still serving; Ctrl-C again takes the mount away all the same, and \
+                         gives up what cannot be stored"
+                    );
                     insisted = true;
                 }
             }

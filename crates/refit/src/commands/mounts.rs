@@ -63,6 +63,7 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
 /// Unmounts what is mounted there.
 pub(crate) fn unmount(
     mountpoint: &Path,
+    discard: bool,
     only: Option<u32>,
     out: &mut Output,
 ) -> Result<(), Failure> {
@@ -72,7 +73,7 @@ pub(crate) fn unmount(
         let Some(mount) = client.mounts()?.into_iter().find(|m| m.mountpoint == wanted) else {
             continue;
         };
-        client.unmount(mount.id)?;
+        client.unmount(mount.id, discard)?;
         return if out.json() {
             out.object(&Unmounted { unmounted: &mount.mountpoint })
         } else {

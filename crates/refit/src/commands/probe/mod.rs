@@ -257,13 +257,13 @@ fn tell_refused(prepared: &Prepared<'_>) {
 /// Says what stays in a program after all sites were taken out.
 pub(crate) fn tell_kept(id: u32, removed: &Removed) {
     if removed.foreign > 0 {
-        eprintln!(
+        say!(
             "refit: {} of process {id} were left: another tool has changed them, or the program itself",
             format::counted(removed.foreign as u64, "site"),
         );
     }
     if let Some(because) = removed.because {
-        eprintln!(
+        say!(
             "refit: left mapped in process {id}, and nothing leads there: {}: {because}; `refit repair -p {id}` tries again",
             format::counted(removed.kept as u64, "patch area"),
         );

@@ -72,7 +72,7 @@ impl Server {
     /// Unmounts; everything is in the source directory then.
     pub(super) fn stop(mut self) -> Result<(), Failure> {
         for mount in self.client.mounts()? {
-            self.client.unmount(mount.id)?;
+            self.client.unmount(mount.id, false)?;
         }
         self.end();
         Ok(())
