@@ -240,3 +240,47 @@ fn what_cannot_be_watched_is_said_in_a_line() {
     }
     verified(&shell.id());
 }
+
+/// A function that begins with its loop: ten turns a call, a thousand calls.
+const LOOP: &str = "
+.globl main
+.type main,@function
+main: push %rbx
+ mov $1000, %ebx
+1: mov $10, %edi
+ call walk
+ dec %ebx
+ jnz 1b
+ pop %rbx
+ xor %eax,%eax
+ ret
+.size main,.-main
+.globl walk
+.type walk,@function
+walk: sub $1, %rdi
+ test %rdi, %rdi
+ jnz walk
+ lea 1(%rdi), %rax
+ ret
+.size walk,.-walk
+.section .note.GNU-stack,\"\",@progbits
+";
+
+#[test]
+fn turns_of_a_loop_that_begins_with_its_function_are_no_calls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, path) = (folder.path().join("loop.s"), folder.path().join("loop"));
+    std::fs::write(&source, LOOP).expect("written");
+    let built = Command::new("cc").arg("-o").args([&path, &source]).status();
+    assert!(built.expect("an assembler").success());
+    let path = path.to_str().expect("a path");
+    let (_, told) = watched("uprobe:loop:walk { latency, count, histogram latency }", &[path]);
+    let of = |action: &str| {
+        let found = told.iter().find(|one| one["action"] == action);
+        found.unwrap_or_else(|| panic!("no {action}: {told:?}")).clone()
+    };
+    assert_eq!((&of("latency")["count"], &of("latency")["inside"]), (&1000.into(), &0.into()));
+    assert_eq!(of("histogram latency")["count"], 1000);
+    // Control has come by ten times as often.
+    assert_eq!(of("count")["count"], 10_000);
+}
