@@ -20,6 +20,7 @@ mod memory;
 mod migration;
 mod movable;
 mod process;
+mod remote;
 mod tree;
 
 pub use kernel::{Connection, Kernel, Reached, Roam, Setting};

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `mod.rs` | what may be had, and by whom; starts and ends |
 //! | `warden.rs` | the warden's rounds: who is served, what is counted, what goes |
+//! | `served.rs` | a program that is served |
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
 //! | `plant.rs` | getting hold of a program's memory |
 //! | `births.rs` | what a child has of its parent's memory, before it begins |
@@ -20,6 +21,7 @@ mod coverage;
 mod dumps;
 mod host;
 mod plant;
+mod served;
 mod survey;
 mod untold;
 mod warden;
@@ -43,8 +45,9 @@ use refit_sys::keeper;
 
 use crate::tree::Tree;
 pub use host::{LimitError, can_limit};
+use served::Served;
 pub use untold::{Unserved, Untold};
-use warden::{Served, Warden};
+use warden::Warden;
 
 /// How much of the disk's room may be taken: an address space has no more.
 const SWAP: u64 = 1 << 40;

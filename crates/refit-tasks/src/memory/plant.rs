@@ -24,6 +24,7 @@ use refit_sys::trace::{CallError, Held, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 
 use crate::process::filters;
+use crate::remote;
 use crate::tree::{FOLLOWED, Tree};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -89,8 +90,11 @@ fn plant_by(
         return Err(io::Error::other(OWN_FILTER));
     }
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
-    let start = held.call(instruction, libc::SYS_mmap, [0, WHOLE, access, kind, u64::MAX, 0])?;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let kind = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
+    let place = remote::place(&mappings, WHOLE);
+    let start =
+        held.call(instruction, libc::SYS_mmap, [place, WHOLE, access, kind, u64::MAX, 0])?;
     let manage = if filters > 0 { Ok(()) } else { manage(held, instruction, start, &memory) };
     let made = manage.and_then(|()| ours(held, instruction, start, known, &memory, &program));
     let (agent, task, userfault, number) = match made {

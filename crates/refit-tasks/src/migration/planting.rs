@@ -28,6 +28,7 @@ use super::guest::TOP;
 use super::quota::Quota;
 use super::space::{NAME, Space};
 use super::stub;
+use crate::remote;
 use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER, Told};
 use crate::tree::passing::{PASSES, WORDS};
 use crate::tree::{FOLLOWED, Tree};
@@ -91,7 +92,7 @@ fn plant_by(
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let kind = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
-    let arguments = [remote(&mappings), WHOLE, access, kind, u64::MAX, 0];
+    let arguments = [remote::place(&mappings, WHOLE), WHOLE, access, kind, u64::MAX, 0];
     let start = held.call(instruction, libc::SYS_mmap, arguments)?;
     let window = start..start + WHOLE;
     let made = fit_out(held, instruction, process, &memory, &window, frames, slots);
@@ -102,16 +103,8 @@ fn plant_by(
     made.map(|(agent, number)| (agent, window, number))
 }
 
-/// Where it is in most programs: between them and their libraries, wherever they are.
-pub(super) const USUAL: u64 = 0x6000_0000_0000;
-
-/// An address that neither the program nor the kernel takes for it unless asked for: a program may count on what it has given back to be free.
-fn remote(mappings: &[maps::Mapping]) -> u64 {
-    const STEP: usize = 1 << 24;
-    let taken =
-        |at: u64| mappings.iter().any(|one| one.range.start < at + WHOLE && at < one.range.end);
-    (USUAL..TOP).step_by(STEP).find(|&at| !taken(at)).unwrap_or(USUAL)
-}
+/// Where it is in most programs.
+pub(super) const USUAL: u64 = crate::remote::FIRST;
 
 fn fit_out(
     held: &mut Held,
