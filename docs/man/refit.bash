@@ -2195,7 +2195,7 @@ _refit() {
             return 0
             ;;
         refit__subcmd__umount)
-            opts="-h --json --instance --help"
+            opts="-h --discard --json --instance --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -33,6 +33,9 @@ const HELPER: &str = "fusermount3";
 /// `STATX_MNT_ID_UNIQUE`: a mount id that is never given to another mount (Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
+/// How long copies of a mount in other mount namespaces may outlast it.
+const COPIES_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
 /// What to mount.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
@@ -214,10 +217,14 @@ impl MountId {
 impl KernelMount {
     /// Whether the kernel still sends requests. It does not once nobody can reach the file system any more.
     pub(crate) fn connected(&self) -> bool {
-        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.connected_after(Timespec { tv_sec: 0, tv_nsec: 0 })
+    }
+
+    /// As [`connected`](Self::connected), once it is not or that time has passed.
+    fn connected_after(&self, time: Timespec) -> bool {
         let mut device = [PollFd::new(&self.device, PollFlags::empty())];
         loop {
-            match poll(&mut device, Some(&AT_ONCE)) {
+            match poll(&mut device, Some(&time)) {
                 Err(Errno::INTR) => {}
                 _ => return !device[0].revents().contains(PollFlags::ERR),
             }
@@ -243,8 +250,9 @@ impl KernelMount {
             Err(Errno::PERM) => unmount_by_helper(&self.mountpoint, flags)?,
             Err(errno) => return Err(errno.into()),
         }
-        // Without other mounts of it the kernel has ended the connection before the call returned.
-        if !flags.contains(UnmountFlags::DETACH) && self.connected() {
+        // Without other mounts of it the kernel has ended the connection before the call returned. A mount namespace
+        // that was made meanwhile has a copy; most do not last.
+        if !flags.contains(UnmountFlags::DETACH) && self.connected_after(COPIES_TIMEOUT) {
             return Err(Errno::BUSY.into());
         }
         Ok(())

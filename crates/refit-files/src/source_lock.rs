@@ -11,7 +11,7 @@
 
 use crate::check;
 use crate::error::MountError;
-use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -72,9 +72,11 @@ impl SourceLock {
 }
 
 /// A directory that another server has locked.
+#[derive(Debug)]
 struct Conflict {
     directory: PathBuf,
-    stat: Option<Stat>,
+    /// Device and inode number, if they can be had.
+    inode: Option<(u64, u64)>,
 }
 
 fn lock(source: &Path) -> Result<Vec<OwnedFd>, Conflict> {
@@ -88,8 +90,8 @@ fn lock(source: &Path) -> Result<Vec<OwnedFd>, Conflict> {
             FlockOperation::NonBlockingLockShared
         };
         if rustix::fs::flock(&opened, how) == Err(Errno::WOULDBLOCK) {
-            let (directory, stat) = (directory.to_owned(), rustix::fs::fstat(&opened).ok());
-            return Err(Conflict { directory, stat });
+            let inode = rustix::fs::fstat(&opened).ok().map(|stat| (stat.st_dev, stat.st_ino));
+            return Err(Conflict { directory: directory.to_owned(), inode });
         }
         held.push(opened);
     }
@@ -99,7 +101,7 @@ fn lock(source: &Path) -> Result<Vec<OwnedFd>, Conflict> {
 impl Conflict {
     /// Who has the lock: one whose mount is there, if there is one.
     fn holder(&self, source: &Path) -> Holder {
-        let pids = self.stat.as_ref().map(pids).unwrap_or_default();
+        let pids = self.inode.map(pids).unwrap_or_default();
         let mounts = |pid: u32| {
             let mounts = check::refit_mounts(&format!("/proc/{pid}/mountinfo"));
             mounts.into_iter().find(|(served, _)| self.concerns(source, served)).map(
@@ -121,21 +123,19 @@ impl Conflict {
     fn concerns(&self, source: &Path, served: &Path) -> bool {
         let same = || {
             let served = rustix::fs::stat(served).ok();
-            served.zip(self.stat).is_some_and(|(served, ours)| {
-                (served.st_dev, served.st_ino) == (ours.st_dev, ours.st_ino)
-            })
+            served.is_some_and(|served| Some((served.st_dev, served.st_ino)) == self.inode)
         };
         (self.directory == source && served.starts_with(source)) || same()
     }
 }
 
 /// Processes that have a lock on a directory, as the kernel lists them: `1: FLOCK ADVISORY READ 123 00:2a:456 0 EOF`.
-fn pids(stat: &Stat) -> Vec<u32> {
+fn pids((device, number): (u64, u64)) -> Vec<u32> {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let exactly = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let exactly = format!("{major:02x}:{minor:02x}:{number}");
     // Some file systems show programs another device than the kernel's own.
-    let inode = format!(":{}", stat.st_ino);
+    let inode = format!(":{number}");
     let of = |fits: &dyn Fn(&str) -> bool| -> Vec<u32> {
         let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let ours = fields.filter(|fields| fields.get(1) == Some(&"FLOCK"));

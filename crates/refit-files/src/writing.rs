@@ -17,7 +17,7 @@ use crate::server::Server;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A write that makes a file larger than this asks the host first whether it can be that large.
 const PROBED_SIZE: u64 = 1 << 40;
