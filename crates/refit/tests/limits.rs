@@ -195,7 +195,7 @@ static int child(uint64_t *some) {
     int traced = 0, bad = wrong(some, SMALL, 1) != 0;
     FILE *file = fopen("/proc/self/status", "r");
     while (fgets(line, sizeof line, file)) sscanf(line, "TracerPid: %d", &traced);
-    fill(some, SMALL, 2), push_out(some, SMALL);
+    fill(some, SMALL, 2);
     bad |= (wrong(some, SMALL, 2) != 0) << 1;
     return bad | (getenv("LIMITED") && !traced) << 2;
 }
@@ -301,7 +301,7 @@ int main(void) {
             int number = waits(how);
             clock_gettime(CLOCK_MONOTONIC, &behind);
             long long took = (behind.tv_sec - before.tv_sec) * 1000000000ll + behind.tv_nsec - before.tv_nsec;
-            printf("%d %d: %s%s\n", i, how, number ? strerror(number) : "over", number != EINTR && took < 300000000 ? ", too soon" : "");
+            printf("%d %d: %s%s\n", i, how, number ? strerror(number) : "over", number != EINTR && took < 200000000 ? ", too soon" : "");
             while (waitpid(child, 0, 0) < 0) ;
         }
     return 0;
