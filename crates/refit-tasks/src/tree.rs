@@ -322,9 +322,7 @@ impl Tree {
                     // Killed meanwhile, if not.
                     let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
                     self.inherit(task);
-                    let stands = self.moves.born(task);
-                    let stands =
-                        lock(&self.births).as_ref().is_some_and(|tell| tell(task)) || stands;
+                    let stands = self.moves.born(task) | self.is_awaited(task);
                     // Not before it is known that it has not begun.
                     self.tasks().insert(task);
                     self.tell_of_program();

@@ -1,5 +1,6 @@
 //! Which messages of other instances are answered here, and by whom: a program's custodian, or its guest.
 
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 
 use refit_messages::Builder;
@@ -156,10 +157,10 @@ impl Migration {
     /// Somebody looks for what is at an address: the origin knows, others may.
     fn is_sought(&self, seek: Seek) {
         let custodian = self.custodian_of(seek.group);
-        let seek = match custodian.map(|one| one.send(Asked::now(Ask::Seek(seek.clone())))) {
-            Some(Ok(())) => return,
-            Some(Err(_)) | None => seek,
-        };
+        let told = |one: Sender<Asked>| one.send(Asked::now(Ask::Seek(seek.clone()))).is_ok();
+        if custodian.is_some_and(told) {
+            return;
+        }
         match (self.guest(seek.group), self.layer.get()) {
             (Some(guest), _) => guest.is_sought(seek),
             (None, Some(layer)) => retrieval::pass_on(layer, seek, None),

@@ -47,4 +47,9 @@ impl Tree {
     pub fn before_end(&self, mourner: impl Fn(u32) + Send + Sync + 'static) {
         *lock(&self.mourner) = Some(Box::new(mourner));
     }
+
+    /// Whether a new task stands until an order for it comes.
+    pub(super) fn is_awaited(&self, task: u32) -> bool {
+        lock(&self.births).as_ref().is_some_and(|tell| tell(task))
+    }
 }
