@@ -5,8 +5,8 @@
 //!
 //! | function | `\` becomes | for |
 //! |---|---|---|
-//! | [`name`] | `\\`, so that [`bytes`] gives back exactly what there was | names that users type again |
-//! | [`line`] | `\` | one line of text for people |
+//! | [`name()`] | `\\`, so that [`bytes`] gives back exactly what there was | names that users type again |
+//! | [`line()`] | `\` | one line of text for people |
 
 use std::borrow::Cow;
 
