@@ -35,7 +35,7 @@ const UNKNOWN: u64 = 256 << 10;
 /// Rounds between two looks at what a program has that cannot be counted, at most.
 const LONGEST_REST: u32 = 127;
 /// Rounds in which it may not be known yet whose memory it is: a child faults before it is seen.
-const UNKNOWN_ROUNDS: u32 = 3;
+const UNKNOWN_ROUNDS: u32 = 250;
 /// Frames that there are at least, however little is allowed: fewer do not get a program on.
 const LEAST: u64 = 64;
 /// Rounds without any success until more is allowed than should be.
@@ -162,6 +162,11 @@ impl Warden {
             }
         }
         for pager in unknown {
+            // Nothing comes back to a child that is not its own.
+            if pager.inherits() {
+                let Some(inherited) = self.shared.inherited_by(&pager, None) else { continue };
+                pager.inherit(&inherited);
+            }
             // What it takes comes off from what the others may have.
             self.shared.commons.budget.allow(u64::MAX / PAGE);
             if pager.release() {
@@ -425,6 +430,11 @@ impl Warden {
         self.shared.commons.budget.allow(u64::MAX / PAGE);
         let pagers = self.pagers();
         for pager in &pagers {
+            if pager.inherits()
+                && let Some(inherited) = self.shared.inherited_by(pager, None)
+            {
+                pager.inherit(&inherited);
+            }
             // What could not be given back is asked for one by one.
             pager.release();
         }
