@@ -69,7 +69,7 @@ complete -c refit -n "__fish_refit_needs_command" -f -a "metrics" -d 'Print what
 complete -c refit -n "__fish_refit_needs_command" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
 complete -c refit -n "__fish_refit_needs_command" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
 complete -c refit -n "__fish_refit_needs_command" -f -a "completions" -d 'Print completions for a shell'
-complete -c refit -n "__fish_refit_needs_command" -f -a "header" -d 'Print a C header by which a program\'s threads ask to go to another instance: refit_move(1)'
+complete -c refit -n "__fish_refit_needs_command" -f -a "header" -d 'Print a C header: for threads that ask to go to another instance, or for instruments'
 complete -c refit -n "__fish_refit_needs_command" -f -a "man" -d 'Write man pages'
 complete -c refit -n "__fish_refit_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c refit -n "__fish_refit_using_subcommand mount" -l frames -d 'Memory for cached pages, per mount' -r
@@ -89,10 +89,12 @@ complete -c refit -n "__fish_refit_using_subcommand ls" -l class -d 'Only object
 complete -c refit -n "__fish_refit_using_subcommand ls" -l implementation -d 'Only objects that this implementation serves' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l on -d 'Only objects that stand on this one: call it, or call one that does' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l under -d 'Only objects on which this one stands' -r
+complete -c refit -n "__fish_refit_using_subcommand ls" -l mount -d 'Only objects of the mount at this mountpoint' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand ls" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand ls" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand show" -l every -d 'How often' -r
+complete -c refit -n "__fish_refit_using_subcommand show" -l mount -d 'Only objects of the mount at this mountpoint' -r
 complete -c refit -n "__fish_refit_using_subcommand show" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand show" -s f -l follow -d 'Stay and show it again and again; Ctrl-C ends it'
 complete -c refit -n "__fish_refit_using_subcommand show" -l json -d 'Print one JSON object per line'
@@ -106,9 +108,12 @@ complete -c refit -n "__fish_refit_using_subcommand swap" -l with -d 'What else 
 complete -c refit -n "__fish_refit_using_subcommand swap" -l every -d 'Swap again and again, one object after the other, a swap at each TIME; Ctrl-C ends it' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l for -d 'End after this time' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l protocol -d 'Move state in this protocol instead of the best that both implementations know' -r
+complete -c refit -n "__fish_refit_using_subcommand swap" -l mount -d 'Only objects of the mount at this mountpoint' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand swap" -l together -d 'All of them as one change: no request sees some old and some new, and if one cannot be swapped, none is'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l dry-run -d 'Change nothing: show in which protocols state could move, which one would, and how long it took to move it for a try while calls waited'
+complete -c refit -n "__fish_refit_using_subcommand swap" -l without-state -d 'Leave the state of the old implementation behind, e.g. when it does not give it; only where the state is a hint, as that of a replacement policy'
+complete -c refit -n "__fish_refit_using_subcommand swap" -l empty-state -d 'Throw the state away and begin with an empty one: LOSES what the object holds; only where the interface says what empty is'
 complete -c refit -n "__fish_refit_using_subcommand swap" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand swap" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand adapt" -l every -d 'Time between two looks' -r
@@ -128,9 +133,11 @@ complete -c refit -n "__fish_refit_using_subcommand upgrade" -l pause -d 'Hold t
 complete -c refit -n "__fish_refit_using_subcommand upgrade" -l resume -d 'Let it go on'
 complete -c refit -n "__fish_refit_using_subcommand upgrade" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand upgrade" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand wrap" -l mount -d 'Only objects of the mount at this mountpoint' -r
 complete -c refit -n "__fish_refit_using_subcommand wrap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand wrap" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand wrap" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand unwrap" -l mount -d 'Only objects of the mount at this mountpoint' -r
 complete -c refit -n "__fish_refit_using_subcommand unwrap" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand unwrap" -l all -d 'All wrappers'
 complete -c refit -n "__fish_refit_using_subcommand unwrap" -l json -d 'Print one JSON object per line'
@@ -307,7 +314,7 @@ complete -c refit -n "__fish_refit_using_subcommand repair" -l instance -d 'Ask 
 complete -c refit -n "__fish_refit_using_subcommand repair" -l verify -d 'Change nothing; say whether all its code is what its files say'
 complete -c refit -n "__fish_refit_using_subcommand repair" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand repair" -s h -l help -d 'Print help'
-complete -c refit -n "__fish_refit_using_subcommand record" -s p -l pid -d 'Record this process: an instance, or any program for its context switches' -r
+complete -c refit -n "__fish_refit_using_subcommand record" -s p -l pid -d 'Record this process alone: an instance, or any program for its context switches' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -s e -l expression -d 'Watch this in the process or command too: as for `refit probe`; counts are told as samples' -r
 complete -c refit -n "__fish_refit_using_subcommand record" -s o -l output -d 'Where the trace goes' -r -F
 complete -c refit -n "__fish_refit_using_subcommand record" -l mode -d 'What happens when a buffer fills' -r -f -a "stream\t'Written as it comes; what finds no place is lost, and counted'
@@ -335,6 +342,9 @@ complete -c refit -n "__fish_refit_using_subcommand top" -s n -l times -d 'Print
 complete -c refit -n "__fish_refit_using_subcommand top" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand top" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand top" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand metrics" -s o -l output -d 'Write it to this file, which is replaced as a whole' -r -F
+complete -c refit -n "__fish_refit_using_subcommand metrics" -l every -d 'Write the file again at each TIME, until Ctrl-C' -r
+complete -c refit -n "__fish_refit_using_subcommand metrics" -l listen -d 'Serve it at /metrics of this address, until Ctrl-C' -r
 complete -c refit -n "__fish_refit_using_subcommand metrics" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand metrics" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand metrics" -s h -l help -d 'Print help'
@@ -351,7 +361,7 @@ complete -c refit -n "__fish_refit_using_subcommand completions" -l json -d 'Pri
 complete -c refit -n "__fish_refit_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c refit -n "__fish_refit_using_subcommand header" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand header" -l json -d 'Print one JSON object per line'
-complete -c refit -n "__fish_refit_using_subcommand header" -s h -l help -d 'Print help'
+complete -c refit -n "__fish_refit_using_subcommand header" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c refit -n "__fish_refit_using_subcommand man" -l instance -d 'Ask only the instance with this process id; otherwise every instance of this user' -r
 complete -c refit -n "__fish_refit_using_subcommand man" -l json -d 'Print one JSON object per line'
 complete -c refit -n "__fish_refit_using_subcommand man" -s h -l help -d 'Print help'
@@ -396,6 +406,6 @@ complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_su
 complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "doctor" -d 'Check what this host offers, what is missing, what that costs and how to get it'
 complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "tour" -d 'Watch caches being swapped under running programs, for about a minute'
 complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "completions" -d 'Print completions for a shell'
-complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "header" -d 'Print a C header by which a program\'s threads ask to go to another instance: refit_move(1)'
+complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "header" -d 'Print a C header: for threads that ask to go to another instance, or for instruments'
 complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "man" -d 'Write man pages'
 complete -c refit -n "__fish_refit_using_subcommand help; and not __fish_seen_subcommand_from mount ls show swap adapt classes upgrade wrap unwrap load plugins unload changes report funcs cfg export cache mounts umount run tend boot kernel instances shutdown move spread limit ps probe cover drill repair record instruments top metrics doctor tour completions header man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
