@@ -49,7 +49,7 @@ pub enum MountError {
     Served {
         /// What to serve.
         source_directory: PathBuf,
-        /// Who has it.
+        /// The process that serves it.
         holder: Holder,
     },
     /// The kernel offers no FUSE.

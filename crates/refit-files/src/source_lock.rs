@@ -34,7 +34,7 @@ pub(crate) struct SourceLock {
 pub struct Holder {
     /// Its process, if this process can see it.
     pub pid: Option<u32>,
-    /// What it serves.
+    /// The directory that it serves.
     pub source: PathBuf,
     /// Where; `None` if it has been unmounted.
     pub mountpoint: Option<PathBuf>,
@@ -99,7 +99,7 @@ fn lock(source: &Path) -> Result<Vec<OwnedFd>, Conflict> {
 }
 
 impl Conflict {
-    /// Who has the lock: one whose mount is there, if there is one.
+    /// The process that holds the lock: one whose mount is there, if there is one.
     fn holder(&self, source: &Path) -> Holder {
         let pids = self.inode.map(pids).unwrap_or_default();
         let mounts = |pid: u32| {

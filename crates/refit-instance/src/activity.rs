@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::rejected;
+use crate::rejection::rejected;
 use crate::client::{Client, Lines, get, with_query};
 use crate::refusal::Refusal;
 use crate::server::Shared;

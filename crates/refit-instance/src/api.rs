@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{ConnectInfo, DefaultBodyLimit, MatchedPath, Path, Query, State};
-use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use refit_change::{Follow, Report};
@@ -30,6 +30,7 @@ use crate::moves;
 use crate::plugins;
 use crate::recording;
 use crate::refusal::{Kind, Refusal};
+use crate::rejection::{blocking, malformed, rejected, unknown_route, wrong_method};
 use crate::server::{Peer, Shared};
 use crate::streams;
 use crate::swaps::{self, Work};
@@ -460,81 +461,4 @@ async fn cache(
         Ok(Json(CacheAnswer { files: files as u64 }))
     })
     .await
-}
-
-async fn unknown_route(method: Method, uri: Uri) -> Refusal {
-    Refusal::new(
-        Kind::Unknown,
-        format!("{method} {}", uri.path()),
-        "there is no such thing here",
-        "see /openapi.json for what there is",
-    )
-}
-
-/// There is such a path, and it does not know the method: says which it knows.
-fn wrong_method(
-    document: &serde_json::Value,
-    method: &Method,
-    path: Option<MatchedPath>,
-    uri: &Uri,
-) -> Response {
-    let path = path.as_ref().map_or(uri.path(), MatchedPath::as_str);
-    let allowed = document::allowed(document, path).unwrap_or(HeaderValue::from_static("GET"));
-    let asked = format!("{method} {}", uri.path());
-    let remedy = format!("it knows {}", allowed.to_str().unwrap_or_default());
-    let refusal = Refusal::new(Kind::WrongMethod, asked, "it does not know this method", remedy);
-    let mut response = refusal.into_response();
-    response.headers_mut().insert(ALLOW, allowed);
-    response
-}
-
-/// Runs what may take long or take locks away from the thread that serves everybody.
-pub(crate) async fn blocking<T: Send + 'static>(
-    asked: &str,
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
-        Err(Refusal::new(
-            Kind::Failed,
-            asked,
-            "refit made a mistake (a panic, see its standard error)",
-            "report it; the instance goes on",
-        ))
-    })
-}
-
-/// What was sent could not be read.
-pub(crate) fn rejected(asked: &str, status: StatusCode, what: &str) -> Refusal {
-    let kind = match status {
-        StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::WrongType,
-        _ => Kind::Malformed,
-    };
-    Refusal { kind, ..malformed(asked, what) }
-}
-
-pub(crate) fn malformed(asked: &str, what: &str) -> Refusal {
-    Refusal::new(
-        Kind::Malformed,
-        asked,
-        what.to_owned(),
-        "see /openapi.json for what is understood",
-    )
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let status = match self.kind {
-            Kind::Malformed => StatusCode::BAD_REQUEST,
-            Kind::Forbidden => StatusCode::FORBIDDEN,
-            Kind::Unknown => StatusCode::NOT_FOUND,
-            Kind::Busy => StatusCode::CONFLICT,
-            Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Kind::WrongType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
-            Kind::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        (status, Json(self)).into_response()
-    }
 }

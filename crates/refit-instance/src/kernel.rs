@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use rustix::io::Errno;
 
-use crate::api::{blocking, rejected};
+use crate::rejection::{blocking, rejected};
 use crate::client::{Client, post};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;

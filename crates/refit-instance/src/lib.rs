@@ -33,6 +33,7 @@ mod placement;
 mod plugins;
 mod recording;
 mod refusal;
+mod rejection;
 mod server;
 mod streams;
 mod swaps;

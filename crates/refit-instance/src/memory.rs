@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::{blocking, rejected};
+use crate::rejection::{blocking, rejected};
 use crate::client::{Client, post, understood};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;

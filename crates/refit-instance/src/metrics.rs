@@ -104,7 +104,7 @@ impl Totals {
         self.seeing.insert(key, now);
     }
 
-    /// Whoever was not seen in this reading has ended.
+    /// Forgets what was counted by those that this reading has not seen: they have ended.
     fn end_reading(&mut self) {
         self.seen = std::mem::take(&mut self.seeing);
     }

@@ -6,7 +6,7 @@ use refit_tasks::{MoveCounts, PageCounts, Tally, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::blocking;
+use crate::rejection::blocking;
 use crate::client::Client;
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;

@@ -10,7 +10,7 @@ use refit_objects::plugin::{LoadError, Obstacle};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::{blocking, malformed, rejected};
+use crate::rejection::{blocking, malformed, rejected};
 use crate::client::{Client, LONG_PATIENCE, post, understood};
 use crate::refusal::{Kind, Refusal};
 use crate::server::Shared;

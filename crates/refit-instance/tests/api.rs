@@ -476,7 +476,7 @@ fn says_what_is_wrong_with_a_request() {
             b"POST /swap HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
                 .to_vec(),
             415,
-            "JSON",
+            "application/json",
         ),
         (post("/mounts", "[]"), 400, "mount"),
         (get("/changes?from=-1"), 400, "journal"),
@@ -501,7 +501,7 @@ fn says_what_is_wrong_with_a_request() {
     stage.client.health().expect("it is none the worse for it");
 }
 
-/// Whoever follows something has a thread of its own for it, so that others are answered.
+/// A follower has a thread of its own, so that other requests are answered.
 #[test]
 fn followers_keep_nobody_from_an_answer() {
     let stage = stage();

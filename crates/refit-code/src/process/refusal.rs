@@ -84,7 +84,7 @@ pub enum Refusal {
         thread: u32,
         /// What the kernel calls it.
         name: String,
-        /// What it does instead.
+        /// The call or state that the thread is in.
         doing: String,
     },
     /// It has started another program meanwhile.

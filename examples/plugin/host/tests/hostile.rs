@@ -62,7 +62,7 @@ fn wrong_notes_are_refused_each_for_its_reason() {
     let missing = patched(note - 8, b"other\0");
     assert_eq!(missing, Err(Obstacle::NoNote));
     assert!(matches!(patched(note, b"X"), Err(Obstacle::BadNote(_))));
-    assert_eq!(patched(note + 8, &[9]), Err(Obstacle::Format { has: 9, wants: 1 }));
+    assert_eq!(patched(note + 8, &[9]), Err(Obstacle::Format { has: 9, wants: 2 }));
     assert!(matches!(patched(note + 12, &[1]), Err(Obstacle::BadNote(_))));
     assert_eq!(patched(note + 16, &[0]), Err(Obstacle::Aborts));
     let target = replaced(b"-linux-", b"-other-");

@@ -1,0 +1,89 @@
+//! Requests that are refused before anything is done: what cannot be read, what is not there, and what each refusal is in HTTP.
+
+use axum::Json;
+use axum::extract::MatchedPath;
+use axum::http::header::ALLOW;
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+
+use crate::document;
+use crate::refusal::{Kind, Refusal};
+
+/// Answers a path that does not exist.
+pub(crate) async fn unknown_route(method: Method, uri: Uri) -> Refusal {
+    Refusal::new(
+        Kind::Unknown,
+        format!("{method} {}", uri.path()),
+        "there is no such thing here",
+        "see /openapi.json for what there is",
+    )
+}
+
+/// Answers a method that the path does not know, with those that it knows.
+pub(crate) fn wrong_method(
+    document: &serde_json::Value,
+    method: &Method,
+    path: Option<MatchedPath>,
+    uri: &Uri,
+) -> Response {
+    let path = path.as_ref().map_or(uri.path(), MatchedPath::as_str);
+    let allowed = document::allowed(document, path).unwrap_or(HeaderValue::from_static("GET"));
+    let asked = format!("{method} {}", uri.path());
+    let remedy = format!("it knows {}", allowed.to_str().unwrap_or_default());
+    let refusal = Refusal::new(Kind::WrongMethod, asked, "it does not know this method", remedy);
+    let mut response = refusal.into_response();
+    response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
+/// Runs work that takes long or takes locks on another thread than the one that serves everybody.
+pub(crate) async fn blocking<T: Send + 'static>(
+    asked: &str,
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        Err(Refusal::new(
+            Kind::Failed,
+            asked,
+            "refit made a mistake (a panic, see its standard error)",
+            "report it; the instance goes on",
+        ))
+    })
+}
+
+/// Refuses a request that the extractor of its body or query could not read, with the status that it gives.
+pub(crate) fn rejected(asked: &str, status: StatusCode, what: &str) -> Refusal {
+    let kind = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::WrongType,
+        _ => Kind::Malformed,
+    };
+    Refusal { kind, ..malformed(asked, what) }
+}
+
+/// Refuses a request that makes no sense.
+pub(crate) fn malformed(asked: &str, what: &str) -> Refusal {
+    Refusal::new(
+        Kind::Malformed,
+        asked,
+        what.to_owned(),
+        "see /openapi.json for what is understood",
+    )
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = match self.kind {
+            Kind::Malformed => StatusCode::BAD_REQUEST,
+            Kind::Forbidden => StatusCode::FORBIDDEN,
+            Kind::Unknown => StatusCode::NOT_FOUND,
+            Kind::Busy => StatusCode::CONFLICT,
+            Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::WrongType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Kind::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, Json(self)).into_response()
+    }
+}
