@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::rejection::rejected;
 use crate::client::{Client, Lines, get, with_query};
 use crate::refusal::Refusal;
+use crate::rejection::rejected;
 use crate::server::Shared;
 use crate::streams;
 use crate::wire::{Mount, ObjectInfo};

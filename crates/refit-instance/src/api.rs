@@ -128,6 +128,7 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Refusal> {
 #[utoipa::path(post, path = "/record", request_body = RecordRequest, responses(
     (status = 204),
     (status = 400, body = Refusal),
+    (status = 404, body = Refusal),
     (status = 409, body = Refusal),
     (status = 500, body = Refusal),
 ))]

@@ -22,7 +22,25 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
             complete_operation(operation);
         }
     }
+    let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
+    schemas.into_iter().for_each(name_alternatives);
     document
+}
+
+/// Gives alternatives that are put together of parts a schema of their own: many generators of clients cannot read them in place.
+fn name_alternatives(schemas: &mut Map<String, Value>) {
+    let mut named = Map::new();
+    for (name, schema) in schemas.iter_mut() {
+        let alternatives = schema.get_mut("oneOf").and_then(Value::as_array_mut);
+        for (number, alternative) in (1..).zip(alternatives.into_iter().flatten()) {
+            if alternative.get("allOf").is_some() {
+                let own = format!("{name}{number}");
+                let reference = json!({ "$ref": format!("#/components/schemas/{own}") });
+                named.insert(own, std::mem::replace(alternative, reference));
+            }
+        }
+    }
+    schemas.extend(named);
 }
 
 fn complete_operation(operation: &mut Value) {

@@ -13,9 +13,9 @@ use utoipa::ToSchema;
 
 use rustix::io::Errno;
 
-use crate::rejection::{blocking, rejected};
 use crate::client::{Client, post};
 use crate::refusal::{Kind, Refusal};
+use crate::rejection::{blocking, rejected};
 use crate::server::Shared;
 
 /// An instance that is one of several.

@@ -6,9 +6,9 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use crate::rejection::{blocking, rejected};
 use crate::client::{Client, post, understood};
 use crate::refusal::{Kind, Refusal};
+use crate::rejection::{blocking, rejected};
 use crate::server::Shared;
 use crate::wire::ProcessInfo;
 

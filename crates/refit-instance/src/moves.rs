@@ -6,9 +6,9 @@ use refit_tasks::{MoveCounts, PageCounts, Tally, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::rejection::blocking;
 use crate::client::Client;
 use crate::refusal::{Kind, Refusal};
+use crate::rejection::blocking;
 use crate::server::Shared;
 
 /// How often something was done, and how long it took.

@@ -10,9 +10,9 @@ use refit_objects::plugin::{LoadError, Obstacle};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::rejection::{blocking, malformed, rejected};
 use crate::client::{Client, LONG_PATIENCE, post, understood};
 use crate::refusal::{Kind, Refusal};
+use crate::rejection::{blocking, malformed, rejected};
 use crate::server::Shared;
 
 /// Asks for a plugin to be loaded, or unloaded.
