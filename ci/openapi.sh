@@ -76,6 +76,8 @@ for found in pkgutil.walk_packages([\".\"]): importlib.import_module(found.name)
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork" "UNIX-CONNECT:$socket" &
 proxy=$!
+# It keeps what it has found in the directory that it runs in.
+cd "$work"
 check it_answers_as_it_says timeout -k 10 300 schemathesis run "$work/openapi.json" --url "http://127.0.0.1:$port" \
 	--max-examples "${REFIT_OPENAPI_EXAMPLES:-10}" --seed 1 --request-timeout 20 --no-color \
 	--exclude-path /activity --exclude-path /changes --exclude-path /adapt --exclude-path /mounts --exclude-path '/mounts/{id}' \
