@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests of count.awk and quiet.awk: what they make of what `cargo test` prints. Prints what `cargo test` prints.
+# Tests of count.awk and quiet.awk, what they make of what `cargo test` prints, and of bounded.sh. Prints what `cargo test` prints.
 set -eu
 cd "$(dirname "$0")"
 list=$(mktemp)
@@ -35,5 +35,18 @@ shows "skipped: no fuse\n$two" "" "successes:\n---- c stdout ----\nskipped: no f
 shows "$bad$two" "failures:\n---- b stdout ----\npanicked\nfailures:\n    b" "$good$bad$two"
 shows "error: said\nerror: could not compile\nfailed: x\n" "error: could not compile\nfailed: x" \
 	'error: said\nerror: could not compile\nfailed: x\n'
+# ends STATUS SAID COMMAND …
+ends() {
+	status=$1 said=$2
+	shift 2
+	found=$(REFIT_TEST_LIMIT=1 ./bounded.sh "$@" 2>&1) && code=0 || code=$?
+	case $code:$found in
+	"$status:$said"*) passed=$((passed + 1)) ;;
+	*) failed=$((failed + 1)); echo "expected $status: $said, found $code: $found" ;;
+	esac
+}
+ends 0 "done" echo "done"
+ends 3 "" sh -c 'exit 3'
+ends 124 "failed: $(command -v sleep): not done within 1 s; sleep in " "$(command -v sleep)" 60
 echo "test result: $([ "$failed" = 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; 0 ignored"
 [ "$failed" = 0 ]

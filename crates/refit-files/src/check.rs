@@ -113,7 +113,10 @@ pub(crate) fn refit_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
         let fields: Vec<_> = line.split(|&c| c == b' ').collect();
         let dash = fields.iter().position(|field| field == b"-")?;
         let (kind, source) = (*fields.get(dash + 1)?, *fields.get(dash + 2)?);
-        (kind == b"fuse.refit").then(|| Some((path(source), path(fields.get(4)?))))?
+        if kind != b"fuse.refit" {
+            return None;
+        }
+        Some((path(source), path(fields.get(4)?)))
     };
     mounts.split(|&c| c == b'\n').filter_map(served).collect()
 }

@@ -94,18 +94,26 @@ impl HostFile {
 
     /// Writes as much of `bytes` as the host takes; how many, or the error if it takes none.
     pub(crate) fn write_some(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        match self.store(offset, bytes)? {
+            (0, Some(errno)) => Err(errno),
+            (done, _) => Ok(done),
+        }
+    }
+
+    /// Writes as much of `bytes` as the host takes: how many, and why not all of them.
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(usize, Option<Errno>), Errno> {
         let fd = self.ensure(Access::Write)?;
         let mut done = 0;
         while done < bytes.len() {
             match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
-                Ok(0) => break,
+                // POSIX gives no reason for it.
+                Ok(0) => return Ok((done, Some(Errno::IO))),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
+                Err(errno) => return Ok((done, Some(errno))),
             }
         }
-        Ok(done)
+        Ok((done, None))
     }
 }
 
@@ -135,16 +143,8 @@ impl FileRepresentative for HostFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
-        let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
-        let mut done = 0;
-        while done < data.len() {
-            match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.raw_os_error()),
-            }
-        }
-        Ok(())
+        let (_, why) = self.store(offset, data).map_err(Errno::raw_os_error)?;
+        why.map_or(Ok(()), |errno| Err(errno.raw_os_error()))
     }
 
     fn truncate(&self, size: u64) -> Result<(), i32> {

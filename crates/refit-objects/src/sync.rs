@@ -1,6 +1,8 @@
 //! The synchronisation the algorithms of this crate are written on: std's and parking_lot's, or loom's when they are model-checked
 //! (`RUSTFLAGS="--cfg loom"`). Nothing else in this crate names an atomic, a lock or a barrier of another origin.
 
+use std::time::Duration;
+
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
@@ -61,6 +63,17 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> Mu
     guard
 }
 
+/// Waits until it is notified, or `limit` is over, or for no reason.
+#[cfg(not(loom))]
+pub(crate) fn wait_for<'a, T>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    limit: Duration,
+) -> MutexGuard<'a, T> {
+    condvar.wait_for(&mut guard, limit);
+    guard
+}
+
 /// See above. A panic ends the model.
 #[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,4 +84,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(loom)]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).expect("nobody panicked")
+}
+
+/// See above. No time passes in a model.
+#[cfg(loom)]
+pub(crate) fn wait_for<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    limit: Duration,
+) -> MutexGuard<'a, T> {
+    condvar.wait_timeout(guard, limit).expect("nobody panicked").0
 }

@@ -110,12 +110,12 @@ impl Root<NotesInterface> for Held {
     }
 }
 
-struct Some2 {
+struct Both {
     world: Arc<World>,
     stuck: [Stuck; 2],
 }
 
-impl Implementations<NotesInterface> for Some2 {
+impl Implementations<NotesInterface> for Both {
     fn names(&self) -> Vec<&'static str> {
         vec!["one", "two"]
     }
@@ -132,7 +132,7 @@ impl Implementations<NotesInterface> for Some2 {
 
 fn notes(name: &str, stuck: [Stuck; 2]) -> (NotesRef, Arc<World>) {
     let world = Arc::<World>::default();
-    let all = Arc::new(Some2 { world: Arc::clone(&world), stuck });
+    let all = Arc::new(Both { world: Arc::clone(&world), stuck });
     let root = all.root("one").expect("it is in the list");
     (create(name.to_owned(), root, all), world)
 }

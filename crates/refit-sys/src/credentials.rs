@@ -11,6 +11,8 @@
 
 use std::io;
 
+use crate::status::Status;
+
 const SECBIT_NO_SETUID_FIXUP: libc::c_int = 1 << 2;
 
 /// What [`prepare_thread`] could get for the thread.
@@ -121,20 +123,17 @@ fn set_fsgid(gid: u32) -> io::Result<()> {
 
 /// Whether the thread `pid` has the capability number `capability` in effect; `None` when it cannot be seen.
 pub fn has_capability(pid: u32, capability: u32) -> Option<bool> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    let set = u64::from_str_radix(set.trim(), 16).ok()?;
+    let set = Status::of(pid).ok()?.set("CapEff")?;
     Some(set >> capability & 1 == 1)
 }
 
 /// Whether the thread `pid` is in a group, as far as files are concerned; `None` when it cannot be seen.
 pub fn in_group(pid: u32, group: u32) -> Option<bool> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let status = Status::of(pid).ok()?;
     let is = |id: &str| id.parse() == Ok(group);
     // The fourth is the one for files.
-    let own = field("Gid:")?.split_whitespace().nth(3).is_some_and(is);
-    Some(own || field("Groups:")?.split_whitespace().any(is))
+    let own = status.line("Gid")?.split_whitespace().nth(3).is_some_and(is);
+    Some(own || status.line("Groups")?.split_whitespace().any(is))
 }
 
 /// Capability number of `CAP_FSETID`: the set-user-id and set-group-id bits survive a write.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`linger`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), what waits for a ring ([`waiting`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
 //! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change) or as rings of bytes ([`mod@ring`]), libraries that are bytes ([`library`]) |
-//! | other processes | whether they are there ([`process`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
+//! | other processes | whether they are there ([`process`]), what the kernel tells of them ([`mod@status`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
 //! | their threads | held still, their state, calls made in them ([`trace`]), followed with all that they start ([`trace::next`]), their system calls told and answered ([`seccomp`]) |
 //! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]), calls that act on it made beside it ([`agent`]) |
 //! | their start | as a child or apart, stopped before their first instruction or at their entry ([`launch`]), what the kernel tells them ([`auxv`]) and believes of them ([`layout`]) |
@@ -51,6 +51,7 @@ pub mod schedule;
 pub mod seccomp;
 pub mod slack;
 pub mod smaps;
+pub mod status;
 pub mod step;
 pub mod tcp;
 pub mod thread;

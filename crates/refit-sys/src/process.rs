@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use crate::status::Status;
+
 /// What `/proc` says of a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
@@ -88,9 +90,8 @@ pub fn living(process: u32) -> Option<u32> {
 
 /// Whether a thread's system calls are limited (seccomp(2)). One that is gone makes none.
 pub fn is_filtered(thread: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-    mode.is_some_and(|mode| mode.trim() != "0")
+    let mode = Status::of(thread).ok().and_then(|status| status.number("Seccomp"));
+    mode.is_some_and(|mode| mode != 0)
 }
 
 /// Where a thread that waits in the kernel goes on in its program.
@@ -246,9 +247,8 @@ pub fn name(process: u32) -> String {
 /// # Errors
 /// It has ended.
 pub fn number_within(process: u32) -> io::Result<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let all = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let innermost = all.and_then(|all| all.split_whitespace().next_back());
+    let status = Status::of(process)?;
+    let innermost = status.line("NSpid").and_then(|all| all.split_whitespace().next_back());
     // A kernel without namespaces.
     Ok(innermost.and_then(|number| number.parse().ok()).unwrap_or(process))
 }

@@ -109,7 +109,7 @@ impl Meeting {
         else {
             return;
         };
-        // Whoever has joined this one comes again of its own.
+        // An instance that has joined this one joins it again by itself.
         let Some(address) = joined.get(&other).cloned() else { return };
         let security = security.clone();
         let again = move || {

@@ -61,17 +61,3 @@ pub(crate) fn process_of(task: u32) -> Option<u32> {
     let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
     u32::try_from(status.tgid).ok()
 }
-
-/// How many filters look at a task's system calls, by its `/proc/PID/status`; `None`: it is not told, or next to nothing is permitted.
-pub(crate) fn filters(status: &str) -> Option<u32> {
-    let number = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().parse::<u32>().ok()
-    };
-    match number("Seccomp:") {
-        // None: a kernel without filters.
-        None | Some(0) => Some(0),
-        Some(2) => number("Seccomp_filters:"),
-        Some(_) => None,
-    }
-}

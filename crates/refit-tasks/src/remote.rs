@@ -2,10 +2,10 @@
 
 use refit_sys::maps::Mapping;
 
-/// The first address that is tried: no program is there, nor what it maps, unless it asks for that.
+/// The first address that is tried, which is free in most programs: none is there, nor what it maps, unless it asks for that.
 pub(crate) const FIRST: u64 = 0x6000_0000_0000;
 /// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
-const TOP: u64 = 0x7fff_ffff_f000;
+pub(crate) const TOP: u64 = 0x7fff_ffff_f000;
 
 /// Returns an address at which so many bytes are free, which neither the program nor the kernel takes for them unless asked for: a program may count on
 /// what it has given back, or what a child has not got (`MADV_DONTFORK`), to be free.

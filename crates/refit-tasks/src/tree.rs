@@ -28,6 +28,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_sys::nudge::Bell;
+use refit_sys::status::Status;
 use refit_sys::trace::{self, Event, Held, Options};
 use rustix::io::Errno;
 
@@ -403,8 +404,7 @@ impl Tree {
             && process::parent_of(task).is_some_and(|from| managed.contains(&from))
         {
             // It may have been made before its parent had the filter.
-            let status = std::fs::read_to_string(format!("/proc/{task}/status"));
-            let filters = status.ok().and_then(|status| process::filters(&status));
+            let filters = Status::of(task).ok().and_then(|status| status.filters());
             if filters.is_some_and(|count| count > 0) {
                 managed.insert(task);
             }

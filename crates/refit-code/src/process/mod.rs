@@ -9,13 +9,14 @@ mod refusal;
 mod still;
 mod tasks;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 use refit_sys::foreign::Memory;
 use refit_sys::maps::{self, Mapping};
 use refit_sys::process::{is_filtered, life, living, threads};
+use refit_sys::status::Status;
 
 pub use call::Call;
 pub(crate) use call::clean;
@@ -56,15 +57,11 @@ impl Program {
         }
         let life = life(id).ok_or(Refusal::NoSuch { id })?;
         let face = living(id).ok_or(Refusal::Ended { id })?;
-        let status = fs::read_to_string(format!("/proc/{face}/status")).unwrap_or_default();
-        let told = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().parse::<u32>().ok()
-        };
-        if told("Tgid:").is_some_and(|group| group != id) {
-            return Err(Refusal::Thread { id, process: told("Tgid:").unwrap_or_default() });
+        let status = Status::of(face).unwrap_or_default();
+        if let Some(process) = status.number("Tgid").filter(|&group| group != id) {
+            return Err(Refusal::Thread { id, process });
         }
-        if let Some(by) = told("TracerPid:").filter(|&by| by != 0) {
+        if let Some(by) = status.number("TracerPid").filter(|&by| by != 0) {
             return Err(Refusal::Traced { id, by });
         }
         refuse_other_machines(id, face)?;

@@ -118,8 +118,7 @@ impl<'p> Still<'p> {
     fn hold(program: &'p Program, turn: Duration, within: Duration) -> Result<Self, Refusal> {
         let began = Instant::now();
         let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
-        let none = || (BTreeMap::new(), BTreeMap::new());
-        let (threads, asleep) = (none().0, none().1);
+        let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, gone) = (BTreeSet::new(), BTreeSet::new());
         let mut still = Self { program, threads, asleep, own, gone, began };
         let mut others = Vec::new();

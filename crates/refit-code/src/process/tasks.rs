@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use refit_sys::process::{Waits, life, waits};
 use refit_sys::restart::{self, Restart};
+use refit_sys::status::Status;
 use refit_sys::trace::{Held, RETURNING, Stop};
 
 use super::Refusal;
@@ -135,7 +136,5 @@ fn has_ended(thread: u32) -> bool {
 }
 
 fn tracer(thread: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    line.trim().parse().ok().filter(|&by| by != 0)
+    Status::of(thread).ok()?.number("TracerPid").filter(|&by| by != 0)
 }

@@ -94,6 +94,12 @@ impl Body {
         self.parts.iter().find_map(|part| part.bytes(address, length))
     }
 
+    /// Whether so many bytes from an address on are padding, which nobody runs.
+    pub(super) fn is_unused(&self, address: u64, length: usize) -> bool {
+        let mut unused = self.parts.iter().flat_map(|part| &part.unused);
+        unused.any(|range| range.start <= address && address + length as u64 <= range.end)
+    }
+
     /// The bytes from an address on up to the end of the part.
     fn from(&self, address: u64) -> &[u8] {
         let part = self.parts.iter().find(|part| part.range().contains(&address));

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use refit_sys::maps::Mapping;
 use refit_sys::pagemap::Pagemap;
+use refit_sys::status::Status;
 
 use super::area::PAGE;
 use super::frames::{self, PROGRAM_COUNTER, Saved};
@@ -86,9 +87,7 @@ const CHUNK: usize = 1 << 20;
 /// Whether a program catches signals that threads in user space are switched by: those of timers, those that are free for
 /// programs, real-time ones.
 fn switches(thread: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let caught = Status::of(thread).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
     let used = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGUSR1, libc::SIGUSR2];
     // The C library keeps the first two of the real-time ones for itself.
     let real_time = u64::MAX << (libc::SIGRTMIN() - 1);

@@ -121,6 +121,11 @@ pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, 
     if read.is_ok() && bytes.iter().all(|byte| *byte == 0) {
         return Ok(false);
     }
+    is_in_use(still, code)
+}
+
+/// As [`counters_in`], for code that is known to have more than zeros.
+pub(super) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     let there = still.positions()?.iter().any(|(counter, _)| code.contains(counter));
     Ok(there || saved(still)?.iter().any(|frame| code.contains(&frame.counter)))
 }

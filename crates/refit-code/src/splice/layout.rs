@@ -57,9 +57,7 @@ impl Layout {
             }
         }
     }
-}
 
-impl Layout {
     /// The gates in the order in which they are to change, such that the function can be run whenever that ends: behind each other
     /// are those that change at once, in one page.
     ///
@@ -72,17 +70,13 @@ impl Layout {
     pub(super) fn order(&self, body: &Body, members: &[Member]) -> Result<Vec<u64>, Why> {
         let page = |address: u64| address / PAGE;
         let targets: BTreeSet<u64> = members.iter().filter_map(Member::target).collect();
-        let unused = |place: u64| {
-            let mut unused = body.parts.iter().flat_map(|part| &part.unused);
-            unused.any(|range| range.start <= place && place + JUMP as u64 <= range.end)
-        };
         let mut at_once = BTreeSet::new();
         for (&gate, way) in &self.gates {
             if targets.range(gate + 1..gate + way.length() as u64).next().is_some() {
                 at_once.insert(page(gate));
             }
             if let Way::Hop(place) = way
-                && !unused(place.address)
+                && !body.is_unused(place.address, JUMP)
             {
                 at_once.extend([page(gate), page(place.address)]);
             }
@@ -98,10 +92,7 @@ impl Layout {
 
     /// Whether the long half of a gate's jump is written before all others: nobody runs the bytes.
     pub(super) fn is_ahead(&self, body: &Body, way: &Way) -> bool {
-        let mut unused = body.parts.iter().flat_map(|part| &part.unused);
-        matches!(way, Way::Hop(place) if unused.any(|range| {
-            range.start <= place.address && place.address + JUMP as u64 <= range.end
-        }))
+        matches!(way, Way::Hop(place) if body.is_unused(place.address, JUMP))
     }
 }
 
@@ -303,11 +294,7 @@ impl<'a> Search<'a> {
 
     fn springboard(&self, bytes: &Bytes, gate: u64) -> Option<Springboard> {
         let near = gate.saturating_sub(NEAR)..gate + NEAR;
-        let padding = |address: &u64| {
-            let unused = self.body.parts.iter().flat_map(|part| &part.unused);
-            let end = address + JUMP as u64;
-            unused.into_iter().any(|range| range.start <= *address && end <= range.end)
-        };
+        let padding = |&address: &u64| self.body.is_unused(address, JUMP);
         let usable = |&address: &u64| {
             hop(gate, address).is_some()
                 && bytes.are_dead(address, JUMP)

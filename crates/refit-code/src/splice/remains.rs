@@ -372,9 +372,7 @@ impl Remains {
     }
 
     fn in_use(&self, still: &Still<'_>) -> Result<bool, Refusal> {
-        let code = self.head.code_range();
-        let there = still.positions()?.iter().any(|(counter, _)| code.contains(counter));
-        Ok(there || frames::saved(still)?.iter().any(|frame| code.contains(&frame.counter)))
+        frames::is_in_use(still, &self.head.code_range())
     }
 
     /// Where a thread may stand that has taken the short jump at a site and not yet the long one that it leads to, and the site.

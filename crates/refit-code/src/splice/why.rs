@@ -58,7 +58,7 @@ pub enum Why {
     },
     /// The program limits its system calls, and what is to be done makes some.
     #[error(
-        "what is to be done at {address:#x} makes system calls, and a thread of the program limits its own (seccomp): leave out cpu, fields in          memory, and numbers of threads and processes"
+        "what is to be done at {address:#x} makes system calls, and a thread of the program limits its own (seccomp): leave out cpu, fields in memory, and numbers of threads and processes"
     )]
     Filtered {
         /// The site.

@@ -11,10 +11,11 @@
 //! waiter returns a result if and only if it finds `Done`; the worker calls `late` if and only if it finds `GivenUp`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::panics::panic_text;
+use crate::sync::{Condvar, Mutex, lock, wait_for};
 
 /// How long a waiter sleeps at most before it asks again whether it is to give up.
 const LOOK_AROUND: Duration = Duration::from_millis(5);
@@ -77,16 +78,9 @@ pub(crate) fn parted<T: Send + 'static>(
                 held.0 = Work::GivenUp;
                 return Err(NoResult::GivenUp { thread: held.1 });
             }
-            Work::Running | Work::GivenUp => {
-                let waited = shared.done.wait_timeout(held, LOOK_AROUND);
-                held = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
+            Work::Running | Work::GivenUp => held = wait_for(&shared.done, held, LOOK_AROUND),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, not(loom)))]

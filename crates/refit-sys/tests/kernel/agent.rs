@@ -246,7 +246,7 @@ fn an_agent_that_is_uprooted_leaves_nothing() {
         let number = task.thread();
         assert!(!program.has_child());
         agent.uproot(&mut program.held, program.instruction, task);
-        // Whoever collects orphans may not have come yet.
+        // It is an orphan, and may still be a zombie.
         assert!(process::life(number).is_none_or(|life| life.ended()));
         assert!(!program.has_child());
         assert_eq!(program.state(), before);

@@ -11,7 +11,7 @@ use crate::common::{Child, LONG, offered, until};
 
 /// A call that waits for long.
 type Call = (i64, [u64; 6]);
-/// What it is called, and how it is made ready.
+/// The name of a call, and what prepares its arguments in the child.
 type Case = (&'static str, fn() -> Call);
 
 /// Has a child make the call that `prepare` makes ready there, and stops it while it waits. What the registers tell then; afterwards it has to
@@ -28,7 +28,7 @@ fn stopped(
         0
     });
     let waiting = || process::waits(child.id()).and_then(|waits| waits.call);
-    // What it makes ready does not wait.
+    // None of the calls that prepare it waits.
     let sleeps = || process::life(child.id()).is_some_and(|life| life.state == b'S');
     until(name, || sleeps() && waiting().is_some());
     let call = waiting().expect("it waits");

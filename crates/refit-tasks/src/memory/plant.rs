@@ -20,10 +20,10 @@ use refit_sys::agent::{AREA, Agent, Ground};
 use refit_sys::foreign::Memory;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::seccomp::{Install, managed};
+use refit_sys::status::Status;
 use refit_sys::trace::{CallError, Held, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 
-use crate::process::filters;
 use crate::remote;
 use crate::tree::{FOLLOWED, Tree};
 
@@ -85,7 +85,7 @@ fn plant_by(
     let mappings = refit_sys::maps::of(process)?;
     let instruction = find_syscall(&memory, &mappings)
         .ok_or_else(|| io::Error::other("its code has no system call"))?;
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let status = Status::of(process)?;
     if filtered(&status, filters) {
         return Err(io::Error::other(OWN_FILTER));
     }
@@ -140,8 +140,8 @@ fn error_is(error: &CallError, errno: i32) -> bool {
 }
 
 /// Whether others than so many filters of refit's, which let through all that is called here, decide which calls a process may make.
-fn filtered(status: &str, ours: u32) -> bool {
-    filters(status).is_none_or(|filters| filters > ours)
+fn filtered(status: &Status, ours: u32) -> bool {
+    status.filters().is_none_or(|filters| filters > ours)
 }
 
 /// The agent in its area, its task, the userfaultfd, and the number that it has there.
@@ -207,7 +207,8 @@ mod tests {
             ("Seccomp:\t1\nSeccomp_filters:\t0\n", true, true),
             ("Name:\tx\n", false, false),
         ] {
-            assert_eq!((filtered(status, 0), filtered(status, 1)), (without, with_one), "{status}");
+            let told = Status::from(status);
+            assert_eq!((filtered(&told, 0), filtered(&told, 1)), (without, with_one), "{status}");
         }
     }
 }

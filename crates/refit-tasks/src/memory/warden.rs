@@ -163,9 +163,8 @@ impl Warden {
         }
         for pager in unknown {
             // Nothing comes back to a child that is not its own.
-            if pager.inherits() {
-                let Some(inherited) = self.shared.inherited_by(&pager, None) else { continue };
-                pager.inherit(&inherited);
+            if !pager.find_inherited(None) {
+                continue;
             }
             // What it takes comes off from what the others may have.
             self.shared.commons.budget.allow(u64::MAX / PAGE);
@@ -430,11 +429,7 @@ impl Warden {
         self.shared.commons.budget.allow(u64::MAX / PAGE);
         let pagers = self.pagers();
         for pager in &pagers {
-            if pager.inherits()
-                && let Some(inherited) = self.shared.inherited_by(pager, None)
-            {
-                pager.inherit(&inherited);
-            }
+            pager.find_inherited(None);
             // What could not be given back is asked for one by one.
             pager.release();
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::advice::{Effect, effect};
 use super::calls::MAPPED;
-use super::guest::TOP;
+use crate::remote::TOP;
 
 /// What has to be done before a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 use refit_messages::InstanceId;
 use refit_sys::maps::{self, Kind, Mapping};
 
-use super::guest::TOP;
 use super::space::frames;
+use crate::remote::TOP;
 
 /// Whether that is checked, as this instance's environment says.
 pub(super) fn is_checked() -> bool {

@@ -33,6 +33,7 @@ use super::runner::Runner;
 use super::space::NAME;
 use super::stub;
 use super::wire::{Arrive, Claim, Descriptor, Follow, Forget, GroupId, Hold, Particulars};
+use crate::remote::TOP;
 
 mod landlord;
 mod moving;
@@ -40,9 +41,6 @@ mod moving;
 pub(crate) use landlord::Vacancies;
 use landlord::{Job, LetIn};
 use moving::Pages;
-
-/// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
-pub(crate) const TOP: u64 = 0x7fff_ffff_f000;
 
 /// A replica.
 pub(crate) struct Guest {

@@ -24,11 +24,10 @@ use refit_sys::words::Words;
 
 use super::calls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
 use super::faults::{self, Step};
-use super::guest::TOP;
 use super::quota::Quota;
 use super::space::{NAME, Space};
 use super::stub;
-use crate::remote;
+use crate::remote::{self, TOP};
 use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER, Told};
 use crate::tree::passing::{PASSES, WORDS};
 use crate::tree::{FOLLOWED, Tree};
@@ -102,9 +101,6 @@ fn plant_by(
     }
     made.map(|(agent, number)| (agent, window, number))
 }
-
-/// Where it is in most programs.
-pub(super) const USUAL: u64 = crate::remote::FIRST;
 
 fn fit_out(
     held: &mut Held,

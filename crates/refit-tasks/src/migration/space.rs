@@ -282,7 +282,7 @@ impl Space {
     pub(super) fn copy_for(&self, child: u32, word: Option<u64>) -> io::Result<()> {
         let (file, former) = (Arc::clone(&self.frames), Arc::clone(&self.former));
         let parent = self.agent_task;
-        self.still_here(0..super::guest::TOP, move || {
+        self.still_here(0..crate::remote::TOP, move || {
             let mapped = within(child, &(0..u64::MAX))?;
             let memory = Memory::of(child)?;
             let instruction = find_syscall(&memory, &maps::of(child)?)
@@ -324,7 +324,7 @@ impl Space {
 
     /// Frames in a range are not needed any more, or are to be zeros.
     pub(super) fn drop_frames(&self, range: &Range<u64>) -> io::Result<()> {
-        let whole = range.start / PAGE * PAGE..range.end.min(super::guest::TOP);
+        let whole = range.start / PAGE * PAGE..range.end.min(crate::remote::TOP);
         if whole.is_empty() {
             return Ok(());
         }

@@ -1,16 +1,17 @@
 //! What the kernel tells of the signals of a thread.
 
+use refit_sys::status::Status;
 use refit_sys::trace::Held;
 
 /// Whether a thread has a handler for a signal.
 pub(super) fn caught(task: u32, signal: i32) -> bool {
-    is_among(task, signal, "SigCgt:")
+    is_among(task, signal, "SigCgt")
 }
 
 /// Whether a thread ignores a signal, by its choice or by the signal's nature.
 pub(super) fn ignored(task: u32, signal: i32) -> bool {
     let by_nature = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH, libc::SIGCONT].contains(&signal);
-    is_among(task, signal, "SigIgn:") || by_nature && !caught(task, signal)
+    is_among(task, signal, "SigIgn") || by_nature && !caught(task, signal)
 }
 
 /// Whether a signal ends the process of a thread with an image of its memory (signal(7): Core).
@@ -27,20 +28,18 @@ pub(super) fn dumps(task: u32, signal: i32) -> bool {
         libc::SIGXFSZ,
         libc::SIGSYS,
     ];
-    CORE.contains(&signal) && !caught(task, signal) && !is_among(task, signal, "SigIgn:")
+    CORE.contains(&signal) && !caught(task, signal) && !is_among(task, signal, "SigIgn")
 }
 
 /// Whether a signal stops the process of a thread, unless the kernel finds that nobody could continue it.
 pub(super) fn stops(task: u32, signal: i32) -> bool {
     let stop = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-    stop && !caught(task, signal) && !is_among(task, signal, "SigIgn:")
+    stop && !caught(task, signal) && !is_among(task, signal, "SigIgn")
 }
 
 /// Whether a signal is in one of the sets that the kernel tells of a thread.
 fn is_among(task: u32, signal: i32, set: &str) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{task}/status")) else { return false };
-    let mask = status.lines().find_map(|line| line.strip_prefix(set));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = Status::of(task).ok().and_then(|status| status.set(set));
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
@@ -50,11 +49,7 @@ pub(crate) fn are_pending(held: &Held) -> bool {
     if held.has_signals().is_ok_and(|some| !some) {
         return false;
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", held.thread()));
-    let Ok(status) = status else { return false };
-    let set = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or_default()
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+    let Ok(status) = Status::of(held.thread()) else { return false };
+    let set = |name| status.set(name).unwrap_or_default();
+    (set("SigPnd") | set("ShdPnd")) & !set("SigBlk") != 0
 }

@@ -112,11 +112,8 @@ impl Pager {
     fn attend(&self, news: &mut News, thread: Option<u32>) {
         self.waiting.take(&mut news.faults);
         // A child that faults before it has run an instruction: the kernel writes to its memory.
-        if self.inherits()
-            && !news.faults.is_empty()
-            && let Some(inherited) = self.outside.inherited(self, thread)
-        {
-            self.inherit(&inherited);
+        if !news.faults.is_empty() {
+            self.find_inherited(thread);
         }
         news.soon = false;
         for address in news.faults.drain(..) {

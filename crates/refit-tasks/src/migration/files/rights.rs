@@ -6,14 +6,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::process::filters;
+use refit_sys::status::Status;
 
 /// Filters of refit's own in a program that has been moved: for what it holds of the kernel (`refit_sys::launch`), and for what it changes
 /// (`planting`).
 const OURS: u32 = 2;
 
 /// Lines of `/proc/PID/status`.
-const LINES: [&str; 4] = ["Uid:", "Gid:", "Groups:", "CapEff:"];
+const LINES: [&str; 4] = ["Uid", "Gid", "Groups", "CapEff"];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Rights {
@@ -25,7 +25,13 @@ struct Rights {
 
 /// Whether it is so of this thread.
 pub(super) fn alike(thread: u32) -> bool {
-    let told = of(&thread.to_string()).zip(of("thread-self"));
+    let users = |task: &str| {
+        let users = fs::metadata(format!("/proc/{task}/ns/user")).ok()?;
+        Some((users.dev(), users.ino()))
+    };
+    let theirs = users(&thread.to_string()).and_then(|users| of(&Status::of(thread).ok()?, users));
+    let ours = users("thread-self").and_then(|users| of(&Status::of_this_thread().ok()?, users));
+    let told = theirs.zip(ours);
     told.is_some_and(|(theirs, ours)| {
         // What this instance was started under, the program was, too.
         let filters = ours.filters + OURS;
@@ -33,19 +39,12 @@ pub(super) fn alike(thread: u32) -> bool {
     })
 }
 
-fn of(task: &str) -> Option<Rights> {
-    let status = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
-    let users = fs::metadata(format!("/proc/{task}/ns/user")).ok()?;
-    parse(&status, (users.dev(), users.ino()))
-}
-
-fn parse(status: &str, users: (u64, u64)) -> Option<Rights> {
-    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+fn of(status: &Status, users: (u64, u64)) -> Option<Rights> {
     let mut lines: [String; LINES.len()] = Default::default();
     for (text, name) in lines.iter_mut().zip(LINES) {
-        line(name)?.trim().clone_into(text);
+        status.line(name)?.clone_into(text);
     }
-    Some(Rights { lines, filters: filters(status)?, users })
+    Some(Rights { lines, filters: status.filters()?, users })
 }
 
 #[cfg(test)]
@@ -57,7 +56,7 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_seen() {
-        let read = |status: &str| parse(status, (1, 2));
+        let read = |status: &str| of(&Status::from(status), (1, 2));
         let found = read(STATUS).expect("all is told");
         assert_eq!((found.filters, found.lines[1].as_str()), (3, "5\t5\t5\t5"));
         let others = [
@@ -71,7 +70,7 @@ mod tests {
             let other = read(&STATUS.replace(from, to)).expect("all is told");
             assert_ne!(other, found, "{from}");
         }
-        assert_ne!(parse(STATUS, (1, 3)), Some(found));
+        assert_ne!(of(&Status::from(STATUS), (1, 3)), Some(found));
         assert_eq!(read(&STATUS.replace("Seccomp:\t2", "Seccomp:\t1")), None);
         assert_eq!(read(&STATUS.replace("CapEff", "Cap")), None);
     }

@@ -20,9 +20,10 @@ use refit_sys::trace::{Held, Options};
 use super::super::faults::{self, Step};
 use super::super::mappings::pass;
 use super::super::pages::{self, Store};
+use super::super::stub;
 use super::super::wire::{Follow, Forget};
-use super::super::{planting, stub};
-use super::{Guest, TOP};
+use super::Guest;
+use crate::remote::{self, TOP};
 
 /// What is asked of a landlord.
 pub(super) enum Job {
@@ -65,7 +66,7 @@ impl Vacancies {
         let mut vacant = self.vacant();
         if vacant.is_none() {
             // Else it is made when it is needed.
-            *vacant = Vacant::begin(planting::USUAL).ok();
+            *vacant = Vacant::begin(remote::FIRST).ok();
         }
     }
 
@@ -305,12 +306,12 @@ mod tests {
             assert!(first.expect("it has it").to_string_lossy().contains("frames"));
             entered.process
         };
-        let elsewhere = enter(planting::USUAL + (1 << 30));
+        let elsewhere = enter(remote::FIRST + (1 << 30));
         assert!(vacancies.vacant().is_some(), "that was not the usual place");
-        let usual = enter(planting::USUAL);
+        let usual = enter(remote::FIRST);
         assert!(vacancies.vacant().is_none());
         vacancies.fill_later();
-        let next = enter(planting::USUAL);
+        let next = enter(remote::FIRST);
         assert!(elsewhere != usual && usual != next);
     }
 
@@ -318,8 +319,8 @@ mod tests {
     fn one_that_was_killed_is_made_anew() {
         let frames = refit_sys::memfd::create(c"frames", 4096, refit_sys::memfd::Pages::Base);
         let frames = File::from(frames.expect("a memfd"));
-        let gone = Vacant { page: planting::USUAL, tenants: mpsc::channel().0 };
+        let gone = Vacant { page: remote::FIRST, tenants: mpsc::channel().0 };
         let vacancies = Vacancies { vacant: Mutex::new(Some(gone)), ..Vacancies::default() };
-        vacancies.let_in(planting::USUAL, &frames, (false, None)).expect("another one");
+        vacancies.let_in(remote::FIRST, &frames, (false, None)).expect("another one");
     }
 }

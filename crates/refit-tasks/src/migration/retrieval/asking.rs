@@ -9,8 +9,9 @@ use refit_messages::{InstanceId, Layer};
 use super::known::By;
 use super::seeks;
 use super::{Known, Mark, Plan};
-use crate::migration::guest::{Guest, TOP};
+use crate::migration::guest::Guest;
 use crate::migration::wire::{Found, Frames, Mapping, Retrieve, Retrieved, Seek};
+use crate::remote::TOP;
 
 /// An answer.
 pub(in crate::migration) struct Told {

@@ -1,0 +1,85 @@
+//! What `/proc/PID/status` says of a thread, by the names of its lines (proc_pid_status(5)).
+
+use std::io;
+
+/// The text of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status(String);
+
+impl Status {
+    /// Reads it of a thread, or of a process by its first thread.
+    ///
+    /// # Errors
+    /// There is none, or it may not be seen.
+    pub fn of(thread: u32) -> io::Result<Self> {
+        std::fs::read_to_string(format!("/proc/{thread}/status")).map(Self)
+    }
+
+    /// Reads it of the thread that asks.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn of_this_thread() -> io::Result<Self> {
+        std::fs::read_to_string("/proc/thread-self/status").map(Self)
+    }
+
+    /// What stands behind `name` and its colon; `None`: this kernel has no such line.
+    pub fn line(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+    }
+
+    /// A line that is a number.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.line(name)?.parse().ok()
+    }
+
+    /// A line that is a set: of signals, where signal `n` is bit `n - 1`, or of capabilities.
+    pub fn set(&self, name: &str) -> Option<u64> {
+        u64::from_str_radix(self.line(name)?, 16).ok()
+    }
+
+    /// How many filters look at the thread's system calls; `None`: it is not told, or next to nothing is permitted
+    /// (seccomp(2)).
+    pub fn filters(&self) -> Option<u32> {
+        match self.number("Seccomp") {
+            // None: a kernel without filters.
+            None | Some(0) => Some(0),
+            Some(2) => self.number("Seccomp_filters"),
+            Some(_) => None,
+        }
+    }
+}
+
+impl From<&str> for Status {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_by_their_whole_names() {
+        let status =
+            Status::from("Seccomp_filters:\t3\nSeccomp:\t2\nGroups:\t5 7 \nSigCgt:\t8001\n");
+        assert_eq!(status.line("Groups"), Some("5 7"));
+        assert_eq!((status.number("Seccomp"), status.number("Group")), (Some(2), None));
+        assert_eq!((status.set("SigCgt"), status.filters()), (Some(0x8001), Some(3)));
+    }
+
+    #[test]
+    fn strict_and_filters_that_are_not_counted_are_not_told() {
+        assert_eq!(Status::from("Seccomp:\t1\n").filters(), None);
+        assert_eq!(Status::from("Seccomp:\t2\n").filters(), None);
+        assert_eq!(Status::from("Seccomp:\t0\n").filters(), Some(0));
+        assert_eq!(Status::from("Name:\tx\n").filters(), Some(0));
+    }
+
+    #[test]
+    fn it_is_read_of_this_thread() {
+        let own = Status::of_this_thread().expect("there is a /proc");
+        assert_eq!(own.number("Pid"), Some(crate::thread::id()));
+    }
+}
