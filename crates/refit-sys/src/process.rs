@@ -88,6 +88,13 @@ pub fn living(process: u32) -> Option<u32> {
     threads(process).into_iter().find(lives)
 }
 
+/// Whether a process stands: each of its threads has stopped or ended. Those of one that has been sent `SIGSTOP` stop one by one, when each
+/// is told of it.
+pub fn stands(process: u32) -> bool {
+    let stands = |thread: u32| life(thread).is_none_or(|life| life.stopped() || life.ended());
+    threads(process).into_iter().all(stands)
+}
+
 /// Whether a thread's system calls are limited (seccomp(2)). One that is gone makes none.
 pub fn is_filtered(thread: u32) -> bool {
     let mode = Status::of(thread).ok().and_then(|status| status.number("Seccomp"));

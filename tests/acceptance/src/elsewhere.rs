@@ -55,6 +55,10 @@ impl ServedElsewhere {
     /// The process cannot be signalled.
     pub fn hold(&self) {
         self.signal(Signal::STOP);
+        // Threads that have not been told of it answer.
+        while !refit_sys::process::stands(self.child.id()) {
+            std::thread::yield_now();
+        }
     }
 
     /// It goes on.

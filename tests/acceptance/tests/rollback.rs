@@ -169,11 +169,13 @@ impl Stalled<'_> {
                 self.file.read_exact_at(&mut bytes, at).map(|()| bytes)
             });
             // The request has begun, and does not end without the host.
+            let needs_the_host = || assert!(!read.is_finished(), "the read did not need the host");
             while !waits() {
+                needs_the_host();
                 thread::yield_now();
             }
             swap();
-            assert!(!read.is_finished(), "the read did not need the host");
+            needs_the_host();
             self.host.go_on();
             read.join().unwrap().unwrap()
         })

@@ -104,6 +104,8 @@ fn who_is_stopped_is_lost_by_tcp() {
     let other = Other::join(&address);
     until(|| !one.peers().is_empty());
     other.signal(Signal::STOP);
+    // Until then it may answer.
+    until(|| refit_sys::process::stands(other.0.id()));
     let error = one.ask(TWO, &Nothing(0), &[]).unwrap_err();
     assert!(matches!(error, MessageError::Lost { peer: TWO, .. }), "{error}");
     assert_eq!(next(&heard.lost), (TWO, "it has fallen silent".to_owned()));

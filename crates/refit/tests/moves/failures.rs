@@ -257,10 +257,10 @@ fn an_instance_that_is_stopped_for_a_while_kills_nothing() {
     let roams = two.count("roams", &["--movable", "--roam", "1ms"]);
     two.moved(&there, "1").expect("there");
     let instance = two.instance(1);
-    let stat = format!("/proc/{}/stat", instance.as_raw_nonzero());
+    let id = instance.as_raw_nonzero().get().cast_unsigned();
     for _ in 0..TIMES {
         kill_process(instance, Signal::STOP).expect("it is there");
-        until("it stands", || fs::read_to_string(&stat).is_ok_and(|one| one.contains(") T ")));
+        until("it stands", || refit_sys::process::stands(id));
         kill_process(instance, Signal::CONT).expect("it is there");
         roams.goes_on();
     }
