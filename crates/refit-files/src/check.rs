@@ -105,6 +105,13 @@ pub(crate) fn is_fuse_mount(path: &Path) -> bool {
     topmost.flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
 }
 
+/// Whether a table of mounts has the file system with this number.
+pub(crate) fn has_file_system(table: &[u8], (major, minor): (u32, u32)) -> bool {
+    let number = format!("{major}:{minor}");
+    let is = |line: &[u8]| line.split(|&c| c == b' ').nth(2) == Some(number.as_bytes());
+    table.split(|&c| c == b'\n').any(is)
+}
+
 /// The mounts of refit in a table of mounts: what each serves, and where.
 pub(crate) fn refit_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
     let mounts = std::fs::read(table).unwrap_or_default();

@@ -129,6 +129,14 @@ pub enum UnmountError {
         /// It goes on serving.
         mount: Box<Mount>,
     },
+    /// It is unmounted here, and in a mount namespace that was made meanwhile it is not. It goes on there.
+    #[error("cannot end {}: it is unmounted here, but mounted for process {process}, which has a mount namespace of its own; end that process, or `nsenter -t {process} -m umount {}`, and try again", .mount.mountpoint().display(), .mount.mountpoint().display())]
+    Elsewhere {
+        /// It goes on serving.
+        mount: Box<Mount>,
+        /// A process that sees it.
+        process: u32,
+    },
     /// Data could not be stored, and would be lost. The mount goes on.
     #[error("cannot unmount {}: {files} could not be stored in {}; make room there and try again, or give it up with `refit umount --discard`", .mount.mountpoint().display(), .mount.source().display())]
     NotStored {

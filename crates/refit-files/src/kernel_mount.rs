@@ -11,6 +11,7 @@
 //! With the right to mount, the file system is created first, answered by the server, and appears at its path last.
 //! Without it, `fusermount3` mounts, and hands the connection over.
 
+use crate::check;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
@@ -70,6 +71,8 @@ enum MountId {
 pub(crate) struct KernelMount {
     mountpoint: PathBuf,
     id: MountId,
+    /// The number of its file system, as tables of mounts have it.
+    number: (u32, u32),
     /// Tells whether the connection lives.
     device: OwnedFd,
 }
@@ -89,16 +92,16 @@ impl Prepared {
         mountpoint: &Path,
         device: OwnedFd,
     ) -> io::Result<KernelMount> {
-        let id = match detached {
+        let (id, number) = match detached {
             Some(mount) => {
-                let id = MountId::of(mount, Path::new(""), AtFlags::EMPTY_PATH)?;
+                let found = look(mount, Path::new(""), AtFlags::EMPTY_PATH)?;
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 move_mount(mount, c"", CWD, mountpoint, flags)?;
-                id
+                found
             }
-            None => MountId::at(mountpoint)?,
+            None => look(CWD, mountpoint, AtFlags::SYMLINK_NOFOLLOW)?,
         };
-        Ok(KernelMount { mountpoint: mountpoint.to_owned(), id, device })
+        Ok(KernelMount { mountpoint: mountpoint.to_owned(), id, number, device })
     }
 
     /// Takes the parts apart: where requests come in, and what [`attach`](Self::attach) wants.
@@ -199,19 +202,14 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(control.drain().find_map(rights))
 }
 
-impl MountId {
-    /// The id of the topmost mount at a path. The file system that is mounted there is not asked.
-    fn at(path: &Path) -> io::Result<Self> {
-        Self::of(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    fn of(directory: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<Self> {
-        // Without STATX_DONT_SYNC a server that hangs would have whoever looks hang, too.
-        let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let status = rustix::fs::statx(directory, path, flags, StatxFlags::MNT_ID | MNT_ID_UNIQUE)?;
-        let unique = status.stx_mask & MNT_ID_UNIQUE.bits() != 0;
-        Ok(if unique { Self::Unique(status.stx_mnt_id) } else { Self::Reused(status.stx_mnt_id) })
-    }
+/// The id of the topmost mount at a path, and the number of its file system, which is not asked.
+fn look(directory: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<(MountId, (u32, u32))> {
+    // Without STATX_DONT_SYNC a server that hangs would have whoever looks hang, too.
+    let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let status = rustix::fs::statx(directory, path, flags, StatxFlags::MNT_ID | MNT_ID_UNIQUE)?;
+    let unique = status.stx_mask & MNT_ID_UNIQUE.bits() != 0;
+    let kind = if unique { MountId::Unique } else { MountId::Reused };
+    Ok((kind(status.stx_mnt_id), (status.stx_dev_major, status.stx_dev_minor)))
 }
 
 impl KernelMount {
@@ -231,6 +229,26 @@ impl KernelMount {
         }
     }
 
+    /// Whether it is what its path leads to.
+    fn is_topmost(&self) -> bool {
+        let found = look(CWD, &self.mountpoint, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|(id, _)| id == self.id)
+    }
+
+    /// A process for which it is mounted still, in a mount namespace of its own, though it is not for this one.
+    pub(crate) fn holder_elsewhere(&self) -> Option<u32> {
+        let has = |process: &str| {
+            let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+            check::has_file_system(&table, self.number)
+        };
+        if has("self") {
+            return None;
+        }
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.into_iter().find(|process: &u32| has(&process.to_string()))
+    }
+
     /// Unmounts this mount, and no other.
     ///
     /// # Errors
@@ -239,7 +257,7 @@ impl KernelMount {
         if !self.connected() {
             return Ok(());
         }
-        if MountId::at(&self.mountpoint).ok() != Some(self.id) {
+        if !self.is_topmost() {
             // Taken out of sight while it is used, or covered.
             return if self.connected() { Err(Errno::BUSY.into()) } else { Ok(()) };
         }

@@ -334,10 +334,13 @@ impl Mount {
         if !self.ended()
             && let Err(error) = self.unmount_when_idle()
         {
+            let busy = error.raw_os_error() == Some(libc::EBUSY);
+            let elsewhere = if busy { self.attached.holder_elsewhere() } else { None };
             let mount = Box::new(self);
-            return Err(match error.raw_os_error() {
-                Some(libc::EBUSY) => UnmountError::Busy { mount },
-                _ => UnmountError::System { mount, error },
+            return Err(match elsewhere {
+                Some(process) => UnmountError::Elsewhere { mount, process },
+                None if busy => UnmountError::Busy { mount },
+                None => UnmountError::System { mount, error },
             });
         }
         Ok(self.join())

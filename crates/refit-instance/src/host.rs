@@ -318,12 +318,15 @@ impl Served for FileServer {
         let outcome = if discard { mount.unmount_and_discard().map(drop) } else { mount.unmount() };
         let Err(error) = outcome else { return Ok(()) };
         let kind = match error {
-            UnmountError::Busy { .. } | UnmountError::NotStored { .. } => Kind::Busy,
+            UnmountError::Busy { .. }
+            | UnmountError::Elsewhere { .. }
+            | UnmountError::NotStored { .. } => Kind::Busy,
             _ => Kind::Failed,
         };
         let refusal = refusal(kind, &error.to_string());
         match error {
             UnmountError::Busy { mount }
+            | UnmountError::Elsewhere { mount, .. }
             | UnmountError::NotStored { mount, .. }
             | UnmountError::System { mount, .. } => *slot = Some(*mount),
             UnmountError::Lost { .. } => {}
