@@ -168,19 +168,25 @@ impl Server {
         self.sync_inode(&self.inode(node)?, data_only)
     }
 
+    /// Stores a file and brings it to the disk. While the disk works, nothing of the file is held: it can be used, and
+    /// any object can be swapped.
     fn sync_inode(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Errno> {
-        let outcome = {
+        let stored = {
             let slot = inode.data.read();
             let Some(data) = &*slot else {
                 // Nothing of it is here; it may be on its way in the host all the same.
+                drop(slot);
                 return rustix::fs::fsync(reopen(&inode.fd(), OFlags::RDONLY)?);
             };
-            let _sync = events::SYNC.span([inode.node, data.cache.size()]);
-            let stored = self.memory.flush(data, 0, u64::MAX).map(drop);
-            stored.and_then(|()| self.settle(inode, data)).and_then(|()| {
-                data.representative.sync(data_only).map_err(Errno::from_raw_os_error)
-            })
+            self.memory.flush(data, 0, u64::MAX).and_then(|()| self.settle(inode, data)).and_then(
+                // The work keeps the host's descriptor: it goes on whatever becomes of the file's objects.
+                |()| data.representative.sync_work(data_only).map_err(Errno::from_raw_os_error),
+            )
         };
+        let outcome = stored.and_then(|work| {
+            let _sync = events::SYNC.span([inode.node, u64::from(data_only)]);
+            work.run().map_err(Errno::from_raw_os_error)
+        });
         self.note_stored(inode, outcome)
     }
 

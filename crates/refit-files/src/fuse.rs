@@ -10,14 +10,12 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use refit_objects::request;
 use refit_sys::credentials;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -82,7 +80,7 @@ impl Filesystem for Fuse {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        request(|| self.server.forget(ino.0, nlookup));
+        self.server.forget(ino.0, nlookup);
         self.server.linger.wait();
     }
 
@@ -284,16 +282,9 @@ impl Filesystem for Fuse {
             // All that comes is stored before it is answered. The kernel does not ask again.
             return self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
         }
-        // In parts that are a request each: nobody who waits for requests to end waits for a whole file.
-        let unique = req.unique().0;
-        self.server.journal.began(unique);
-        let server = &*self.server;
-        let store = || server.inode(ino.0).and_then(|inode| server.write_back(&inode));
-        match server.concluded(unique, catch_unwind(AssertUnwindSafe(store))) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-        self.server.linger.wait();
+        self.serve_empty(req, reply, |server, _| {
+            server.inode(ino.0).and_then(|inode| server.write_back(&inode))
+        });
     }
 
     fn release(

@@ -1,10 +1,11 @@
 //! The file representative: the host's file behind a cache.
 
 use parking_lot::RwLock;
-use refit_memory::FileRepresentative;
+use refit_memory::{DiskWork, FileRepresentative, may_wait};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 /// What a file has to be open for.
@@ -119,19 +120,70 @@ pub(crate) fn proc_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
+/// Fills `buf` by `read`, which is told where to and from which offset; how much there is before the end of the file.
+fn read_all(
+    offset: u64,
+    buf: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match read(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether reading what `fd` is a file of never waits for a disk, whatever it says.
+fn in_memory(fd: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstatfs(fd).map(|figures| figures.f_type);
+    matches!(kind, Ok(libc::TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// `f_type` of ramfs.
+const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+
+/// Bytes that are fetched at once.
+const FETCHED: u64 = 128 << 10;
+
+/// Has the host read what is to be read soon, and throws it away.
+fn fetch(fd: &OwnedFd, offset: u64, len: u64) -> Result<(), i32> {
+    let mut buf = vec![0; usize::try_from(len.min(FETCHED)).unwrap_or(usize::MAX)];
+    let mut done = 0;
+    while done < len {
+        let part = usize::try_from(len - done).map_or(buf.len(), |left| left.min(buf.len()));
+        let pread = |buf: &mut [u8], at| rustix::io::pread(fd, buf, at);
+        let n = read_all(offset + done, &mut buf[..part], pread).map_err(Errno::raw_os_error)?;
+        if n < part {
+            break;
+        }
+        done += n as u64;
+    }
+    Ok(())
+}
+
 impl FileRepresentative for HostFile {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
         let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
-        let mut done = 0;
-        while done < buf.len() {
-            match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.raw_os_error()),
-            }
+        let waiting = |buf: &mut [u8], at| rustix::io::pread(&fd, buf, at);
+        let not_waiting = |buf: &mut [u8], at| {
+            let mut buf = [IoSliceMut::new(buf)];
+            rustix::io::preadv2(&fd, &mut buf, at, ReadWriteFlags::NOWAIT)
+        };
+        if may_wait() {
+            return read_all(offset, buf, waiting).map_err(Errno::raw_os_error);
         }
-        Ok(done)
+        match read_all(offset, buf, not_waiting) {
+            // The file system cannot tell whether it would wait.
+            Err(Errno::OPNOTSUPP) if in_memory(&fd) => read_all(offset, buf, waiting),
+            Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
+            outcome => outcome,
+        }
+        .map_err(Errno::raw_os_error)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
@@ -158,9 +210,7 @@ impl FileRepresentative for HostFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<(), i32> {
-        let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
-        let done = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
-        done.map_err(Errno::raw_os_error)
+        self.sync_work(data_only)?.run()
     }
 
     fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
@@ -168,5 +218,67 @@ impl FileRepresentative for HostFile {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let length = end.saturating_sub(start);
         rustix::fs::fallocate(fd, flags, start, length).map_err(Errno::raw_os_error)
+    }
+
+    fn sync_work(&self, data_only: bool) -> Result<DiskWork, i32> {
+        let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
+        Ok(DiskWork::new(move || {
+            let done = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
+            done.map_err(Errno::raw_os_error)
+        }))
+    }
+
+    fn fetch_work(&self, offset: u64, len: u64) -> Result<DiskWork, i32> {
+        let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
+        Ok(DiskWork::new(move || fetch(&fd, offset, len)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refit_memory::without_waiting;
+    use std::fs::File;
+    use std::io::Write;
+
+    /// A file of `bytes` that the host has on its disk only, if it can be made to.
+    fn cold(bytes: &[u8]) -> HostFile {
+        let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.write_all(bytes).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        HostFile::opened(file.into())
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_fetched_first() {
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        let host = cold(&bytes);
+        let mut read = vec![0; bytes.len() + 10];
+        if let Err(errno) = without_waiting(|| host.read(0, &mut read)) {
+            assert_eq!(errno, libc::EAGAIN);
+        }
+        host.fetch_work(0, read.len() as u64).unwrap().run().unwrap();
+        assert_eq!(host.read(0, &mut read), Ok(bytes.len()));
+        assert!(read[..bytes.len()] == bytes);
+    }
+
+    #[test]
+    fn a_file_system_in_memory_is_read_at_once() {
+        let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = File::from(memory);
+        file.write_all(b"bytes").unwrap();
+        let host = HostFile::opened(file.into());
+        let mut read = [0; 5];
+        assert_eq!(without_waiting(|| host.read(0, &mut read)), Ok(5));
+        assert_eq!(&read, b"bytes");
+    }
+
+    #[test]
+    fn the_work_outlives_the_file() {
+        let host = cold(b"bytes");
+        let works = [host.sync_work(false).unwrap(), host.fetch_work(0, 1 << 20).unwrap()];
+        drop(host);
+        assert!(works.into_iter().all(|work| work.run().is_ok()));
     }
 }

@@ -1,7 +1,7 @@
 //! What the parts of the server share, and the life of a file's data.
 
 use crate::aside::Aside;
-use crate::data::{Data, Memory};
+use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
 use crate::inode::Inode;
@@ -18,7 +18,7 @@ use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};
 use refit_objects::composition::Composition;
-use refit_objects::{CreateError, Name, request};
+use refit_objects::{CreateError, Name};
 use refit_sys::credentials::{self, ActingAs};
 use refit_sys::linger::Linger;
 use refit_sys::printable;
@@ -30,9 +30,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-
-/// Bytes of a file written back in one request.
-const WRITE_BACK_PART: u64 = 1 << 20;
 
 thread_local! {
     /// The thread's file creation mask; none until the thread has been prepared.
@@ -204,8 +201,7 @@ impl Server {
         self.queue.add(inode);
     }
 
-    /// Stores a file: writes what is dirty to the host, in parts that are a request each, and puts the times on the
-    /// host. Notes whether that could be done.
+    /// Stores a file: writes what is dirty to the host, and puts the times on the host. Notes whether that could be done.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
         let outcome = self.write_back_parts(inode);
         self.note_stored(inode, outcome)
@@ -229,25 +225,14 @@ impl Server {
     }
 
     fn write_back_parts(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let (mut start, mut length) = (0, WRITE_BACK_PART);
+        let mut flush = Flush::new(0, u64::MAX);
         loop {
-            let flushed = request(|| {
-                let slot = inode.data.read();
-                let Some(data) = slot.as_ref().filter(|_| !inode.is_gone()) else {
-                    return Ok(None);
-                };
-                let end = start + length;
-                if end >= data.cache.size() || !data.cache.is_dirty() {
-                    self.memory.flush(data, start, u64::MAX)?;
-                    return self.settle(inode, data).map(|()| None);
-                }
-                self.memory.flush(data, start, end).map(Some)
-            })?;
-            let Some(pages) = flushed else { return Ok(()) };
-            start += length;
-            // Long stretches with nothing to write are passed in growing steps.
-            length =
-                if pages == 0 { length.saturating_mul(2).min(1 << 50) } else { WRITE_BACK_PART };
+            // Taken anew for each part: whoever needs the file alone does not wait for all of it.
+            let slot = inode.data.read();
+            let Some(data) = slot.as_ref().filter(|_| !inode.is_gone()) else { return Ok(()) };
+            if !self.memory.flush_part(data, &mut flush)? {
+                return self.settle(inode, data);
+            }
         }
     }
 
@@ -338,7 +323,7 @@ impl Server {
     pub(crate) fn write_back_loop(&self) {
         while let Some(inode) = self.queue.next() {
             if self.write_back(&inode).is_ok() && inode.lookups.load(Relaxed) == 0 {
-                request(|| self.retire(&inode));
+                self.retire(&inode);
             }
         }
     }

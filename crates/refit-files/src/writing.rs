@@ -47,7 +47,7 @@ impl Server {
         // Where the kernel tells of no close, there is nothing to report a failure at.
         let stored = match put {
             Ok(n) if self.write_back => {
-                self.memory.flush(&data, offset, offset + n as u64).map(drop)
+                self.memory.flush(&data, offset, offset + n as u64)
             }
             _ => Ok(()),
         };
@@ -79,7 +79,8 @@ impl Server {
             let data = self.data(inode, Access::Write)?;
             let end = offset + bytes.len() as u64;
             self.put_all(&data, offset, bytes)
-                .and_then(|()| self.memory.flush(&data, offset, end).map(|_| bytes.len()))
+                .and_then(|()| self.memory.flush(&data, offset, end))
+                .map(|()| bytes.len())
         };
         self.written(inode, true);
         let Err(errno) = outcome else { return outcome };
