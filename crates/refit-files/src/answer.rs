@@ -1,9 +1,10 @@
 //! Carrying out a request of the kernel, and answering it.
 //!
-//! Each call of an object is a request of the object system, for which swaps wait; the request of the kernel as a whole
-//! is none. So what the server waits for between the calls (the host's disk, locks, frames, the program that the answer
-//! wakes up) holds up no swap. References to a file's objects stay good between the calls since `Inode::data` is held.
-//! A panic in one request of the kernel becomes `EIO` for that request.
+//! Each call of an object is a request of the object system, for which swaps wait; the request of
+//! the kernel as a whole is none. So what the server waits for between the calls (the host's disk,
+//! locks, frames, the program that the answer wakes up) holds up no swap. References to a file's
+//! objects stay good between the calls since `Inode::data` is held. A panic in one request of the
+//! kernel becomes `EIO` for that request.
 
 use crate::events;
 use crate::server::{Caller, Server};
@@ -18,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long the kernel may rely on names and attributes. Every change goes through the mount, so for long.
+/// How long the kernel may rely on names and attributes. Changes go through the mount, so for long;
+/// what is changed beside it is found when a file is opened (`outdated`).
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// A host inode is held for as long as the kernel knows it, so that its number alone identifies it.
 pub(crate) const GENERATION: Generation = Generation(0);

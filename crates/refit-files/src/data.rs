@@ -4,8 +4,9 @@
 //! so instead of waiting; then physical memory is asked to take some back, and the call is made again. That happens
 //! here, outside of any cache, so that no cache ever waits for another.
 //!
-//! A call of a cache is a request: every swap, of any object, waits until it has ended. So each is short. What has to be
-//! read from the disk first is read between two calls ([`Memory::filled`]), and a flush goes in parts ([`Flush`]).
+//! A call of a cache is a request: every swap, of any object, waits until it has ended. So each is
+//! short. What has to be read from the disk first is read between two calls ([`Memory::filled`]),
+//! and a flush goes in parts ([`Flush`]).
 
 use crate::host::HostFile;
 use refit_memory::{
@@ -17,7 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a call waits for a frame while others hold them all; longer than a disk takes.
+/// How long a call waits for a frame while others hold them all and none of them waits for the host.
+/// A disk may take as long as it likes.
 const FRAMES_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it waits by yielding its processor; frames that are being filled or copied are free within that.
 const SPIN: Duration = Duration::from_millis(1);
@@ -76,15 +78,18 @@ impl Memory {
             // Others hold them all at the moment, and let go when the host has answered them.
             let since = *fruitless_since.get_or_insert_with(Instant::now);
             match since.elapsed() {
-                waited if waited > FRAMES_TIMEOUT => return Err(Errno::NOMEM),
+                waited if waited > FRAMES_TIMEOUT && !self.frames.any_in_flight() => {
+                    return Err(Errno::NOMEM);
+                }
                 waited if waited > SPIN => std::thread::sleep(SPIN),
                 _ => std::thread::yield_now(),
             }
         }
     }
 
-    /// Calls a cache that may have to read `ranges`, of bytes, from the host. The disk is waited for outside of the
-    /// call, except where the host drops what it has just read before the call is repeated.
+    /// Calls a cache that may have to read `ranges`, of bytes, from the host. The disk is waited
+    /// for outside of the call, except where the host drops what it has just read before the call
+    /// is repeated.
     fn filled<T>(
         &self,
         data: &Data,
@@ -123,7 +128,8 @@ impl Memory {
         while done < bytes.len() {
             let part = &bytes[done..bytes.len().min(done + self.part)];
             let at = offset + done as u64;
-            // Only pages that are written in part are read: those with the first byte and with the last.
+            // Only pages that are written in part are read: those with the first byte and with the
+            // last.
             let ends = [page_of(at), page_of(at + part.len() as u64 - 1)];
             let ends = if ends[0] == ends[1] { &ends[..1] } else { &ends };
             match self.filled(data, ends, || data.cache.write(at, part)) {
@@ -142,7 +148,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes the dirty pages of the next part of `flush` to the host; whether there are more parts.
+    /// Writes the dirty pages of the next part of `flush` to the host; whether there are more
+    /// parts.
     pub(crate) fn flush_part(&self, data: &Data, flush: &mut Flush) -> Result<bool, Errno> {
         let Flush { start, end, length } = *flush;
         let next = start.saturating_add(length);

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -74,8 +75,8 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.serve_entry(req, reply, |server, _| {
-            Ok(server.lookup(parent.0, name)?.unwrap_or_else(attributes::absent))
+        self.serve_entry(req, reply, |server, caller| {
+            Ok(server.lookup(caller, parent.0, name)?.unwrap_or_else(attributes::absent))
         });
     }
 
@@ -198,14 +199,22 @@ impl Filesystem for Fuse {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.serve(
-            req,
-            |server, caller| server.open(caller, ino.0, flags.0),
-            |outcome| match outcome {
-                Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags.0)),
-                Err(errno) => reply.error(errno),
-            },
-        );
+        let (caller, flags) = (Caller::of(req), flags.0);
+        let answer = move |outcome| match outcome {
+            Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags)),
+            Err(errno) => reply.error(errno),
+        };
+        let look = || self.server.look_before_open(caller, ino.0);
+        match catch_unwind(AssertUnwindSafe(look)).unwrap_or(Err(Errno::IO)) {
+            Ok(false) => {
+                self.serve(req, |server, _| server.open(caller, ino.0, flags), answer);
+            }
+            Ok(true) => {
+                let open = move |server: &Server| server.open_behind(caller, ino.0, flags);
+                self.after_the_kernels_data(req, ino, open, answer);
+            }
+            Err(errno) => self.serve(req, |_, _| Err(errno), answer),
+        }
     }
 
     fn read(
@@ -298,11 +307,9 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         match self.carry_out(req, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
-            Ok(stale) => {
+            Ok(()) => {
                 reply.ok();
-                if stale {
-                    self.server.forget_time(ino.0);
-                }
+                self.server.released(ino.0);
             }
             Err(errno) => reply.error(errno),
         }

@@ -1,5 +1,6 @@
 //! The file representative: the host's file behind a cache.
 
+use crate::version::KnownVersion;
 use parking_lot::RwLock;
 use refit_memory::{DiskWork, FileRepresentative, may_wait};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -24,6 +25,7 @@ pub(crate) enum Access {
 pub(crate) struct HostFile {
     /// Protects which descriptor it is; held for no system call.
     held: RwLock<Held>,
+    pub(crate) version: KnownVersion,
 }
 
 #[derive(Debug)]
@@ -37,18 +39,17 @@ struct Held {
 impl HostFile {
     /// The inode that `fd` stands for; nothing is opened yet.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { held: RwLock::new(Held { access: None, closed: false, fd: Arc::new(fd) }) }
+        Self::with(fd, None)
     }
 
     /// A file that was opened for reading and writing when it was created.
     pub(crate) fn opened(fd: OwnedFd) -> Self {
-        Self {
-            held: RwLock::new(Held {
-                access: Some(Access::Write),
-                closed: false,
-                fd: Arc::new(fd),
-            }),
-        }
+        Self::with(fd, Some(Access::Write))
+    }
+
+    fn with(fd: OwnedFd, access: Option<Access>) -> Self {
+        let held = RwLock::new(Held { access, closed: false, fd: Arc::new(fd) });
+        Self { held, version: KnownVersion::default() }
     }
 
     /// The descriptor that there is now. It may be closed as soon as what this returns is dropped.
@@ -96,17 +97,19 @@ impl HostFile {
     /// Writes as much of `bytes` as the host takes; how many, or the error if it takes none.
     pub(crate) fn write_some(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let fd = self.ensure(Access::Write)?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
+        self.changing(|| {
+            let mut done = 0;
+            while done < bytes.len() {
+                match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
+                    Ok(0) => break,
+                    Ok(n) => done += n,
+                    Err(Errno::INTR) => {}
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => break,
+                }
             }
-        }
-        Ok(done)
+            Ok(done)
+        })
     }
 }
 
@@ -120,7 +123,8 @@ pub(crate) fn proc_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Fills `buf` by `read`, which is told where to and from which offset; how much there is before the end of the file.
+/// Fills `buf` by `read`, which is told where to and from which offset; how much there is before
+/// the end of the file.
 fn read_all(
     offset: u64,
     buf: &mut [u8],
@@ -188,20 +192,22 @@ impl FileRepresentative for HostFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
         let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
-        let mut done = 0;
-        while done < data.len() {
-            match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.raw_os_error()),
+        self.changing(|| {
+            let mut done = 0;
+            while done < data.len() {
+                match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
+                    Ok(n) => done += n,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.raw_os_error()),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn truncate(&self, size: u64) -> Result<(), i32> {
         let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
-        rustix::fs::ftruncate(fd, size).map_err(Errno::raw_os_error)
+        self.changing(|| rustix::fs::ftruncate(fd, size)).map_err(Errno::raw_os_error)
     }
 
     fn size(&self) -> Result<u64, i32> {
@@ -217,7 +223,8 @@ impl FileRepresentative for HostFile {
         let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let length = end.saturating_sub(start);
-        rustix::fs::fallocate(fd, flags, start, length).map_err(Errno::raw_os_error)
+        self.changing(|| rustix::fs::fallocate(fd, flags, start, length))
+            .map_err(Errno::raw_os_error)
     }
 
     fn sync_work(&self, data_only: bool) -> Result<DiskWork, i32> {

@@ -108,7 +108,7 @@ impl Listing for ReplyDirectoryPlus {
             crate::answer::GENERATION,
         );
         if full && let Some(node) = node {
-            server.forget(node, 1);
+            server.take_back(node);
         }
         Ok(full)
     }

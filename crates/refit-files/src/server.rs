@@ -7,6 +7,7 @@ use crate::host::{Access, HostFile};
 use crate::inode::Inode;
 use crate::journal::{Journal, MountStats};
 use crate::modes::Modes;
+use crate::outdated::Refused;
 use crate::pressure::Pressure;
 use crate::representative;
 use crate::source_lock::SourceLock;
@@ -22,6 +23,7 @@ use refit_objects::{CreateError, Name};
 use refit_sys::credentials::{self, ActingAs};
 use refit_sys::linger::Linger;
 use refit_sys::printable;
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -59,6 +61,7 @@ pub(crate) struct Server {
     /// The kernel collects writes.
     pub(crate) write_back: bool,
     pub(crate) space: Space,
+    pub(crate) refused: Refused,
     /// Held until everything is stored.
     pub(crate) source_lock: Mutex<Option<SourceLock>>,
     /// What could not be stored when the mount ended; `None` until then.
@@ -201,7 +204,8 @@ impl Server {
         self.queue.add(inode);
     }
 
-    /// Stores a file: writes what is dirty to the host, and puts the times on the host. Notes whether that could be done.
+    /// Stores a file: writes what is dirty to the host, and puts the times on the host. Notes
+    /// whether that could be done.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
         let outcome = self.write_back_parts(inode);
         self.note_stored(inode, outcome)
@@ -249,7 +253,10 @@ impl Server {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec, tv_nsec },
         };
-        match rustix::fs::utimensat(&*inode.fd(), c"", &times_for_host, AtFlags::EMPTY_PATH) {
+        let set = |fd: &OwnedFd| {
+            rustix::fs::utimensat(fd, c"", &times_for_host, AtFlags::EMPTY_PATH)
+        };
+        match inode.change_on_host(set) {
             // Somebody else's file, which this user may write: the host's own time has to do.
             Err(Errno::PERM | Errno::ACCESS) => {
                 times.as_on_host();
@@ -364,8 +371,11 @@ impl Server {
             bytes_read: journal.bytes_read.load(Relaxed),
             bytes_written: journal.bytes_written.load(Relaxed),
             inodes: self.table.len(),
+            opens: journal.opens.load(Relaxed),
             waiting_for_write_back: self.queue.len() as u64,
             write_back_errors: journal.write_back_errors.load(Relaxed),
+            changed_beside: journal.changed_beside.load(Relaxed),
+            written_over: journal.written_over.load(Relaxed),
         }
     }
 }

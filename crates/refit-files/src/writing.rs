@@ -136,6 +136,9 @@ impl Server {
         let slot = inode.data.write();
         let data = slot.as_ref().ok_or(Errno::IO)?;
         let end = offset + bytes.len() as u64;
+        if dirty == Dirty::Stored {
+            self.memory.flush(data, offset, end)?;
+        }
         if dirty == Dirty::GivenUp {
             self.memory.with_frames(|| data.cache.forget(offset, end))?;
         }

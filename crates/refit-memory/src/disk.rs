@@ -1,9 +1,9 @@
 //! Waiting for the disk of the host outside of requests.
 //!
-//! A swap waits for every request that has begun before it. A call that waited for the disk would therefore hold up the
-//! swap of any object, whatever file it belongs to. So the parts that can take long are handed out: the
-//! [file representative](crate::FileRepresentative) returns them as [`DiskWork`], and the caller runs them when its call
-//! has ended.
+//! A swap waits for every request that has begun before it. A call that waited for the disk would
+//! therefore hold up the swap of any object, whatever file it belongs to. So the parts that can
+//! take long are handed out: the [file representative](crate::FileRepresentative) returns them as
+//! [`DiskWork`], and the caller runs them when its call has ended.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,14 +12,17 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whether calls of this thread may wait for the disk. They may unless they run in [`without_waiting`].
+/// Whether calls of this thread may wait for the disk. They may unless they run in
+/// [`without_waiting`].
 pub fn may_wait() -> bool {
     MAY_WAIT.get()
 }
 
-/// Runs `calls`, in which a read of a file representative fails with `EAGAIN` instead of waiting for the disk.
+/// Runs `calls`, in which a read of a file representative fails with `EAGAIN` instead of waiting
+/// for the disk.
 ///
-/// On `EAGAIN` the caller runs [`fetch_work`](crate::FileRepresentative::fetch_work) and calls again.
+/// On `EAGAIN` the caller runs [`fetch_work`](crate::FileRepresentative::fetch_work) and calls
+/// again.
 pub fn without_waiting<T>(calls: impl FnOnce() -> T) -> T {
     let _restore = Restore(MAY_WAIT.replace(false));
     calls()
@@ -34,8 +37,8 @@ impl Drop for Restore {
     }
 }
 
-/// A piece of work that waits for the disk. It owns what it needs, so it outlives the call that returned it, and the
-/// object too.
+/// A piece of work that waits for the disk. It owns what it needs, so it outlives the call that
+/// returned it, and the object too.
 #[must_use = "nothing is done until it is run"]
 pub struct DiskWork(Box<dyn FnOnce() -> Result<(), i32> + Send>);
 
