@@ -10,8 +10,8 @@
 
 use crate::host::HostFile;
 use refit_memory::{
-    CacheError, DiskWork, FileCacheRef, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
-    Reclaimed, without_waiting,
+    CacheError, DiskWork, FileCacheRef, FileRepresentativeRef, FramePool, PAGE_SIZE,
+    PhysicalMemoryRef, Reclaimed, without_waiting,
 };
 use rustix::io::Errno;
 use std::ops::Range;

@@ -224,9 +224,7 @@ impl Server {
         if mode & libc::S_IXGRP != 0 {
             mode &= !libc::S_ISGID;
         }
-        inode.change_on_host(|fd| {
-            rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode))
-        })?;
+        inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
         inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
         Ok(())
     }

@@ -73,12 +73,7 @@ impl Server {
     }
 
     /// Opens a file once the kernel has been told that it was changed.
-    pub(crate) fn open_behind(
-        &self,
-        caller: Caller,
-        node: u64,
-        flags: i32,
-    ) -> Result<bool, Errno> {
+    pub(crate) fn open_behind(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
         let opened = inode.opened();
         if self.to_be_forgotten(&inode) && self.refused.refuse(caller.pid, &opened) {

@@ -1,7 +1,9 @@
 //! The file representative as a clustered object: one implementation, the host's file.
 
 use crate::host::HostFile;
-use refit_memory::{DiskWork, FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
+use refit_memory::{
+    DiskWork, FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef,
+};
 use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
 use std::sync::Arc;
 

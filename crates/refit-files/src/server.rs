@@ -253,9 +253,8 @@ impl Server {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec, tv_nsec },
         };
-        let set = |fd: &OwnedFd| {
-            rustix::fs::utimensat(fd, c"", &times_for_host, AtFlags::EMPTY_PATH)
-        };
+        let set =
+            |fd: &OwnedFd| rustix::fs::utimensat(fd, c"", &times_for_host, AtFlags::EMPTY_PATH);
         match inode.change_on_host(set) {
             // Somebody else's file, which this user may write: the host's own time has to do.
             Err(Errno::PERM | Errno::ACCESS) => {

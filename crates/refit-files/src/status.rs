@@ -54,9 +54,8 @@ impl Server {
         if new.uid.is_some() || new.gid.is_some() || new.is_empty() {
             // Without any change it is chown(-1, -1). The host clears set-user-id bits and capabilities.
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
-            inode.change_on_host(|fd| {
-                rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)
-            })?;
+            inode
+                .change_on_host(|fd| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))?;
         }
         if let Some(mode) = new.mode {
             if inode.kind == FileType::Symlink {
@@ -71,9 +70,8 @@ impl Server {
                 last_access: timespec(new.atime),
                 last_modification: timespec(new.mtime),
             };
-            let set = inode.change_on_host(|fd| {
-                rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH)
-            });
+            let set = inode
+                .change_on_host(|fd| rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH));
             // The kernel has checked that the caller may set times. So this is the kernel itself, with the time of a
             // write to somebody else's file; the host has stamped it already.
             let for_a_write = new.atime.is_none() && self.own.0 != 0;

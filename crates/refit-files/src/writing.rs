@@ -46,9 +46,7 @@ impl Server {
         let put = self.put(&data, offset, bytes);
         // Where the kernel tells of no close, there is nothing to report a failure at.
         let stored = match put {
-            Ok(n) if self.write_back => {
-                self.memory.flush(&data, offset, offset + n as u64)
-            }
+            Ok(n) if self.write_back => self.memory.flush(&data, offset, offset + n as u64),
             _ => Ok(()),
         };
         drop(data);

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use refit_memory::{
-    DiskWork,
-    CLOCK, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    CLOCK, CacheParts, DiskWork, FileCacheFactory, FileCacheRef, FileRepresentative,
     FileRepresentativeInterface, FramePool, PAGE_SIZE, ReplacementPolicyFactory,
     ReplacementPolicyRef, create_file_cache, create_physical_memory, create_policy,
 };
