@@ -7,7 +7,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a file has to be open for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,8 @@ pub(crate) struct HostFile {
     /// Protects which descriptor it is; held for no system call.
     held: RwLock<Held>,
     pub(crate) version: KnownVersion,
+    /// Found out at the first read that is not to wait.
+    reads: OnceLock<Reads>,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl HostFile {
 
     fn with(fd: OwnedFd, access: Option<Access>) -> Self {
         let held = RwLock::new(Held { access, closed: false, fd: Arc::new(fd) });
-        Self { held, version: KnownVersion::default() }
+        Self { held, version: KnownVersion::default(), reads: OnceLock::new() }
     }
 
     /// The descriptor that there is now. It may be closed as soon as what this returns is dropped.
@@ -142,10 +144,26 @@ fn read_all(
     Ok(done)
 }
 
-/// Whether reading what `fd` is a file of never waits for a disk, whatever it says.
-fn in_memory(fd: &OwnedFd) -> bool {
-    let kind = rustix::fs::fstatfs(fd).map(|figures| figures.f_type);
-    matches!(kind, Ok(libc::TMPFS_MAGIC | RAMFS_MAGIC))
+/// Whether reads of a file system wait for its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// Never: it is in memory.
+    Never,
+    /// It says so when it is asked (`RWF_NOWAIT`), or that it cannot tell.
+    Asked,
+    /// They may, and it does not say so: FUSE takes the flag and waits all the same.
+    Unsaid,
+}
+
+impl Reads {
+    /// Those of the file system of `fd`.
+    fn of(fd: &OwnedFd) -> Self {
+        match rustix::fs::fstatfs(fd).map(|figures| figures.f_type) {
+            Ok(libc::TMPFS_MAGIC | RAMFS_MAGIC) => Self::Never,
+            Ok(libc::FUSE_SUPER_MAGIC) => Self::Unsaid,
+            _ => Self::Asked,
+        }
+    }
 }
 
 /// `f_type` of ramfs.
@@ -181,11 +199,13 @@ impl FileRepresentative for HostFile {
         if may_wait() {
             return read_all(offset, buf, waiting).map_err(Errno::raw_os_error);
         }
-        match read_all(offset, buf, not_waiting) {
-            // The file system cannot tell whether it would wait.
-            Err(Errno::OPNOTSUPP) if in_memory(&fd) => read_all(offset, buf, waiting),
-            Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
-            outcome => outcome,
+        match *self.reads.get_or_init(|| Reads::of(&fd)) {
+            Reads::Never => read_all(offset, buf, waiting),
+            Reads::Unsaid => Err(Errno::AGAIN),
+            Reads::Asked => read_all(offset, buf, not_waiting).map_err(|errno| match errno {
+                Errno::OPNOTSUPP => Errno::AGAIN,
+                errno => errno,
+            }),
         }
         .map_err(Errno::raw_os_error)
     }

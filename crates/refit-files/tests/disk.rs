@@ -4,6 +4,7 @@ mod common;
 
 use common::{Served, in_both_modes};
 use refit_memory::{DiskWork, FileRepresentative, FileRepresentativeInterface, may_wait};
+use refit_objects::change::End;
 use refit_objects::{
     ObjectId, ObjectInfo, OwnedRep, Root, SwapOptions, TransferError, objects, reference, swap,
     swap_named,
@@ -22,6 +23,7 @@ use std::time::Duration;
 enum Wait {
     Sync,
     Read,
+    Truncate,
 }
 
 /// The host's file on a disk that answers when the test says so.
@@ -69,6 +71,7 @@ impl FileRepresentative for SlowHost {
     }
 
     fn truncate(&self, size: u64) -> Result<(), i32> {
+        self.0.wait(Wait::Truncate)?;
         self.0.file.set_len(size).map_err(errno)
     }
 
@@ -244,5 +247,30 @@ fn a_page_that_is_written_in_part_holds_up_no_swap() {
         let mut read = [0; 5];
         file.read_exact_at(&mut read, 4999).unwrap();
         assert_eq!(&read, b"\x07new\x07");
+    });
+}
+
+#[test]
+fn a_call_that_waits_makes_its_swap_late_and_is_named() {
+    with_file("cut", OFlags::empty(), |served, file| {
+        let Disk { waits, answers } = slow_down(served, "cut", true);
+        // Found before: who asks for the list of objects waits for the cache as well.
+        let cache = object("fcm", "cut");
+        let cut = thread::scope(|scope| {
+            let cut = scope.spawn(|| file.set_len(1000).map_err(errno));
+            let answers = answers;
+            assert_eq!(waits.recv(), Ok(Wait::Truncate));
+            let soon = SwapOptions { deadline: Duration::from_millis(50), ..options() };
+            let report = swap_named(cache, "partitioned", 2, &soon);
+            let End::RolledBack(why) = &report.end else { panic!("{report:?}") };
+            assert!(why.contains("deadline"), "{why}");
+            assert!(report.blockers.iter().any(|b| b.thread.starts_with("fuser")), "{report:?}");
+            answers.send(Ok(())).unwrap();
+            cut.join().unwrap()
+        });
+        assert_eq!(cut, Ok(()));
+        assert_eq!(fs::metadata(served.host("cut")).unwrap().len(), 1000);
+        let report = swap_named(cache, "partitioned", 2, &options());
+        assert!(report.committed(), "{report:?}");
     });
 }
