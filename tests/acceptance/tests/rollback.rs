@@ -5,7 +5,7 @@ use refit_acceptance::{
     CacheMode, Random, Served, ServedElsewhere, caches, pattern, possible, scratch,
 };
 use refit_change::{End, Phase, Report};
-use refit_objects::{ObjectId, ObjectInfo, SwapOptions, object, swap_named};
+use refit_objects::{ObjectInfo, SwapOptions, object, swap_named};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
