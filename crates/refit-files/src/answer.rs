@@ -1,7 +1,10 @@
-//! Carrying out a request of the kernel as one request of the object system, and answering it.
+//! Carrying out a request of the kernel, and answering it.
 //!
-//! The answer is sent after the request has ended: sending wakes the program up, and nobody who waits for requests to
-//! end should wait for that. A panic inside of one request becomes `EIO` for that request.
+//! Each call of an object is a request of the object system, for which swaps wait; the request of
+//! the kernel as a whole is none. So what the server waits for between the calls (the host's disk,
+//! locks, frames, the program that the answer wakes up) holds up no swap. References to a file's
+//! objects stay good between the calls since `Inode::data` is held. A panic in one request of the
+//! kernel becomes `EIO` for that request.
 
 use crate::events;
 use crate::server::{Caller, Server};
@@ -9,7 +12,6 @@ use crate::status::Xattr;
 use fuser::{
     Errno as Answer, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request,
 };
-use refit_objects::request;
 use refit_sys::placement;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long the kernel may rely on names and attributes. Every change goes through the mount, so for long.
+/// How long the kernel may rely on names and attributes. Changes go through the mount, so for long;
+/// what is changed beside it is found when a file is opened (`outdated`).
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// A host inode is held for as long as the kernel knows it, so that its number alone identifies it.
 pub(crate) const GENERATION: Generation = Generation(0);
@@ -65,7 +68,7 @@ impl Fuse {
         let _request = events::REQUEST.span([unique, u64::from(from.pid())]);
         server.journal.began(unique);
         let caller = Caller::of(from);
-        let outcome = catch_unwind(AssertUnwindSafe(|| request(|| work(server, caller))));
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(server, caller)));
         server.concluded(unique, outcome)
     }
 
@@ -85,7 +88,7 @@ impl Fuse {
                 if let Some(notifier) = server.notifier.get() {
                     let _ = notifier.inval_inode(file, 0, 0);
                 }
-                request(|| work(server))
+                work(server)
             }));
             send(server.concluded(unique, outcome));
         });

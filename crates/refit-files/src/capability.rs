@@ -1,7 +1,8 @@
 //! What is known about a file's `security.capability`, without asking the host each time.
 //!
-//! The kernel asks for it before the first write after each open, and a write takes it away. Hardly any file has one,
-//! and it changes only through the mount, so that an answer of the host stays good.
+//! The kernel asks for it before the first write after each open, and a write takes it away. Hardly
+//! any file has one, and it changes through the mount, so that an answer of the host stays good
+//! until the file is found changed beside it.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 

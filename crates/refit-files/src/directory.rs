@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 /// Bytes of entries read from the host at once.
 const BATCH: usize = 32 * 1024;
@@ -28,17 +29,17 @@ pub(crate) struct Entry {
 /// The host's directory stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     position: u64,
 }
 
 impl Stream {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, position: 0 }
+        Self { fd: Arc::new(fd), position: 0 }
     }
 
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
+    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     /// Hands the entries from `position` on to `take` until that answers false or there are no more.

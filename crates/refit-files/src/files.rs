@@ -10,10 +10,11 @@ use crate::times;
 use crate::writing::Dirty;
 use fuser::{INodeNo, WriteFlags};
 use refit_sys::credentials::{self, CAP_FSETID};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Bytes copied by one request at most; a request should end within a moment.
 pub(crate) const COPY_PART: u64 = 16 << 20;
@@ -22,7 +23,11 @@ impl Server {
     /// Opens a file; whether it is to be read and written direct.
     pub(crate) fn open(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
-        self.open_inode(caller, &inode, flags)
+        let direct = self.open_inode(caller, &inode, flags)?;
+        if self.refused.any() {
+            self.refused.came_back(caller.pid, &inode.opened());
+        }
+        Ok(direct)
     }
 
     pub(crate) fn open_inode(
@@ -46,7 +51,14 @@ impl Server {
         // What the kernel collects cannot be refused any more when it comes.
         let direct = self.modes.direct(|| self.table.path(inode), flags, size)
             || (self.write_back && may_write(flags) && self.space.short(inode));
+        let outdated = self.write_back && inode.outdated_lookups.load(Relaxed) > 0;
+        if outdated {
+            // Its name is dropped when it is closed, so that the kernel gets to know it anew.
+            inode.stale_in_kernel.store(true, Relaxed);
+        }
+        let direct = direct || outdated;
         inode.opens.fetch_add(1, Relaxed);
+        self.journal.opens.fetch_add(1, Relaxed);
         if may_write(flags) {
             inode.writers.fetch_add(1, Relaxed);
             if !direct {
@@ -56,9 +68,8 @@ impl Server {
         Ok(direct)
     }
 
-    /// Whether the kernel has to forget a time of the file, by [`Self::forget_time`] once it has this answer: as long
-    /// as it waits for that, the inode is in use, and a name that is dropped finds the same one, with its old time.
-    pub(crate) fn release(&self, node: u64, flags: i32, direct: bool) -> Result<bool, Errno> {
+    /// The file is closed; [`Self::released`] follows once the kernel has the answer.
+    pub(crate) fn release(&self, node: u64, flags: i32, direct: bool) -> Result<(), Errno> {
         let inode = self.inode(node)?;
         if may_write(flags) {
             inode.writers.fetch_sub(1, Relaxed);
@@ -66,13 +77,19 @@ impl Server {
                 inode.collecting.fetch_sub(1, Relaxed);
             }
         }
-        let last = inode.opens.fetch_sub(1, Relaxed) == 1;
-        Ok(last && inode.stale_in_kernel.swap(false, Relaxed))
+        Ok(())
     }
 
-    /// Has the kernel drop the name of a file: then it asks for the status anew.
-    pub(crate) fn forget_time(&self, node: u64) {
+    /// The kernel knows that a close has come here. As long as it waits for that, the inode is in
+    /// use: a name that is dropped finds the same one, with its old time and size. If these are to
+    /// be forgotten, it has to drop the name now, and asks for the status anew.
+    pub(crate) fn released(&self, node: u64) {
         let Ok(inode) = self.inode(node) else { return };
+        self.journal.opens.fetch_sub(1, Release);
+        let last = inode.opens.fetch_sub(1, Release) == 1;
+        if !last || !inode.stale_in_kernel.swap(false, Relaxed) {
+            return;
+        }
         let place = inode.place.lock().clone();
         self.aside.hand(move |server| {
             if let Some(notifier) = server.notifier.get() {
@@ -168,19 +185,26 @@ impl Server {
         self.sync_inode(&self.inode(node)?, data_only)
     }
 
+    /// Stores a file and brings it to the disk. While the disk works, nothing of the file is held:
+    /// it can be used, and any object can be swapped.
     fn sync_inode(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Errno> {
-        let outcome = {
+        let stored = {
             let slot = inode.data.read();
             let Some(data) = &*slot else {
                 // Nothing of it is here; it may be on its way in the host all the same.
+                drop(slot);
                 return rustix::fs::fsync(reopen(&inode.fd(), OFlags::RDONLY)?);
             };
-            let _sync = events::SYNC.span([inode.node, data.cache.size()]);
-            let stored = self.memory.flush(data, 0, u64::MAX).map(drop);
-            stored.and_then(|()| self.settle(inode, data)).and_then(|()| {
-                data.representative.sync(data_only).map_err(Errno::from_raw_os_error)
-            })
+            self.memory.flush(data, 0, u64::MAX).and_then(|()| self.settle(inode, data)).and_then(
+                // The work keeps the host's descriptor: it goes on whatever becomes of the file's
+                // objects.
+                |()| data.representative.sync_work(data_only).map_err(Errno::from_raw_os_error),
+            )
         };
+        let outcome = stored.and_then(|work| {
+            let _sync = events::SYNC.span([inode.node, u64::from(data_only)]);
+            work.run().map_err(Errno::from_raw_os_error)
+        });
         self.note_stored(inode, outcome)
     }
 
@@ -200,7 +224,7 @@ impl Server {
         if mode & libc::S_IXGRP != 0 {
             mode &= !libc::S_ISGID;
         }
-        rustix::fs::chmod(proc_path(&inode.fd()), Mode::from_raw_mode(mode))?;
+        inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
         inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
         Ok(())
     }
@@ -208,7 +232,8 @@ impl Server {
     /// A write takes a program's file capabilities away, whoever writes.
     pub(crate) fn drop_capability(&self, inode: &Inode) {
         if inode.capability.take() {
-            let _ = rustix::fs::removexattr(proc_path(&inode.fd()), Capability::NAME);
+            let removed = |fd: &OwnedFd| rustix::fs::removexattr(proc_path(fd), Capability::NAME);
+            let _ = inode.change_on_host(removed);
         }
     }
 
@@ -256,7 +281,8 @@ impl Server {
         let range = (offset, if moves { u64::MAX } else { end });
         self.drop_privileges(caller, &inode)?;
         self.underneath(&inode, range, |data| {
-            rustix::fs::fallocate(&*data.host.ensure(Access::Write)?, mode, offset, length)
+            let fd = data.host.ensure(Access::Write)?;
+            data.host.changing(|| rustix::fs::fallocate(&*fd, mode, offset, length))
         })
     }
 
@@ -319,13 +345,11 @@ impl Server {
         let copied = self.underneath(&to, (to_offset, end), |data| {
             let target = data.host.ensure(Access::Write)?;
             let (mut from_offset, mut to_offset) = (from_offset, to_offset);
-            rustix::fs::copy_file_range(
-                &*source,
-                Some(&mut from_offset),
-                &*target,
-                Some(&mut to_offset),
-                usize::try_from(length).unwrap_or(usize::MAX),
-            )
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            data.host.changing(|| {
+                let (from, to) = (Some(&mut from_offset), Some(&mut to_offset));
+                rustix::fs::copy_file_range(&*source, from, &*target, to, length)
+            })
         })?;
         Ok(copied as u32)
     }

@@ -10,7 +10,6 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use refit_objects::request;
 use refit_sys::credentials;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -76,13 +75,13 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.serve_entry(req, reply, |server, _| {
-            Ok(server.lookup(parent.0, name)?.unwrap_or_else(attributes::absent))
+        self.serve_entry(req, reply, |server, caller| {
+            Ok(server.lookup(caller, parent.0, name)?.unwrap_or_else(attributes::absent))
         });
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        request(|| self.server.forget(ino.0, nlookup));
+        self.server.forget(ino.0, nlookup);
         self.server.linger.wait();
     }
 
@@ -200,14 +199,22 @@ impl Filesystem for Fuse {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.serve(
-            req,
-            |server, caller| server.open(caller, ino.0, flags.0),
-            |outcome| match outcome {
-                Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags.0)),
-                Err(errno) => reply.error(errno),
-            },
-        );
+        let (caller, flags) = (Caller::of(req), flags.0);
+        let answer = move |outcome| match outcome {
+            Ok(direct) => reply.opened(handle(direct), open_flags(direct, flags)),
+            Err(errno) => reply.error(errno),
+        };
+        let look = || self.server.look_before_open(caller, ino.0);
+        match catch_unwind(AssertUnwindSafe(look)).unwrap_or(Err(Errno::IO)) {
+            Ok(false) => {
+                self.serve(req, |server, _| server.open(caller, ino.0, flags), answer);
+            }
+            Ok(true) => {
+                let open = move |server: &Server| server.open_behind(caller, ino.0, flags);
+                self.after_the_kernels_data(req, ino, open, answer);
+            }
+            Err(errno) => self.serve(req, |_, _| Err(errno), answer),
+        }
     }
 
     fn read(
@@ -284,16 +291,9 @@ impl Filesystem for Fuse {
             // All that comes is stored before it is answered. The kernel does not ask again.
             return self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
         }
-        // In parts that are a request each: nobody who waits for requests to end waits for a whole file.
-        let unique = req.unique().0;
-        self.server.journal.began(unique);
-        let server = &*self.server;
-        let store = || server.inode(ino.0).and_then(|inode| server.write_back(&inode));
-        match server.concluded(unique, catch_unwind(AssertUnwindSafe(store))) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-        self.server.linger.wait();
+        self.serve_empty(req, reply, |server, _| {
+            server.inode(ino.0).and_then(|inode| server.write_back(&inode))
+        });
     }
 
     fn release(
@@ -307,11 +307,9 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         match self.carry_out(req, |server, _| server.release(ino.0, flags.0, fh.0 == 1)) {
-            Ok(stale) => {
+            Ok(()) => {
                 reply.ok();
-                if stale {
-                    self.server.forget_time(ino.0);
-                }
+                self.server.released(ino.0);
             }
             Err(errno) => reply.error(errno),
         }

@@ -1,11 +1,13 @@
 //! The file representative: the host's file behind a cache.
 
+use crate::version::KnownVersion;
 use parking_lot::RwLock;
-use refit_memory::FileRepresentative;
+use refit_memory::{DiskWork, FileRepresentative, may_wait};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
-use std::sync::Arc;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
+use std::sync::{Arc, OnceLock};
 
 /// What a file has to be open for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +25,9 @@ pub(crate) enum Access {
 pub(crate) struct HostFile {
     /// Protects which descriptor it is; held for no system call.
     held: RwLock<Held>,
+    pub(crate) version: KnownVersion,
+    /// Found out at the first read that is not to wait.
+    reads: OnceLock<Reads>,
 }
 
 #[derive(Debug)]
@@ -36,18 +41,17 @@ struct Held {
 impl HostFile {
     /// The inode that `fd` stands for; nothing is opened yet.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { held: RwLock::new(Held { access: None, closed: false, fd: Arc::new(fd) }) }
+        Self::with(fd, None)
     }
 
     /// A file that was opened for reading and writing when it was created.
     pub(crate) fn opened(fd: OwnedFd) -> Self {
-        Self {
-            held: RwLock::new(Held {
-                access: Some(Access::Write),
-                closed: false,
-                fd: Arc::new(fd),
-            }),
-        }
+        Self::with(fd, Some(Access::Write))
+    }
+
+    fn with(fd: OwnedFd, access: Option<Access>) -> Self {
+        let held = RwLock::new(Held { access, closed: false, fd: Arc::new(fd) });
+        Self { held, version: KnownVersion::default(), reads: OnceLock::new() }
     }
 
     /// The descriptor that there is now. It may be closed as soon as what this returns is dropped.
@@ -103,17 +107,19 @@ impl HostFile {
     /// Writes as much of `bytes` as the host takes: how many, and why not all of them.
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(usize, Option<Errno>), Errno> {
         let fd = self.ensure(Access::Write)?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
-                // POSIX gives no reason for it.
-                Ok(0) => return Ok((done, Some(Errno::IO))),
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Ok((done, Some(errno))),
+        self.changing(|| {
+            let mut done = 0;
+            while done < bytes.len() {
+                match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
+                    // POSIX gives no reason for it.
+                    Ok(0) => return Ok((done, Some(Errno::IO))),
+                    Ok(n) => done += n,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Ok((done, Some(errno))),
+                }
             }
-        }
-        Ok((done, None))
+            Ok((done, None))
+        })
     }
 }
 
@@ -127,19 +133,89 @@ pub(crate) fn proc_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
+/// Fills `buf` by `read`, which is told where to and from which offset; how much there is before
+/// the end of the file.
+fn read_all(
+    offset: u64,
+    buf: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match read(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether reads of a file system wait for its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// Never: it is in memory.
+    Never,
+    /// It says so when it is asked (`RWF_NOWAIT`), or that it cannot tell.
+    Asked,
+    /// They may, and it does not say so: FUSE takes the flag and waits all the same.
+    Unsaid,
+}
+
+impl Reads {
+    /// Those of the file system of `fd`.
+    fn of(fd: &OwnedFd) -> Self {
+        match rustix::fs::fstatfs(fd).map(|figures| figures.f_type) {
+            Ok(libc::TMPFS_MAGIC | RAMFS_MAGIC) => Self::Never,
+            Ok(libc::FUSE_SUPER_MAGIC) => Self::Unsaid,
+            _ => Self::Asked,
+        }
+    }
+}
+
+/// `f_type` of ramfs.
+const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+
+/// Bytes that are fetched at once.
+const FETCHED: u64 = 128 << 10;
+
+/// Has the host read what is to be read soon, and throws it away.
+fn fetch(fd: &OwnedFd, offset: u64, len: u64) -> Result<(), i32> {
+    let mut buf = vec![0; usize::try_from(len.min(FETCHED)).unwrap_or(usize::MAX)];
+    let mut done = 0;
+    while done < len {
+        let part = usize::try_from(len - done).map_or(buf.len(), |left| left.min(buf.len()));
+        let pread = |buf: &mut [u8], at| rustix::io::pread(fd, buf, at);
+        let n = read_all(offset + done, &mut buf[..part], pread).map_err(Errno::raw_os_error)?;
+        if n < part {
+            break;
+        }
+        done += n as u64;
+    }
+    Ok(())
+}
+
 impl FileRepresentative for HostFile {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
         let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
-        let mut done = 0;
-        while done < buf.len() {
-            match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.raw_os_error()),
-            }
+        let waiting = |buf: &mut [u8], at| rustix::io::pread(&fd, buf, at);
+        let not_waiting = |buf: &mut [u8], at| {
+            let mut buf = [IoSliceMut::new(buf)];
+            rustix::io::preadv2(&fd, &mut buf, at, ReadWriteFlags::NOWAIT)
+        };
+        if may_wait() {
+            return read_all(offset, buf, waiting).map_err(Errno::raw_os_error);
         }
-        Ok(done)
+        match *self.reads.get_or_init(|| Reads::of(&fd)) {
+            Reads::Never => read_all(offset, buf, waiting),
+            Reads::Unsaid => Err(Errno::AGAIN),
+            Reads::Asked => read_all(offset, buf, not_waiting).map_err(|errno| match errno {
+                Errno::OPNOTSUPP => Errno::AGAIN,
+                errno => errno,
+            }),
+        }
+        .map_err(Errno::raw_os_error)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
@@ -149,7 +225,7 @@ impl FileRepresentative for HostFile {
 
     fn truncate(&self, size: u64) -> Result<(), i32> {
         let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
-        rustix::fs::ftruncate(fd, size).map_err(Errno::raw_os_error)
+        self.changing(|| rustix::fs::ftruncate(fd, size)).map_err(Errno::raw_os_error)
     }
 
     fn size(&self) -> Result<u64, i32> {
@@ -158,15 +234,76 @@ impl FileRepresentative for HostFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<(), i32> {
-        let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
-        let done = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
-        done.map_err(Errno::raw_os_error)
+        self.sync_work(data_only)?.run()
     }
 
     fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
         let fd = self.ensure(Access::Write).map_err(Errno::raw_os_error)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let length = end.saturating_sub(start);
-        rustix::fs::fallocate(fd, flags, start, length).map_err(Errno::raw_os_error)
+        self.changing(|| rustix::fs::fallocate(fd, flags, start, length))
+            .map_err(Errno::raw_os_error)
+    }
+
+    fn sync_work(&self, data_only: bool) -> Result<DiskWork, i32> {
+        let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
+        Ok(DiskWork::new(move || {
+            let done = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
+            done.map_err(Errno::raw_os_error)
+        }))
+    }
+
+    fn fetch_work(&self, offset: u64, len: u64) -> Result<DiskWork, i32> {
+        let fd = self.ensure(Access::Read).map_err(Errno::raw_os_error)?;
+        Ok(DiskWork::new(move || fetch(&fd, offset, len)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refit_memory::without_waiting;
+    use std::fs::File;
+    use std::io::Write;
+
+    /// A file of `bytes` that the host has on its disk only, if it can be made to.
+    fn cold(bytes: &[u8]) -> HostFile {
+        let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.write_all(bytes).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        HostFile::opened(file.into())
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_fetched_first() {
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        let host = cold(&bytes);
+        let mut read = vec![0; bytes.len() + 10];
+        if let Err(errno) = without_waiting(|| host.read(0, &mut read)) {
+            assert_eq!(errno, libc::EAGAIN);
+        }
+        host.fetch_work(0, read.len() as u64).unwrap().run().unwrap();
+        assert_eq!(host.read(0, &mut read), Ok(bytes.len()));
+        assert!(read[..bytes.len()] == bytes);
+    }
+
+    #[test]
+    fn a_file_system_in_memory_is_read_at_once() {
+        let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = File::from(memory);
+        file.write_all(b"bytes").unwrap();
+        let host = HostFile::opened(file.into());
+        let mut read = [0; 5];
+        assert_eq!(without_waiting(|| host.read(0, &mut read)), Ok(5));
+        assert_eq!(&read, b"bytes");
+    }
+
+    #[test]
+    fn the_work_outlives_the_file() {
+        let host = cold(b"bytes");
+        let works = [host.sync_work(false).unwrap(), host.fetch_work(0, 1 << 20).unwrap()];
+        drop(host);
+        assert!(works.into_iter().all(|work| work.run().is_ok()));
     }
 }

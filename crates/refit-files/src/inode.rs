@@ -27,7 +27,7 @@ impl HostKey {
 }
 
 /// Where an inode was seen last: a directory and a name in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) parent: u64,
     pub(crate) name: OsString,
@@ -65,6 +65,13 @@ pub(crate) struct Inode {
     pub(crate) data: RwLock<Option<Data>>,
     pub(crate) times: Mutex<Times>,
     pub(crate) stream: Mutex<Option<Stream>>,
+    /// How many of `lookups` the kernel has yet to give back before it shows the file as it is: it
+    /// was changed beside the mount, and the kernel keeps the size and the times of a file whose
+    /// writes it collects for as long as it knows the file. Changed only under the table's lock.
+    pub(crate) outdated_lookups: AtomicU64,
+    /// Changes beside the mount of which the kernel is being told: until then it may answer from
+    /// what it holds.
+    pub(crate) telling_kernel: AtomicU32,
     /// It stands in the queue for write-back.
     pub(crate) queued: AtomicBool,
     /// Whether its data could be stored.
@@ -73,6 +80,7 @@ pub(crate) struct Inode {
 
 impl Inode {
     pub(crate) fn new(node: u64, host: HostFile, stat: &Stat, place: Place) -> Self {
+        host.caches_know(stat);
         Self {
             node,
             key: HostKey::of(stat),
@@ -91,6 +99,8 @@ impl Inode {
             data: RwLock::new(None),
             times: Mutex::new(Times::default()),
             stream: Mutex::new(None),
+            outdated_lookups: AtomicU64::new(0),
+            telling_kernel: AtomicU32::new(0),
             queued: AtomicBool::new(false),
             failing: Failing::default(),
         }
@@ -99,6 +109,16 @@ impl Inode {
     /// A descriptor of it; see [`HostFile::fd`].
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         self.host.fd()
+    }
+
+    /// Makes a change to the host's inode that is none by others; see [`HostFile::changing`].
+    pub(crate) fn change_on_host<T>(&self, change: impl FnOnce(&OwnedFd) -> T) -> T {
+        let fd = self.fd();
+        if self.kind == FileType::RegularFile {
+            self.host.changing(|| change(&fd))
+        } else {
+            change(&fd)
+        }
     }
 
     pub(crate) fn is_gone(&self) -> bool {

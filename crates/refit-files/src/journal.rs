@@ -33,10 +33,19 @@ pub struct MountStats {
     pub bytes_written: u64,
     /// Files, directories and so on that the kernel knows now.
     pub inodes: u64,
+    /// How many times files are open. A close counts once the kernel has heard that it is known
+    /// here.
+    pub opens: u64,
     /// Files that wait for being written to the host.
     pub waiting_for_write_back: u64,
     /// Times that writing a file to the host failed (it is tried again, and `fsync` says so).
     pub write_back_errors: u64,
+    /// Times that a file was found changed on the host by others, and what was held of it was
+    /// dropped.
+    pub changed_beside: u64,
+    /// Those of them in which pages that were not stored yet were written over what others had
+    /// written.
+    pub written_over: u64,
 }
 
 /// Counts requests; keeps `(unique, event)` pairs while it is switched on.
@@ -50,7 +59,10 @@ pub(crate) struct Journal {
     pub(crate) writes: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
+    pub(crate) opens: AtomicU64,
     pub(crate) write_back_errors: AtomicU64,
+    pub(crate) changed_beside: AtomicU64,
+    pub(crate) written_over: AtomicU64,
     /// A test wants to see what becomes of a request in which the server panics.
     pub(crate) panic_next: AtomicBool,
     on: AtomicBool,

@@ -2,12 +2,14 @@
 //!
 //! - Does: serve all operations that a Linux program expects of a local file system, with the caller's identity, on
 //!   several threads; keep every read, write and mapping of a file in one cache object that can be swapped.
-//! - Does not: see changes made in the source directory by others while it is mounted; lock across hosts.
+//! - Does not: see changes made in the source directory by others before the file is opened; lock
+//!   across hosts.
 //!
-//! How a request goes: [`mount()`] starts workers, each of which takes a request from the kernel (`fuse`), carries it
-//! out as one request of the object system (`names`, `files`, `status`, `listing`) and answers it (`answer`). Names and
-//! attributes are the host's, reached by descriptors (`table`, `inode`); data goes through the file's cache (`data`)
-//! and reaches the host later (`flusher`), with the times at which it was written (`times`).
+//! How a request goes: [`mount()`] starts workers, each of which takes a request from the kernel
+//! (`fuse`), carries it out (`names`, `files`, `status`, `listing`) and answers it (`answer`).
+//! Names and attributes are the host's, reached by descriptors (`table`, `inode`); data goes
+//! through the file's cache (`data`) and reaches the host later (`flusher`), with the times at
+//! which it was written (`times`).
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +35,7 @@ mod listing;
 mod modes;
 mod mount;
 mod names;
+mod outdated;
 mod pressure;
 mod representative;
 mod server;
@@ -42,6 +45,7 @@ mod status;
 mod table;
 mod times;
 mod unstored;
+mod version;
 mod writing;
 
 pub use composition::composition;

@@ -64,11 +64,13 @@ impl Server {
 
     pub(crate) fn fsyncdir(&self, node: u64) -> Result<(), Errno> {
         let directory = self.inode(node)?;
-        let slot = directory.stream.lock();
-        match &*slot {
-            Some(stream) => rustix::fs::fsync(stream.fd()),
-            None => rustix::fs::fsync(reopen(&directory.fd(), OFlags::RDONLY | OFlags::DIRECTORY)?),
-        }
+        // Not under the lock: listings do not wait for the disk.
+        let listed = directory.stream.lock().as_ref().map(Stream::fd);
+        let fd = match listed {
+            Some(fd) => fd,
+            None => reopen(&directory.fd(), OFlags::RDONLY | OFlags::DIRECTORY)?.into(),
+        };
+        rustix::fs::fsync(fd)
     }
 }
 
@@ -106,7 +108,7 @@ impl Listing for ReplyDirectoryPlus {
             crate::answer::GENERATION,
         );
         if full && let Some(node) = node {
-            server.forget(node, 1);
+            server.take_back(node);
         }
         Ok(full)
     }

@@ -11,6 +11,7 @@ use crate::host::HostFile;
 use crate::journal::{Journal, MountStats, RequestEvent};
 use crate::kernel_mount::{KernelMount, Prepared, Wanted};
 use crate::modes::{CacheMode, Modes};
+use crate::outdated::Refused;
 use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::source_lock::SourceLock;
@@ -100,6 +101,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         modes: Modes::new(options.cache),
         pressure: Pressure::new(raise_open_files()),
         space: Space::new(crate::modes::memory(), held(&options)),
+        refused: Refused::default(),
         source_lock: Mutex::new(Some(source_lock)),
         lost: Mutex::new(None),
         aside,

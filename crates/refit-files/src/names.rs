@@ -3,6 +3,7 @@
 use crate::attributes;
 use crate::host::{HostFile, proc_path};
 use crate::inode::{Inode, Place};
+use crate::outdated::Opened;
 use crate::server::{Caller, Server};
 use crate::times;
 use fuser::FileAttr;
@@ -39,7 +40,9 @@ impl Server {
         let (inode, new) = self.table.looked_up(HostFile::new(fd), &stat, place);
         if new {
             self.pressure.in_use(self.descriptors());
+            return Ok((inode, stat));
         }
+        let stat = self.noticed(&inode, stat)?;
         Ok((inode, stat))
     }
 
@@ -62,11 +65,20 @@ impl Server {
     }
 
     /// The attributes of a child; `None` when there is none, which the kernel may remember.
-    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<FileAttr>, Errno> {
+    pub(crate) fn lookup(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+    ) -> Result<Option<FileAttr>, Errno> {
         let parent = self.inode(parent)?;
         match self.child(&parent, checked(name)?) {
             Ok((inode, stat)) => Ok(Some(attributes::overlaid(&inode, &stat))),
-            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOENT) => {
+                let place = Place { parent: parent.node, name: name.to_owned() };
+                self.refused.came_back(caller.pid, &Opened { node: 0, place });
+                Ok(None)
+            }
             Err(errno) => Err(errno),
         }
     }
@@ -106,6 +118,9 @@ impl Server {
         let (inode, new) = self.table.looked_up(HostFile::opened(fd), &stat, place);
         let made = (|| {
             let mut flags = flags;
+            if !new {
+                self.noticed(&inode, stat)?;
+            }
             if new && inode.kind == FileType::RegularFile {
                 let size = stat.st_size as u64;
                 if size == 0 {
@@ -123,7 +138,7 @@ impl Server {
                 Ok((attributes::overlaid(&inode, &stat), direct))
             }
             Err(errno) => {
-                self.forget(inode.node, 1);
+                self.take_back(inode.node);
                 Err(errno)
             }
         }
@@ -190,13 +205,10 @@ impl Server {
         let (inode, parent) = (self.inode(node)?, self.inode(parent)?);
         let target = checked(name)?;
         // Through /proc, since linking by descriptor alone wants a capability.
-        rustix::fs::linkat(
-            CWD,
-            proc_path(&inode.fd()),
-            &*parent.fd(),
-            target,
-            AtFlags::SYMLINK_FOLLOW,
-        )?;
+        inode.change_on_host(|fd| {
+            let (path, to) = (proc_path(fd), parent.fd());
+            rustix::fs::linkat(CWD, path, &*to, target, AtFlags::SYMLINK_FOLLOW)
+        })?;
         inode.gone.store(false, Relaxed);
         inode.times.lock().metadata_changed(times::now());
         let attr = attributes::of(&inode)?;
@@ -208,7 +220,8 @@ impl Server {
         let parent = self.inode(parent)?;
         let name = checked(name)?;
         let stat = rustix::fs::statat(&*parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok();
-        rustix::fs::unlinkat(&*parent.fd(), name, flags)?;
+        let known = stat.as_ref().and_then(|stat| self.table.find(stat));
+        changing_each(&[known], || rustix::fs::unlinkat(&*parent.fd(), name, flags))?;
         if let Some(stat) = stat {
             self.lost_name(&stat);
         }
@@ -241,7 +254,10 @@ impl Server {
         };
         let (moved, target) = (stat(&from_dir, from_name), stat(&to_dir, to_name));
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        rustix::fs::renameat_with(&*from_dir.fd(), from_name, &*to_dir.fd(), to_name, flags)?;
+        let known = [moved, target].map(|stat| stat.and_then(|stat| self.table.find(&stat)));
+        changing_each(&known, || {
+            rustix::fs::renameat_with(&*from_dir.fd(), from_name, &*to_dir.fd(), to_name, flags)
+        })?;
         if let Some(inode) = moved.and_then(|stat| self.table.find(&stat)) {
             inode.moved(to_dir.node, to_name);
             inode.times.lock().metadata_changed(times::now());
@@ -260,9 +276,30 @@ impl Server {
     }
 
     pub(crate) fn forget(&self, node: u64, count: u64) {
-        if let Some(inode) = self.table.forget(node, count) {
+        if let Some(inode) = self.table.forget(node, count, count) {
             self.forgotten(&inode);
         }
+    }
+
+    /// A look-up that was just counted does not reach the kernel.
+    pub(crate) fn take_back(&self, node: u64) {
+        if let Some(inode) = self.table.forget(node, 1, 0) {
+            self.forgotten(&inode);
+        }
+    }
+}
+
+/// Makes a change to several inodes of the host, as far as they are known. Two names of one file
+/// are one inode.
+fn changing_each<T>(inodes: &[Option<Arc<Inode>>], change: impl FnOnce() -> T) -> T {
+    let mut inodes: Vec<_> = inodes.iter().flatten().collect();
+    // In one order, since each is locked.
+    inodes.sort_by_key(|inode| inode.node);
+    inodes.dedup_by_key(|inode| inode.node);
+    match inodes[..] {
+        [] => change(),
+        [one] => one.change_on_host(|_| change()),
+        [first, second, ..] => first.change_on_host(|_| second.change_on_host(|_| change())),
     }
 }
 

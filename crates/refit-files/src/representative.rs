@@ -1,7 +1,9 @@
 //! The file representative as a clustered object: one implementation, the host's file.
 
 use crate::host::HostFile;
-use refit_memory::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
+use refit_memory::{
+    DiskWork, FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef,
+};
 use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
 use std::sync::Arc;
 
@@ -34,6 +36,14 @@ impl FileRepresentative for HostRep {
 
     fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
         self.0.punch(start, end)
+    }
+
+    fn sync_work(&self, data_only: bool) -> Result<DiskWork, i32> {
+        self.0.sync_work(data_only)
+    }
+
+    fn fetch_work(&self, offset: u64, len: u64) -> Result<DiskWork, i32> {
+        self.0.fetch_work(offset, len)
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the parts of the server share, and the life of a file's data.
 
 use crate::aside::Aside;
-use crate::data::{Data, Memory};
+use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
 use crate::inode::Inode;
 use crate::journal::{Journal, MountStats};
 use crate::modes::Modes;
+use crate::outdated::Refused;
 use crate::pressure::Pressure;
 use crate::representative;
 use crate::source_lock::SourceLock;
@@ -18,10 +19,11 @@ use fuser::Notifier;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};
 use refit_objects::composition::Composition;
-use refit_objects::{CreateError, Name, request};
+use refit_objects::{CreateError, Name};
 use refit_sys::credentials::{self, ActingAs};
 use refit_sys::linger::Linger;
 use refit_sys::printable;
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -30,9 +32,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-
-/// Bytes of a file written back in one request.
-const WRITE_BACK_PART: u64 = 1 << 20;
 
 thread_local! {
     /// The thread's file creation mask; none until the thread has been prepared.
@@ -62,6 +61,7 @@ pub(crate) struct Server {
     /// The kernel collects writes.
     pub(crate) write_back: bool,
     pub(crate) space: Space,
+    pub(crate) refused: Refused,
     /// Held until everything is stored.
     pub(crate) source_lock: Mutex<Option<SourceLock>>,
     /// What could not be stored when the mount ended; `None` until then.
@@ -204,8 +204,8 @@ impl Server {
         self.queue.add(inode);
     }
 
-    /// Stores a file: writes what is dirty to the host, in parts that are a request each, and puts the times on the
-    /// host. Notes whether that could be done.
+    /// Stores a file: writes what is dirty to the host, and puts the times on the host. Notes
+    /// whether that could be done.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
         let outcome = self.write_back_parts(inode);
         self.note_stored(inode, outcome)
@@ -229,25 +229,14 @@ impl Server {
     }
 
     fn write_back_parts(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let (mut start, mut length) = (0, WRITE_BACK_PART);
+        let mut flush = Flush::new(0, u64::MAX);
         loop {
-            let flushed = request(|| {
-                let slot = inode.data.read();
-                let Some(data) = slot.as_ref().filter(|_| !inode.is_gone()) else {
-                    return Ok(None);
-                };
-                let end = start + length;
-                if end >= data.cache.size() || !data.cache.is_dirty() {
-                    self.memory.flush(data, start, u64::MAX)?;
-                    return self.settle(inode, data).map(|()| None);
-                }
-                self.memory.flush(data, start, end).map(Some)
-            })?;
-            let Some(pages) = flushed else { return Ok(()) };
-            start += length;
-            // Long stretches with nothing to write are passed in growing steps.
-            length =
-                if pages == 0 { length.saturating_mul(2).min(1 << 50) } else { WRITE_BACK_PART };
+            // Taken anew for each part: whoever needs the file alone does not wait for all of it.
+            let slot = inode.data.read();
+            let Some(data) = slot.as_ref().filter(|_| !inode.is_gone()) else { return Ok(()) };
+            if !self.memory.flush_part(data, &mut flush)? {
+                return self.settle(inode, data);
+            }
         }
     }
 
@@ -264,7 +253,9 @@ impl Server {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec, tv_nsec },
         };
-        match rustix::fs::utimensat(&*inode.fd(), c"", &times_for_host, AtFlags::EMPTY_PATH) {
+        let set =
+            |fd: &OwnedFd| rustix::fs::utimensat(fd, c"", &times_for_host, AtFlags::EMPTY_PATH);
+        match inode.change_on_host(set) {
             // Somebody else's file, which this user may write: the host's own time has to do.
             Err(Errno::PERM | Errno::ACCESS) => {
                 times.as_on_host();
@@ -338,7 +329,7 @@ impl Server {
     pub(crate) fn write_back_loop(&self) {
         while let Some(inode) = self.queue.next() {
             if self.write_back(&inode).is_ok() && inode.lookups.load(Relaxed) == 0 {
-                request(|| self.retire(&inode));
+                self.retire(&inode);
             }
         }
     }
@@ -379,8 +370,11 @@ impl Server {
             bytes_read: journal.bytes_read.load(Relaxed),
             bytes_written: journal.bytes_written.load(Relaxed),
             inodes: self.table.len(),
+            opens: journal.opens.load(Relaxed),
             waiting_for_write_back: self.queue.len() as u64,
             write_back_errors: journal.write_back_errors.load(Relaxed),
+            changed_beside: journal.changed_beside.load(Relaxed),
+            written_over: journal.written_over.load(Relaxed),
         }
     }
 }

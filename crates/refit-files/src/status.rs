@@ -36,7 +36,9 @@ impl NewStatus {
 
 impl Server {
     pub(crate) fn getattr(&self, node: u64) -> Result<FileAttr, Errno> {
-        attributes::of(&*self.inode(node)?)
+        let inode = self.inode(node)?;
+        let stat = self.noticed(&inode, rustix::fs::fstat(&*inode.fd())?)?;
+        Ok(attributes::overlaid(&inode, &stat))
     }
 
     pub(crate) fn setattr(
@@ -51,19 +53,16 @@ impl Server {
         }
         if new.uid.is_some() || new.gid.is_some() || new.is_empty() {
             // Without any change it is chown(-1, -1). The host clears set-user-id bits and capabilities.
-            rustix::fs::chownat(
-                &*inode.fd(),
-                c"",
-                new.uid.map(Uid::from_raw),
-                new.gid.map(Gid::from_raw),
-                AtFlags::EMPTY_PATH,
-            )?;
+            let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
+            inode
+                .change_on_host(|fd| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))?;
         }
         if let Some(mode) = new.mode {
             if inode.kind == FileType::Symlink {
                 return Err(Errno::OPNOTSUPP);
             }
-            rustix::fs::chmod(proc_path(&inode.fd()), Mode::from_raw_mode(mode & 0o7777))?;
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), mode))?;
         }
         let with_the_data = with_the_data(&inode, &new);
         if !with_the_data && (new.atime.is_some() || new.mtime.is_some()) {
@@ -71,7 +70,8 @@ impl Server {
                 last_access: timespec(new.atime),
                 last_modification: timespec(new.mtime),
             };
-            let set = rustix::fs::utimensat(&*inode.fd(), c"", &times, AtFlags::EMPTY_PATH);
+            let set = inode
+                .change_on_host(|fd| rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH));
             // The kernel has checked that the caller may set times. So this is the kernel itself, with the time of a
             // write to somebody else's file; the host has stamped it already.
             let for_a_write = new.atime.is_none() && self.own.0 != 0;
@@ -102,7 +102,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let inode = self.inode(node)?;
         let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
-        rustix::fs::setxattr(proc_path(&inode.fd()), name, value, flags)?;
+        inode.change_on_host(|fd| rustix::fs::setxattr(proc_path(fd), name, value, flags))?;
         if name == Capability::NAME {
             inode.capability.set();
         }
@@ -125,7 +125,7 @@ impl Server {
             return Ok(());
         }
         let mode = stat.st_mode & 0o7777 & !libc::S_ISGID;
-        rustix::fs::chmod(proc_path(&inode.fd()), Mode::from_raw_mode(mode))?;
+        inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
         inode.mode.store(stat.st_mode & !libc::S_ISGID, Relaxed);
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Server {
 
     pub(crate) fn removexattr(&self, node: u64, name: &OsStr) -> Result<(), Errno> {
         let inode = self.inode(node)?;
-        rustix::fs::removexattr(proc_path(&inode.fd()), name)?;
+        inode.change_on_host(|fd| rustix::fs::removexattr(proc_path(fd), name))?;
         inode.times.lock().metadata_changed(times::now());
         Ok(())
     }

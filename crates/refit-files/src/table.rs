@@ -130,8 +130,15 @@ impl Table {
         self.known_node(HostKey { device, number }).unwrap_or(number)
     }
 
-    /// The kernel forgets `count` lookups; the inode if none is left. It stays in the table until [`Table::remove`].
-    pub(crate) fn forget(&self, node: u64, count: u64) -> Option<Arc<Inode>> {
+    /// What the kernel has got to know of an inode up to now is outdated.
+    pub(crate) fn outdated(&self, inode: &Inode) {
+        let _shard = self.shard(inode.node).write();
+        inode.outdated_lookups.store(inode.lookups.load(Relaxed), Relaxed);
+    }
+
+    /// The kernel forgets `count` lookups, `outdated` of which may be the oldest; the inode if none
+    /// is left. It stays in the table until [`Table::remove`].
+    pub(crate) fn forget(&self, node: u64, count: u64, outdated: u64) -> Option<Arc<Inode>> {
         if node == ROOT {
             return None;
         }
@@ -139,6 +146,8 @@ impl Table {
         let inode = shard.get(&node)?;
         let left = inode.lookups.load(Relaxed).saturating_sub(count);
         inode.lookups.store(left, Relaxed);
+        let still = inode.outdated_lookups.load(Relaxed).saturating_sub(outdated).min(left);
+        inode.outdated_lookups.store(still, Relaxed);
         (left == 0).then(|| inode.clone())
     }
 

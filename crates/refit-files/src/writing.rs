@@ -46,9 +46,7 @@ impl Server {
         let put = self.put(&data, offset, bytes);
         // Where the kernel tells of no close, there is nothing to report a failure at.
         let stored = match put {
-            Ok(n) if self.write_back => {
-                self.memory.flush(&data, offset, offset + n as u64).map(drop)
-            }
+            Ok(n) if self.write_back => self.memory.flush(&data, offset, offset + n as u64),
             _ => Ok(()),
         };
         drop(data);
@@ -79,7 +77,8 @@ impl Server {
             let data = self.data(inode, Access::Write)?;
             let end = offset + bytes.len() as u64;
             self.put_all(&data, offset, bytes)
-                .and_then(|()| self.memory.flush(&data, offset, end).map(|_| bytes.len()))
+                .and_then(|()| self.memory.flush(&data, offset, end))
+                .map(|()| bytes.len())
         };
         self.written(inode, true);
         let Err(errno) = outcome else { return outcome };
@@ -135,6 +134,9 @@ impl Server {
         let slot = inode.data.write();
         let data = slot.as_ref().ok_or(Errno::IO)?;
         let end = offset + bytes.len() as u64;
+        if dirty == Dirty::Stored {
+            self.memory.flush(data, offset, end)?;
+        }
         if dirty == Dirty::GivenUp {
             self.memory.with_frames(|| data.cache.forget(offset, end))?;
         }

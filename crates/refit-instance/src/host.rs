@@ -306,6 +306,8 @@ impl Served for FileServer {
             ("inodes", stats.inodes),
             ("waiting_for_write_back", stats.waiting_for_write_back),
             ("write_back_errors", stats.write_back_errors),
+            ("changed_beside", stats.changed_beside),
+            ("written_over", stats.written_over),
         ]
         .into_iter()
         .map(|(key, n)| (key.to_owned(), n))

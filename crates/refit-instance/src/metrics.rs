@@ -76,6 +76,12 @@ const OF_MOUNTS: &[Known] = &[
     Known { bytes: true, ..counter("read_bytes", "mount_read", "What was read") },
     Known { bytes: true, ..counter("written_bytes", "mount_written", "What was written") },
     counter("write_back_errors", "mount_write_back_errors", "Write-backs that failed"),
+    counter("changed_beside", "mount_changed_beside", "Files found changed beside the mount"),
+    counter(
+        "written_over",
+        "mount_written_over",
+        "Such files that unstored pages were written over",
+    ),
     gauge("inodes", "mount_inodes", "Files that the kernel knows"),
     gauge(
         "waiting_for_write_back",

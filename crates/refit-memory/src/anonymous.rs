@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use refit_objects::{Choices, Name, State, TransferError};
 
 use crate::PAGE_SIZE;
+use crate::disk::DiskWork;
 use crate::fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
 use crate::store::{PageStore, StoreError, Stored};
 
@@ -220,6 +221,14 @@ impl FileRepresentative for AnonymousPages {
         // Outside of the lock: the store has locks of its own.
         drop(gone);
         Ok(())
+    }
+
+    fn sync_work(&self, _data_only: bool) -> Result<DiskWork, i32> {
+        Ok(DiskWork::none())
+    }
+
+    fn fetch_work(&self, _offset: u64, _len: u64) -> Result<DiskWork, i32> {
+        Ok(DiskWork::none())
     }
 }
 

@@ -193,6 +193,11 @@ impl FramePool {
         self.descriptors.iter().filter(dirty).count()
     }
 
+    /// Whether any page is being read from its file or written to it: its frame will be clean then.
+    pub fn any_in_flight(&self) -> bool {
+        self.descriptors.iter().any(|d| d.flags.load(Relaxed) & (BUSY | WRITING) != 0)
+    }
+
     /// Gives the memory of free frames back to the host, except for the `keep` that would be handed
     /// out next; how many frames' memory the host got.
     ///

@@ -21,6 +21,7 @@
 
 mod anonymous;
 mod cell;
+mod disk;
 mod events;
 mod factory;
 mod fcm;
@@ -45,6 +46,7 @@ mod whole;
 mod writeback;
 
 pub use anonymous::{AnonymousPages, create_anonymous};
+pub use disk::{DiskWork, may_wait, without_waiting};
 pub use factory::{
     CacheParts, FileCacheFactory, create_file_cache, create_physical_memory, destroy_file_cache,
 };

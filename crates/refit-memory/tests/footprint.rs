@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use refit_memory::{
-    CLOCK, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    CLOCK, CacheParts, DiskWork, FileCacheFactory, FileCacheRef, FileRepresentative,
     FileRepresentativeInterface, FramePool, PAGE_SIZE, ReplacementPolicyFactory,
     ReplacementPolicyRef, create_file_cache, create_physical_memory, create_policy,
 };
@@ -62,6 +62,14 @@ impl FileRepresentative for Zeros {
 
     fn punch(&self, _start: u64, _end: u64) -> Result<(), i32> {
         Ok(())
+    }
+
+    fn sync_work(&self, _data_only: bool) -> Result<DiskWork, i32> {
+        Ok(DiskWork::none())
+    }
+
+    fn fetch_work(&self, _offset: u64, _len: u64) -> Result<DiskWork, i32> {
+        Ok(DiskWork::none())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use refit_memory::{
-    CLOCK, CacheError, CacheParts, FileCacheFactory, FileCacheRef, FileRepresentative,
+    CLOCK, CacheError, CacheParts, DiskWork, FileCacheFactory, FileCacheRef, FileRepresentative,
     FileRepresentativeInterface, FileRepresentativeRef, FramePool, PAGE_SIZE, PhysicalMemoryRef,
     ReplacementPolicyFactory, ReplacementPolicyRef, create_file_cache, create_physical_memory,
     create_policy, destroy_file_cache,
@@ -214,6 +214,14 @@ impl FileRepresentative for HostRep {
         let there = state.bytes.len();
         state.bytes[there.min(start as usize)..there.min(end as usize)].fill(0);
         Ok(())
+    }
+
+    fn sync_work(&self, _data_only: bool) -> Result<DiskWork, i32> {
+        Ok(DiskWork::none())
+    }
+
+    fn fetch_work(&self, _offset: u64, _len: u64) -> Result<DiskWork, i32> {
+        Ok(DiskWork::none())
     }
 }
 
