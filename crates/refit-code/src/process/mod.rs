@@ -6,6 +6,7 @@ mod call;
 mod complete;
 mod pass;
 mod refusal;
+mod slots;
 mod still;
 mod tasks;
 
@@ -19,6 +20,7 @@ use refit_sys::process::{is_filtered, life, living, threads};
 
 pub use call::Call;
 pub(crate) use call::clean;
+pub(crate) use complete::backs;
 pub use refusal::Refusal;
 pub use still::Still;
 
