@@ -41,7 +41,7 @@ struct Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // Whoever follows may have been told of its end.
+        // Whoever followed may have been told of its end.
         let _ = self.child.wait();
     }
 }
@@ -113,9 +113,9 @@ fn told(row: &str, by_time: bool, followed: bool) -> Option<String> {
             Err(_) => {}
         }
     };
-    drop(caller);
+    let _ = caller.child.kill();
     if let Some(follows) = follows {
-        // One that has ended before cannot be followed.
+        // One that has ended before cannot be followed. Whoever waits for the child before that takes its stops from who follows.
         let _ = follows.join().expect("no panic");
     }
     Some(line)
