@@ -334,7 +334,6 @@ impl Tree {
                     // Killed meanwhile, if not.
                     let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
                     self.inherit(task);
-                    self.sandbox.inherit(task);
                     let stands = self.moves.born(task) | self.is_awaited(task);
                     // Not before it is known that it has not begun.
                     self.tasks().insert(task);
@@ -411,6 +410,7 @@ impl Tree {
 
     /// A new process holds what its parent does.
     fn inherit(&self, task: u32) {
+        self.sandbox.inherit(task);
         let mut managed = lock(&self.managed);
         if !managed.is_empty()
             && process::parent_of(task).is_some_and(|from| managed.contains(&from))

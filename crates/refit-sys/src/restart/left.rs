@@ -292,7 +292,7 @@ mod tests {
     fn memory(at: u64) -> Option<u64> {
         const PIECES: u64 = 0x8000;
         match at {
-            PIECES..0x8040 if at % 16 == 0 => Some(((at - PIECES) / 16 + 1) * 0x1000),
+            PIECES..0x8040 if at.is_multiple_of(16) => Some(((at - PIECES) / 16 + 1) * 0x1000),
             PIECES..0x8040 => Some([10, 0, 20, 30][(at - PIECES) as usize / 16]),
             0x9000 => Some(0x7000),
             0x9008 => Some(16),

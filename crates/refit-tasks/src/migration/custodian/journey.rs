@@ -12,7 +12,6 @@ use super::{Custodian, Given, Next, Thread};
 use crate::migration::passage::{Has, Onward};
 use crate::migration::wire::{Arrive, Came, Expect, Particulars, Prepare, Recall, Why};
 use crate::migration::{MoveError, passage, stub};
-use crate::tree::LIMITS_ITSELF;
 
 /// How long a thread that came because of an exception stays.
 const LINGER: Duration = Duration::from_millis(1);
@@ -63,9 +62,6 @@ impl Custodian {
     /// Sends a thread where it is wanted.
     pub(super) fn depart(&mut self, id: u32) -> Next {
         let began = Instant::now();
-        if self.tree.limits_itself(self.group.process) {
-            return self.stays(id, &MoveError::NotMovable(LIMITS_ITSELF.to_owned()));
-        }
         match self.ready_for(id) {
             Ok(true) => {}
             Ok(false) => {
