@@ -198,11 +198,6 @@ pub fn step_over(registers: &mut Registers, value: i64) {
     registers.orig_rax = u64::MAX;
 }
 
-/// Whether a thread that was stopped in a call with this number shows that the kernel would end it with `EINTR` for that alone.
-pub fn interrupted_by_stop(registers: &Registers, number: u64) -> bool {
-    crate::restart::is_redone(registers, number)
-}
-
 /// What two sides speak over, one of which is a thread in the code here.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {

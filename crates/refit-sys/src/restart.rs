@@ -1,17 +1,27 @@
 //! What becomes of a system call that waits when its thread is stopped without a signal, by number: x86-64.
 //!
-//! A stop interrupts a call as a signal does, but no handler runs. What the kernel leaves in `rax` then is of four kinds (`signal(7)`,
-//! "Interruption of system calls by stop signals", and the sources of 6.18):
+//! A stop interrupts a call as a signal does, but no handler runs. What the kernel leaves in `rax` then is of four kinds
+//! (`signal(7)`, "Interruption of system calls by stop signals", and the sources of 6.18):
 //!
 //! - `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`: the kernel makes the call again with the same arguments;
 //! - `ERESTART_RESTARTBLOCK`: it has it go on, for what remains of its time;
-//! - `EINTR`: nothing was done. Whoever has stopped the thread puts `ERESTARTNOHAND` in its place ([`redo`]): the kernel makes the call
-//!   again, unless a handler of a signal is to run after all, after which it ends with `EINTR`;
-//! - a count: some was done, and the call would have gone on. The rest is to be asked for ([`Restart::Short`]).
+//! - `EINTR`: nothing was done. Whoever has stopped the thread puts `ERESTARTNOHAND` in its place ([`redo`]): the kernel makes
+//!   the call again, unless a handler of a signal is to run after all, after which it ends with `EINTR`. A time limit among its
+//!   arguments would begin anew; [`limit`] tells it, so that only what remains of it is asked for;
+//! - a count: some was done, and the call would have gone on. The rest is to be asked for ([`left`]).
 //!
-//! What a call says of itself in its arguments is left to who asks: `recvfrom` comes back with less than was asked for unless it has
-//! `MSG_WAITALL`. Calls that begin to wait only where a file's own driver does so (`ioctl`) are [`Restart::Kernel`]: what it returns has
-//! to be believed.
+//! `splice`, `tee` and `vmsplice` return as soon as there is nothing more at hand, so what they return is their result, too. Calls that
+//! begin to wait only where a file's own driver does so (`ioctl`) are [`Restart::Kernel`]: what it returns has to be
+//! believed.
+//!
+//! `ppoll`, `pselect6` and `select` are told the remaining time by the kernel, in their argument, and made again by it; only where
+//! it cannot write there they end with `EINTR`.
+
+mod left;
+mod limit;
+
+pub use left::{Behind, Call, HEADER, Left, left};
+pub use limit::{Limit, LimitedCall, limit};
 
 use crate::trace::Registers;
 
@@ -32,17 +42,8 @@ pub enum Restart {
     Again(Limit),
     /// It can end with a count that is less than was asked for, or with `EINTR` if nothing was done.
     Short(Rest),
-}
-
-/// Which argument limits how long a call that is [`Restart::Again`] waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// None; or the limit is a property of a socket, and begins anew.
-    None,
-    /// This argument, in milliseconds; below zero, none.
-    Milliseconds(usize),
-    /// This argument, the address of a `struct timespec`; 0, none.
-    Timespec(usize),
+    /// The same, of memory in several pieces.
+    Pieces(Pieces),
 }
 
 /// How the rest of a call is asked for: arguments are numbered from 0.
@@ -71,6 +72,20 @@ pub enum All {
     Messages(usize),
 }
 
+/// Where a call finds the pieces of memory (`struct iovec`) that it is to go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// The second argument is their address, the third how many there are: `writev`.
+    Array,
+    /// The same, and the call has a position and flags: only one without both goes on, as `writev`.
+    ArrayAt,
+    /// The second argument is a `struct msghdr`, the third are flags: `sendmsg`.
+    Sent,
+    /// The same: `recvmsg`, which goes on until all is done with `MSG_WAITALL` only. Where it has asked for control messages, what
+    /// was left of the room for them is not known any more, and it does not go on.
+    Received,
+}
+
 const fn bytes(address: usize, left: usize) -> Restart {
     let all = All::Always;
     Restart::Short(Rest { address: Some(address), position: None, left, unit: 1, all })
@@ -87,23 +102,32 @@ const LAST: i64 = 470;
 
 /// Calls that are not [`Restart::Kernel`].
 const TABLE: &[(i64, Restart)] = {
-    use Limit::{Milliseconds, None as Unlimited, Timespec};
-    use Restart::{Again, Short};
+    use Limit::{Milliseconds, None as Unlimited};
+    use Restart::{Again, Pieces as Several, Short};
+    /// A limit with which a call that has none of its events returns 0.
+    const fn timespec(argument: usize) -> Restart {
+        Again(Limit::Timespec { argument, late: 0 })
+    }
+    /// A limit with which it fails.
+    const fn timespec_or_again(argument: usize) -> Restart {
+        Again(Limit::Timespec { argument, late: -(libc::EAGAIN as i64) })
+    }
     &[
         // What reads returns as soon as there is something: EINTR only, with a time limit on the socket.
         (libc::SYS_read, Again(Unlimited)),
         (libc::SYS_readv, Again(Unlimited)),
+        (libc::SYS_preadv2, Again(Unlimited)),
         (libc::SYS_write, bytes(1, 2)),
         (libc::SYS_pwrite64, Short(Rest { address: Some(1), position: Some(3), ..rest(2) })),
-        (libc::SYS_writev, Again(Unlimited)),
+        (libc::SYS_writev, Several(Pieces::Array)),
+        (libc::SYS_pwritev2, Several(Pieces::ArrayAt)),
         (libc::SYS_sendfile, Short(rest(3))),
-        (libc::SYS_splice, Short(rest(4))),
         (libc::SYS_copy_file_range, Short(rest(4))),
         (libc::SYS_getrandom, bytes(0, 1)),
         (libc::SYS_sendto, bytes(1, 2)),
         (libc::SYS_recvfrom, Short(Rest { address: Some(1), all: All::WaitAll(3), ..rest(2) })),
-        (libc::SYS_sendmsg, Again(Unlimited)),
-        (libc::SYS_recvmsg, Again(Unlimited)),
+        (libc::SYS_sendmsg, Several(Pieces::Sent)),
+        (libc::SYS_recvmsg, Several(Pieces::Received)),
         (libc::SYS_sendmmsg, Short(Rest { address: Some(1), unit: 64, ..rest(2) })),
         (
             libc::SYS_recvmmsg,
@@ -112,14 +136,18 @@ const TABLE: &[(i64, Restart)] = {
         (libc::SYS_connect, Again(Unlimited)),
         (libc::SYS_accept, Again(Unlimited)),
         (libc::SYS_accept4, Again(Unlimited)),
+        // Where the kernel cannot write what remains of the time.
+        (libc::SYS_ppoll, Again(Unlimited)),
+        (libc::SYS_pselect6, Again(Unlimited)),
+        (libc::SYS_select, Again(Unlimited)),
         (libc::SYS_epoll_wait, Again(Milliseconds(3))),
         (libc::SYS_epoll_pwait, Again(Milliseconds(3))),
-        (libc::SYS_epoll_pwait2, Again(Timespec(3))),
+        (libc::SYS_epoll_pwait2, timespec(3)),
         (libc::SYS_semop, Again(Unlimited)),
-        (libc::SYS_semtimedop, Again(Timespec(3))),
-        (libc::SYS_io_getevents, Again(Timespec(4))),
-        (IO_PGETEVENTS, Again(Timespec(4))),
-        (libc::SYS_rt_sigtimedwait, Again(Timespec(2))),
+        (libc::SYS_semtimedop, timespec_or_again(3)),
+        (libc::SYS_io_getevents, timespec(4)),
+        (IO_PGETEVENTS, timespec(4)),
+        (libc::SYS_rt_sigtimedwait, timespec_or_again(2)),
         (libc::SYS_io_uring_enter, Short(rest(1))),
     ]
 };
@@ -129,6 +157,11 @@ pub fn of(number: u64) -> Option<Restart> {
     let number = i64::try_from(number).ok().filter(|number| *number <= LAST)?;
     let found = TABLE.iter().find(|(known, _)| *known == number);
     Some(found.map_or(Restart::Kernel, |(_, restart)| *restart))
+}
+
+/// The numbers of all calls that are not [`Restart::Kernel`].
+pub fn rows() -> impl Iterator<Item = u64> {
+    TABLE.iter().map(|(number, _)| number.cast_unsigned())
 }
 
 /// The arguments of a call, as registers of a thread tell them.
@@ -150,51 +183,11 @@ pub fn redo(registers: &Registers) -> Option<Registers> {
         .then(|| Registers { rax: NO_HANDLER.cast_unsigned(), ..*registers })
 }
 
-/// What is left of a call that was cut short: its arguments, and what was done. `None`: it is complete, or none that goes on.
-pub fn left(registers: &Registers) -> Option<([u64; 6], u64)> {
-    let Some(Restart::Short(rest)) = of(registers.orig_rax) else { return None };
-    let done = registers.rax;
-    let mut arguments = arguments(registers);
-    let goes_on = match rest.all {
-        All::Always => true,
-        All::WaitAll(flags) => arguments[flags] & libc::MSG_WAITALL as u64 != 0,
-        All::Messages(flags) => {
-            arguments[flags] & libc::MSG_WAITFORONE as u64 == 0 && arguments[flags + 1] == 0
-        }
-    };
-    let whole = arguments[rest.left];
-    // The kernel looks at 32 bits of some: what is more than that was not meant to be done.
-    let least = if rest.unit == 1 && registers.orig_rax != libc::SYS_io_uring_enter as u64 {
-        done < whole
-    } else {
-        done < whole & 0xffff_ffff || is_waiting(registers)
-    };
-    if !goes_on || done == 0 || done.cast_signed() < 0 || !least {
-        return None;
-    }
-    arguments[rest.left] = whole.saturating_sub(done);
-    if let Some(address) = rest.address {
-        arguments[address] = arguments[address].wrapping_add(done.wrapping_mul(rest.unit));
-    }
-    if let Some(position) = rest.position {
-        arguments[position] = arguments[position].wrapping_add(done);
-    }
-    Some((arguments, done))
-}
-
-/// Whether it is `io_uring_enter` that waits for completions: it tells how many requests it took, whether it has waited or not.
-fn is_waiting(registers: &Registers) -> bool {
-    /// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`.
-    const GET_EVENTS: u64 = 1;
-    let waits = registers.r10 & GET_EVENTS != 0 && registers.rdx & 0xffff_ffff != 0;
-    registers.orig_rax == libc::SYS_io_uring_enter as u64 && waits
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn stopped(number: i64, answer: i64, arguments: [u64; 6]) -> Registers {
+    pub(super) fn stopped(number: i64, answer: i64, arguments: [u64; 6]) -> Registers {
         // SAFETY: all zeros are a value of this plain structure of integers.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         (registers.orig_rax, registers.rax) = (number.cast_unsigned(), answer.cast_unsigned());
@@ -219,24 +212,5 @@ mod tests {
         assert!(redo(&stopped(libc::SYS_epoll_wait, 1, [0; 6])).is_none(), "it has an event");
         assert!(redo(&stopped(libc::SYS_close, -4, [0; 6])).is_none());
         assert!(redo(&stopped(-1, -4, [0; 6])).is_none(), "it is in no call");
-    }
-
-    #[test]
-    fn the_rest_is_what_was_not_done() {
-        let write = stopped(libc::SYS_write, 10, [1, 0x1000, 30, 0, 0, 0]);
-        assert_eq!(left(&write), Some(([1, 0x100a, 20, 0, 0, 0], 10)));
-        assert_eq!(left(&stopped(libc::SYS_write, 30, [1, 0x1000, 30, 0, 0, 0])), None);
-        assert_eq!(left(&stopped(libc::SYS_write, -11, [1, 0x1000, 30, 0, 0, 0])), None);
-        assert_eq!(left(&stopped(libc::SYS_read, 10, [1, 0x1000, 30, 0, 0, 0])), None);
-        let receive = |flags| stopped(libc::SYS_recvfrom, 10, [1, 0x1000, 30, flags, 0, 0]);
-        assert_eq!(left(&receive(0)), None);
-        let all = left(&receive(libc::MSG_WAITALL as u64)).expect("it goes on");
-        assert_eq!((all.0[1], all.0[2], all.1), (0x100a, 20, 10));
-        let messages = stopped(libc::SYS_sendmmsg, 2, [1, 0x1000, 5, 0, 0, 0]);
-        assert_eq!(left(&messages), Some(([1, 0x1080, 3, 0, 0, 0], 2)));
-        let enter = stopped(libc::SYS_io_uring_enter, 3, [9, 3, 2, 1, 0, 0]);
-        assert_eq!(left(&enter), Some(([9, 0, 2, 1, 0, 0], 3)), "it has not waited");
-        let submit = stopped(libc::SYS_io_uring_enter, 3, [9, 3, 0, 0, 0, 0]);
-        assert_eq!(left(&submit), None);
     }
 }

@@ -19,18 +19,34 @@ pub fn all<'a>(
     memory: &'a Memory,
     mappings: &'a [Mapping],
 ) -> impl Iterator<Item = Range<u64>> + 'a {
+    candidates(mappings).filter(move |range| {
+        let mut bytes = [0; SIZE as usize];
+        if memory.read(range.start, &mut bytes).is_err() {
+            return false;
+        }
+        // Clear of the last instruction, whose own last bytes may be zeros.
+        let clear = bytes.iter().all(|byte| *byte == 0) && is_clear_before(memory, range.start);
+        clear || bytes.starts_with(&MARK)
+    })
+}
+
+/// Those of them that refit has something in.
+pub fn in_use<'a>(
+    memory: &'a Memory,
+    mappings: &'a [Mapping],
+) -> impl Iterator<Item = Range<u64>> + 'a {
+    candidates(mappings).filter(move |range| {
+        let mut bytes = [0; MARK.len()];
+        memory.read(range.start, &mut bytes).is_ok() && bytes == MARK
+    })
+}
+
+fn candidates(mappings: &[Mapping]) -> impl Iterator<Item = Range<u64>> + '_ {
     let vdso = mappings.iter().filter(|mapping| is_vdso(mapping));
     let files = mappings.iter().filter(|mapping| !is_vdso(mapping) && mapping.file.1 != 0);
     let private = |mapping: &&Mapping| mapping.readable && !mapping.writable && !mapping.shared;
     let candidates = vdso.chain(files).filter(|mapping| mapping.executable).filter(private);
-    candidates.filter_map(move |mapping| {
-        let range = mapping.range.end.checked_sub(SIZE)?..mapping.range.end;
-        let mut bytes = [0; SIZE as usize];
-        memory.read(range.start, &mut bytes).ok()?;
-        // Clear of the last instruction, whose own last bytes may be zeros.
-        let clear = bytes.iter().all(|byte| *byte == 0) && is_clear_before(memory, range.start);
-        (clear || bytes.starts_with(&MARK)).then_some(range)
-    })
+    candidates.filter_map(|mapping| Some(mapping.range.end.checked_sub(SIZE)?..mapping.range.end))
 }
 
 fn is_clear_before(memory: &Memory, address: u64) -> bool {

@@ -9,6 +9,8 @@
 //! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
 
 pub(crate) mod asking;
+#[cfg(test)]
+mod calls;
 mod errands;
 mod filtered;
 mod following;
@@ -17,6 +19,7 @@ pub(crate) mod moves;
 pub(crate) mod passing;
 pub(crate) mod processors;
 pub(crate) mod rests;
+mod sandbox;
 pub(crate) mod signals;
 mod still;
 mod watching;
@@ -41,6 +44,7 @@ use ignored::Ignored;
 use moves::Moves;
 use processors::Shown;
 use rests::Rests;
+use sandbox::Sandbox;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
 pub(crate) const FOLLOWED: Options = Options::FORK
@@ -52,7 +56,7 @@ pub(crate) const FOLLOWED: Options = Options::FORK
     .union(Options::EXIT_KILL);
 
 /// What is told of the first task, and of all that may move: that it is about to end, too.
-const WITH_ENDS: Options = FOLLOWED.union(Options::EXIT);
+pub(crate) const WITH_ENDS: Options = FOLLOWED.union(Options::EXIT);
 
 /// Something to be done with a stopped thread of a process; how it goes on, and what is to be told then.
 type Work = Box<dyn FnOnce(&mut Held, Stands) -> (After, Tell) + Send>;
@@ -94,6 +98,9 @@ pub(crate) enum After {
     Stay,
 }
 
+/// Why a process cannot be moved that has given itself a filter.
+pub(crate) const LIMITS_ITSELF: &str = "it limits its own calls (seccomp)";
+
 type Watcher = Box<dyn Fn(u32) + Send + Sync>;
 /// Says whether a new task stands until an order for it comes.
 type BirthWatcher = Box<dyn Fn(u32) -> bool + Send + Sync>;
@@ -118,8 +125,10 @@ pub struct Tree {
     births: Mutex<Option<BirthWatcher>>,
     /// Who is told of each task that is about to be given a signal which ends its process with an image of its memory.
     dumps: Mutex<Option<DumpWatcher>>,
-    /// Threads that wait on where an ignored signal has interrupted them.
-    ignored: Ignored,
+    /// Processes that limit their own calls.
+    sandbox: Sandbox,
+    /// Threads that wait on where something has interrupted them that they do not see.
+    ignored: Arc<Ignored>,
     /// Who is told before the end of the first process.
     mourner: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
@@ -142,7 +151,7 @@ pub struct Tree {
     heard: Mutex<Option<Sender<()>>>,
     /// Which processors its programs are told of; `None`: those that they may use.
     shown: Option<Shown>,
-    /// Threads that were stopped when they had written a part.
+    /// Threads that were stopped when they had done a part of their calls.
     pub(crate) rests: Arc<Rests>,
 }
 
@@ -194,8 +203,8 @@ impl Tree {
         }
         self.bell.hear()?;
         ready()?;
-        let rests = Arc::clone(&self.rests);
-        let mut following = Following::of(process, rests);
+        let (rests, ignored) = (Arc::clone(&self.rests), Arc::clone(&self.ignored));
+        let mut following = Following::of(process, rests, ignored);
         let followed = loop {
             match trace::next_unless(&self.bell) {
                 Ok((task, event)) => self.take(task, event, &mut following)?,
@@ -241,6 +250,8 @@ impl Tree {
     fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
         let mut held = Held::of(task);
         self.rests.look(&held, event);
+        self.ignored.look(&held, event);
+        self.sandbox.look(&held, event);
         let taken = self.take_filtered(&held, event);
         let taken = taken.or_else(|| self.moves.take(&held, event));
         let taken = taken.or_else(|| self.take_request(&held, event));
@@ -271,7 +282,7 @@ impl Tree {
             }
             // By job control: until somebody continues it.
             Event::Stopped(_) => {
-                let _ = held.make_interrupted_call_again();
+                self.ignored.is_interrupted(held, !self.moves.knows(task));
                 let works = following.expected.remove(&task).unwrap_or_default();
                 let (_, tells) = Following::do_all(held, Stands::WithItsProcess, works);
                 tells.into_iter().flatten().for_each(|tell| tell());
@@ -298,6 +309,7 @@ impl Tree {
                 lock(&self.bound).remove(&task);
                 lock(&self.managed).remove(&task);
                 lock(&self.borrowers).remove(&task);
+                self.sandbox.forget(task);
                 self.forget(task, following);
                 self.moves.ended(task, word.map(|word| word.address));
                 Self::tell(&self.watcher, task);
@@ -317,8 +329,8 @@ impl Tree {
                 }
             }
             Event::Interrupted => {
-                // Nobody but us interrupts it. One that was killed meanwhile has nothing to go on with.
-                let _ = held.make_interrupted_call_again();
+                // Nobody but us interrupts it. Elsewhere its custodian sees to what becomes of its call.
+                self.ignored.is_interrupted(held, !self.moves.knows(task));
                 if !self.tasks().contains(&task) {
                     // Killed meanwhile, if not.
                     let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
@@ -399,6 +411,7 @@ impl Tree {
 
     /// A new process holds what its parent does.
     fn inherit(&self, task: u32) {
+        self.sandbox.inherit(task);
         let mut managed = lock(&self.managed);
         if !managed.is_empty()
             && process::parent_of(task).is_some_and(|from| managed.contains(&from))
@@ -458,6 +471,9 @@ impl Tree {
         if parent.is_some_and(|parent| same(parent).is_ok_and(|same| same)) {
             return Err("it shares the memory of its parent".to_owned());
         }
+        if self.sandbox.has(process) {
+            return Err(LIMITS_ITSELF.to_owned());
+        }
         if self.moves.is_unborn(process) {
             return Err("it has not begun yet".to_owned());
         }
@@ -467,6 +483,11 @@ impl Tree {
             );
         }
         Ok(())
+    }
+
+    /// Whether a process limits its own calls (seccomp), and so has to stay at home.
+    pub(crate) fn limits_itself(&self, process: u32) -> bool {
+        self.sandbox.has(process)
     }
 
     /// Its processes now, by number.

@@ -214,6 +214,41 @@ int main(void) {
     );
 }
 
+/// `docs/program-memory.md` says why `/proc/self/mem` cannot wait for pages.
+#[test]
+fn what_a_program_reads_of_its_memory_from_outside_is_right_or_refused() {
+    let stage = Stage::new();
+    limited(
+        &stage,
+        "looks",
+        r#"
+#include <fcntl.h>
+#include <sys/uio.h>
+int main(void) {
+    uint64_t *some = map(SMALL, MAP_PRIVATE), read;
+    fill(some, SMALL, 1), push_out(some, SMALL);
+    int mem = open("/proc/self/mem", O_RDONLY);
+    long bad = 0, others = 0, refused = 0;
+    for (size_t at = 0; at < SMALL / 8; at += PAGE / 8) {
+        uint64_t right = (at + 1) * 0x9e3779b97f4a7c15ul ^ 1;
+        ssize_t size = pread(mem, &read, 8, (off_t)(some + at));
+        if (size == 8) bad += read != right;
+        else others += size != -1 || errno != EIO, refused++;
+    }
+    struct iovec here = {&read, 8}, there = {some, 8};
+    push_out(some, SMALL);
+    for (size_t at = 0; at < SMALL / 8; at += PAGE / 8) {
+        there.iov_base = some + at;
+        bad += process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 8 || read != ((at + 1) * 0x9e3779b97f4a7c15ul ^ 1);
+    }
+    if (getenv("LIMITED") && !refused) printf("the kernel waits for pages: say so in docs/program-memory.md\n");
+    printf("%ld wrong, %ld other errors, %ld changed\n", bad, others, wrong(some, SMALL, 1));
+    return 0;
+}
+"#,
+    );
+}
+
 /// Where images are written as files in the directory.
 #[test]
 fn an_image_of_a_program_has_all_of_its_memory() {

@@ -117,12 +117,6 @@ fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     Ok(None)
 }
 
-/// The slack that may hold what goes on without refit: the first one.
-pub(super) fn first_slack(still: &Still<'_>) -> Option<Range<u64>> {
-    let mappings = still.program.mappings().ok()?;
-    slack::all(&still.program.memory, &mappings).next()
-}
-
 /// Makes zeros again of slacks that nobody stands in.
 pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
     let program = still.program;

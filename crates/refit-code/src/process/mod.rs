@@ -6,6 +6,7 @@ mod call;
 mod complete;
 mod pass;
 mod refusal;
+mod slots;
 mod still;
 mod tasks;
 
@@ -20,6 +21,7 @@ use refit_sys::status::Status;
 
 pub use call::Call;
 pub(crate) use call::clean;
+pub(crate) use complete::backs;
 pub use refusal::Refusal;
 pub use still::Still;
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use refit_sys::process::{Waits, living, sharers};
 use refit_sys::trace::{Held, Registers};
 
+use super::complete::Limited;
 use super::tasks::{self, Patience, Stood};
 use super::{Program, Refusal};
 
@@ -32,6 +33,8 @@ pub struct Still<'p> {
     own: BTreeSet<u32>,
     /// Tasks that ran something else, or ended, since they were found.
     gone: BTreeSet<u32>,
+    /// Calls with a time limit that an earlier stop has interrupted, by task.
+    pub(super) limited: BTreeMap<u32, Limited>,
     began: Instant,
 }
 
@@ -43,7 +46,8 @@ impl Program {
     /// take `HELD_UP` at most. For threads that only need a processor the time is `within`.
     ///
     /// A call that waits is made again where the kernel has ended it for the stop, and what a stop has cut short is completed
-    /// ([`refit_sys::restart`]); a time limit that is a property of a socket begins anew.
+    /// ([`refit_sys::restart`]). A time limit among its arguments counts from the first stop that has interrupted the call; one that is
+    /// a property of a socket begins anew with each.
     ///
     /// # Errors
     /// [`Refusal`]: the program has ended, is not ours, or a thread has not stopped.
@@ -120,7 +124,8 @@ impl<'p> Still<'p> {
         let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
         let (own, gone) = (BTreeSet::new(), BTreeSet::new());
-        let mut still = Self { program, threads, asleep, own, gone, began };
+        let limited = BTreeMap::new();
+        let mut still = Self { program, threads, asleep, own, gone, limited, began };
         let mut others = Vec::new();
         loop {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {
@@ -136,7 +141,11 @@ impl<'p> Still<'p> {
                 break;
             }
         }
-        if still.own.is_empty() { Err(Refusal::NoSuch { id: program.id }) } else { Ok(still) }
+        if still.own.is_empty() {
+            return Err(Refusal::NoSuch { id: program.id });
+        }
+        still.take_out()?;
+        Ok(still)
     }
 
     /// Brings these to a stand: the first to be asked to stop wait for the last, so all are asked before any is waited for.

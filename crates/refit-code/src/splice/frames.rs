@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use refit_sys::maps::Mapping;
 
-use crate::process::{Program, Refusal, Still};
+use crate::process::{Program, Refusal, Still, backs};
 
 /// `mov rax, 15; syscall`, by which every C library on x86-64 ends a handler.
 const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
@@ -32,7 +32,7 @@ pub(super) struct Saved {
     pub(super) counter: u64,
 }
 
-/// Every saved program counter of every thread.
+/// Every saved program counter of every thread, also where one goes back to that is in a call which a stop has interrupted.
 pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let program = still.program();
     let mappings = program.mappings()?;
@@ -78,6 +78,8 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
             }
         }
     }
+    let backs = backs(program, &mappings).into_iter();
+    found.extend(backs.map(|(at, counter)| Saved { at, counter }));
     Ok(found.into_iter().collect())
 }
 
@@ -126,8 +128,13 @@ pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, 
 
 /// As [`counters_in`], for code that is known to have more than zeros.
 pub(super) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
-    let there = still.positions()?.iter().any(|(counter, _)| code.contains(counter));
-    Ok(there || saved(still)?.iter().any(|frame| code.contains(&frame.counter)))
+    Ok(counters(still)?.iter().any(|counter| code.contains(counter)))
+}
+
+/// Where tasks stand, and where they will when handlers of signals return.
+pub(crate) fn counters(still: &Still<'_>) -> Result<Vec<u64>, Refusal> {
+    let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
+    Ok(positions.chain(saved(still)?.iter().map(|frame| frame.counter)).collect())
 }
 
 fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {

@@ -65,7 +65,7 @@ mod why;
 mod withdraw;
 
 pub use body::{Body, Part};
-pub(crate) use frames::counters_in;
+pub(crate) use frames::{counters, counters_in};
 pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
 pub use plan::Plan;
 pub use relocate::Displaced;

@@ -4,6 +4,7 @@
 //! | call | what becomes of it |
 //! |---|---|
 //! | `clone` with `CLONE_UNTRACED`, `clone3` | the tracer is told ([`MAKES`]), and takes the flag out: no task escapes |
+//! | what limits the program's own calls (`seccomp`, `PR_SET_SECCOMP`) | the tracer is told ([`LIMITS`]), before it is made |
 //! | `MADV_GUARD_INSTALL` | `EINVAL`, as on kernels before 6.13: the kernel tells nobody of guards, and whoever puts a page in replaces one |
 //!
 //! C libraries and allocators that find no guards protect pages with `mprotect`.
@@ -12,8 +13,16 @@ use super::{Action, Condition, Filter};
 
 /// What the filter says of a call that may make a task which is not traced.
 pub const MAKES: u16 = 0x6d74;
+/// What it says of a call that gives its thread a filter, or strict mode.
+pub const LIMITS: u16 = 0x736c;
+/// What the filter that stands for strict mode says of a call that is not permitted there.
+pub const KILLS: u16 = 0x736b;
 /// `MADV_GUARD_INSTALL` of `asm-generic/mman-common.h`.
 const GUARD_INSTALL: u64 = 102;
+/// `SECCOMP_SET_MODE_STRICT` and `SECCOMP_SET_MODE_FILTER` of `linux/seccomp.h`; of `prctl`.
+const STRICT: u64 = 0;
+const FILTER: u64 = 1;
+const SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
 /// What the kernel looks at of a number that is no address.
 const LOW: u64 = u32::MAX as u64;
 
@@ -27,6 +36,9 @@ pub fn rules(filter: Filter) -> Filter {
         .rule_if(libc::SYS_clone, &[is(0, untraced, untraced)], Action::Trace(MAKES))
         // Its flags are in memory, where no filter looks.
         .rule(libc::SYS_clone3, Action::Trace(MAKES))
+        .rule_if(libc::SYS_seccomp, &[is(0, LOW, STRICT)], Action::Trace(LIMITS))
+        .rule_if(libc::SYS_seccomp, &[is(0, LOW, FILTER)], Action::Trace(LIMITS))
+        .rule_if(libc::SYS_prctl, &[is(0, LOW, SET_SECCOMP)], Action::Trace(LIMITS))
         .rule_if(libc::SYS_madvise, &[is(2, LOW, GUARD_INSTALL)], none)
         .rule_if(libc::SYS_process_madvise, &[is(3, LOW, GUARD_INSTALL)], none)
 }

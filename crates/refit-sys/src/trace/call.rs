@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::{Event, Held, Options, Registers, Stop, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
-use crate::restart::{self, AGAIN};
+use crate::restart::AGAIN;
 
 /// A system call was not made, or was made and refused.
 #[derive(Debug)]
@@ -217,21 +217,6 @@ impl Held {
             // A program that has ended itself has no children.
             let _ = self.call(instruction, libc::SYS_wait4, [number, 0, how, 0, 0, 0]);
         }
-    }
-
-    /// Has a call that was interrupted when the thread was stopped, and that the kernel would end with `EINTR` for it, be made
-    /// again when the thread goes on. Its time limit begins anew.
-    ///
-    /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile.
-    pub fn make_interrupted_call_again(&self) -> io::Result<()> {
-        let mut registers = self.registers()?;
-        if restart::is_redone(&registers, registers.orig_rax) {
-            registers.rax = registers.orig_rax;
-            registers.rip -= SYSCALL.len() as u64;
-            self.set_registers(&registers)?;
-        }
-        Ok(())
     }
 
     /// Lets it run one instruction, a system call being one, and waits until it has. Signals that come meanwhile wait.

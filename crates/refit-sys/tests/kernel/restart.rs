@@ -164,6 +164,22 @@ fn these_end_for_a_stop_and_are_made_again() {
     }
 }
 
+/// Where the kernel cannot write what remains of the time.
+#[test]
+fn these_end_for_a_stop_where_their_limit_cannot_be_written() {
+    static TIME: [i64; 2] = [60, 0];
+    let time = || TIME.as_ptr() as u64;
+    let cases: [(&str, &dyn Fn() -> Call); 3] = [
+        ("ppoll", &|| (libc::SYS_ppoll, [0, 0, time(), 0, 8, 0])),
+        ("pselect6", &|| (libc::SYS_pselect6, [0, 0, 0, 0, time(), 0])),
+        ("select", &|| (libc::SYS_select, [0, 0, 0, 0, time(), 0])),
+    ];
+    for (name, case) in cases {
+        let Some(found) = stopped(name, true, case) else { return };
+        assert_eq!(found.rax.cast_signed(), -i64::from(libc::EINTR), "{name}");
+    }
+}
+
 #[test]
 fn of_these_a_part_is_done_and_the_rest_is_known() {
     const WHOLE: u64 = 4 << 20;
@@ -187,7 +203,8 @@ fn of_these_a_part_is_done_and_the_rest_is_known() {
     ];
     for (name, case) in cases {
         let Some(found) = stopped(name, false, case) else { return };
-        let (arguments, done) = restart::left(&found).expect("some is left");
+        let left = restart::left(&found, |_| None).expect("some is left");
+        let (arguments, done) = (left.next.arguments, left.done);
         assert!(done > 0 && done < WHOLE, "{name}: {done}");
         assert_eq!((arguments[1], arguments[2]), (found.rsi + done, WHOLE - done), "{name}");
     }

@@ -140,6 +140,11 @@ pub(crate) fn kind(number: u64, arguments: &[u64; 6]) -> Kind {
         | libc::SYS_exit_group
         | libc::SYS_rt_sigreturn
         | libc::SYS_sigaltstack => Kind::Home,
+        // It limits its calls: the kernel half's, and all of them stay at home from then on.
+        libc::SYS_seccomp => Kind::Home,
+        libc::SYS_prctl if arguments[0] as u32 == libc::PR_SET_SECCOMP.cast_unsigned() => {
+            Kind::Home
+        }
         libc::SYS_arch_prctl if arguments[0] == ARCH_SET_FS => Kind::SetFs,
         libc::SYS_arch_prctl => Kind::Home,
         libc::SYS_sched_yield => Kind::Yield,

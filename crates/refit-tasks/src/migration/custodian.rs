@@ -23,6 +23,7 @@ mod ends;
 mod journey;
 mod killing;
 mod lacking;
+mod limiting;
 mod memory;
 mod moving;
 mod retrieving;
@@ -197,6 +198,8 @@ pub(super) struct Custodian {
     policy: Policy,
     /// Threads that are about to be given a signal that stops all, as soon as all are here; and whether they have been.
     stopping: BTreeMap<u32, bool>,
+    /// Threads that are about to limit their own calls, as soon as all are here.
+    limiting: BTreeSet<u32>,
     asked: Receiver<Asked>,
     /// What came while something else was waited for.
     deferred: VecDeque<Asked>,
@@ -267,6 +270,7 @@ impl Custodian {
             epoch: epoch(),
             policy: Policy::At(own),
             stopping: BTreeMap::new(),
+            limiting: BTreeSet::new(),
             asked,
             deferred: VecDeque::new(),
             born: BTreeSet::new(),
@@ -399,6 +403,7 @@ impl Custodian {
             Told::Stopping(id) => self.stops(id),
             Told::StopGiven(id) => self.is_stopped(id),
             Told::Continued(id) => self.settle(id),
+            Told::Limits(id) => self.limits(id),
             Told::Maps(id) => self.changes_here(id),
             // Of one whose change nobody waits for any more.
             Told::Changed(_) => Ok(()),

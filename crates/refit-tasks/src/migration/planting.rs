@@ -30,7 +30,7 @@ use super::stub;
 use crate::remote::{self, TOP};
 use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER, Told};
 use crate::tree::passing::{PASSES, WORDS};
-use crate::tree::{FOLLOWED, Tree};
+use crate::tree::{FOLLOWED, LIMITS_ITSELF, Tree};
 
 const PAGE: u64 = 4096;
 /// How many threads of a program can be elsewhere at once.
@@ -67,6 +67,10 @@ pub(super) fn plant(
     let slots = Words::new(c"refit-slots", SLOTS * park::WORDS)?;
     let (asked, quota) = (Arc::clone(tree), Arc::clone(quota));
     let by = move |held: &mut Held| {
+        // Since it was last looked at; what limits its calls is seen by this thread, too.
+        if asked.limits_itself(process) {
+            return Err(io::Error::other(LIMITS_ITSELF));
+        }
         let planted = plant_by(held, process, &frames, &slots);
         planted.and_then(|(agent, window, number)| {
             let tree = Arc::clone(&asked);

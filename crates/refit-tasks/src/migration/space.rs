@@ -29,7 +29,7 @@ use refit_sys::maps::{self, Kind, Mapping as Mapped, Maps};
 use refit_sys::pagemap::{Categories, Pagemap, Region, Scan};
 use refit_sys::pidfd::Pidfd;
 use refit_sys::smaps::Flags;
-use refit_sys::trace::{Held, find_syscall};
+use refit_sys::trace::{Held, Options, find_syscall};
 use refit_sys::userfault::Userfault;
 use rustix::fs::SeekFrom;
 
@@ -39,8 +39,8 @@ use super::faults::{self, Step};
 use super::pages::{self, Library};
 use super::quota::Quota;
 use super::wire::Mapping;
-use crate::tree::Tree;
 use crate::tree::moves::say_again;
+use crate::tree::{Tree, WITH_ENDS};
 use former::Former;
 use shared::Shared;
 
@@ -282,12 +282,16 @@ impl Space {
     pub(super) fn copy_for(&self, child: u32, word: Option<u64>) -> io::Result<()> {
         let (file, former) = (Arc::clone(&self.frames), Arc::clone(&self.former));
         let parent = self.agent_task;
+        let limited = self.tree.limits_itself(child);
         self.still_here(0..crate::remote::TOP, move || {
             let mapped = within(child, &(0..u64::MAX))?;
             let memory = Memory::of(child)?;
             let instruction = find_syscall(&memory, &maps::of(child)?)
                 .ok_or_else(|| io::Error::other("its code has no system call"))?;
             let mut held = Held::of(child);
+            // A filter that it has from its parent may forbid, or kill for, what only refit does here. Where the kernel does not let us, it is asked.
+            let unasked =
+                limited && held.set_options(WITH_ENDS.union(Options::SUSPEND_SECCOMP)).is_ok();
             let done = mapped.into_iter().try_for_each(|mapping| {
                 let start = mapping.range.start;
                 let Call { number, arguments } = private(&mapping, former.grows(start));
@@ -317,6 +321,10 @@ impl Space {
                 let _ = memory.write(word, &number.to_ne_bytes());
                 say_again(&held)
             });
+            if unasked {
+                // Killed meanwhile, if not.
+                let _ = held.set_options(WITH_ENDS);
+            }
             held.leave();
             done.and(told)
         })

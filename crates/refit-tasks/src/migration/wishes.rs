@@ -13,7 +13,7 @@ use crate::tree::{After, Tree};
 /// There is no such instance.
 pub(super) const NO_INSTANCE: i64 = libc::ENOENT as i64;
 /// Its program cannot be moved.
-const NOT_MOVABLE: i64 = libc::EPERM as i64;
+pub(super) const NOT_MOVABLE: i64 = libc::EPERM as i64;
 /// Something stands in the way now.
 pub(super) const NOT_NOW: i64 = libc::EBUSY as i64;
 

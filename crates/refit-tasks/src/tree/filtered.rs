@@ -8,11 +8,12 @@ use std::io;
 
 use refit_sys::foreign::{self, Memory};
 use refit_sys::launch::{PROCESSORS, REQUEST, REQUESTS};
-use refit_sys::seccomp::managed::MAKES;
+use refit_sys::seccomp::managed::{KILLS, LIMITS, MAKES};
 use refit_sys::trace::{Event, Held, SystemCall};
 
 use super::moves::{FORKS, MAPS};
 use super::passing::WORDS;
+use super::sandbox::Sandbox;
 use super::{After, Tree};
 use crate::migration;
 
@@ -26,12 +27,25 @@ impl Tree {
         let (call, own_convention) = held.system_call_by().ok()?;
         let SystemCall::Seccomp { number, arguments, .. } = call else { return None };
         let number = number.cast_signed();
+        if message == KILLS && self.sandbox.is_strict(held.thread()) {
+            // Killed meanwhile, if not.
+            let _ = Sandbox::kills(held);
+            return Some(self.moves.plainly(held.thread()));
+        }
         if !own_convention || !self.tells(message, number, &arguments) {
             return self.fail(held, libc::ENOSYS);
         }
         if [libc::SYS_clone, libc::SYS_clone3].contains(&number) {
             // What cannot be read the kernel refuses, too.
             let _ = trace_whatever_is_made(held, number);
+        }
+        if message == LIMITS {
+            self.sandbox.begins(held, number, &arguments);
+            let waits = self.moves.take(held, event);
+            let entering = self.sandbox.is_entering(held.thread());
+            let plainly = || self.moves.plainly(held.thread());
+            let on = if entering { After::ToSystemCall(0) } else { plainly() };
+            return Some(waits.unwrap_or(on));
         }
         (message == MAKES).then(|| self.moves.plainly(held.thread()))
     }
@@ -46,6 +60,11 @@ impl Tree {
             PROCESSORS => self.shown.is_some() && number == libc::SYS_sched_getaffinity,
             MAKES if number == libc::SYS_clone => arguments[0] & UNTRACED != 0,
             MAKES => number == libc::SYS_clone3,
+            LIMITS if number == libc::SYS_seccomp => true,
+            LIMITS => {
+                let sets = u64::from(arguments[0] as u32) == libc::PR_SET_SECCOMP as u64;
+                number == libc::SYS_prctl && sets
+            }
             MAPS => self.movable && migration::is_watched(number, arguments),
             FORKS => self.movable && number == libc::SYS_clone,
             WORDS => self.movable && number == libc::SYS_futex,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use refit_sys::trace::Held;
 
+use super::ignored::Ignored;
 use super::rests::Rests;
 use super::{After, Stands, Tell, Work};
 
@@ -21,12 +22,14 @@ pub(super) struct Following {
     pub(super) ending: BTreeSet<u32>,
     /// Those of the tree.
     pub(super) rests: Arc<Rests>,
+    /// Those of the tree.
+    pub(super) ignored: Arc<Ignored>,
 }
 
 impl Following {
-    pub(super) fn of(first: u32, rests: Arc<Rests>) -> Self {
+    pub(super) fn of(first: u32, rests: Arc<Rests>, ignored: Arc<Ignored>) -> Self {
         let (expected, kept, ending) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { first, expected, kept, ending, rests }
+        Self { first, expected, kept, ending, rests, ignored }
     }
 
     /// Whether a thread stands that nothing has to stop.
@@ -79,7 +82,8 @@ impl Following {
         if after != After::Stay {
             self.interrupt_again(held)?;
         }
-        match self.rests.goes_on(held, after) {
+        let after = self.ignored.goes_on(held, self.rests.goes_on(held, after));
+        match after {
             After::GoOn => held.resume(0),
             After::ToSystemCall(signal) => held.resume_to_system_call(signal),
             After::Once(signal) => {

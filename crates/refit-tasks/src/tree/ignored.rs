@@ -1,27 +1,36 @@
-//! Signals that a program ignores do not end its waits.
+//! Waits that are interrupted though no handler of the program's runs: by a signal that it ignores, or by refit.
 //!
 //! The kernel throws an ignored signal away as it is sent, but not where the receiver is traced: the tracer may want to know. So it
-//! interrupts calls, and those that are never made again by themselves would fail with `EINTR` (signal(7)). Where nobody has a handler
-//! for it, such a call is made again: the thread is given back the word that the kernel itself has for that (`ERESTARTNOHAND`), by which it
-//! decides when all signals have been seen to; a handler that runs meanwhile ends the call with `EINTR`, as ever.
+//! interrupts calls, and those that are never made again by themselves would fail with `EINTR` (signal(7)). So they would where refit stops
+//! a thread. Where nobody has a handler, such a call is made again: the thread is given back the word that the kernel itself has for that
+//! (`ERESTARTNOHAND`), by which it decides when all signals have been seen to; a handler that runs meanwhile ends the call with
+//! `EINTR`, as ever.
 //!
-//! The time limit of a call that is made again begins anew. When it began first nobody knows; but a call that is interrupted again is
-//! followed to its end, and ends as at its limit once that time has passed since the first interruption. So a wait ends never too soon, and signals
-//! that come again and again do not keep it for ever. That of a socket (`SO_RCVTIMEO`) is not known, and begins anew each time.
+//! *Time limits.* When a call began first nobody knows; but one that is interrupted is followed to its end, and waits from then on for what
+//! is left of its limit since the first interruption:
+//!
+//! ```text
+//!   interrupted ──► known: until when ──► goes on: the limit among its arguments is what is left ──► it returns
+//!        ▲                                        │
+//!        └── its own arguments ◄──────────────────┴── interrupted once more, or given a signal
+//! ```
+//!
+//! As in [`rests`](super::rests), whoever looks at the thread while it stands finds the arguments that the program has given. What is left of
+//! a limit in memory (`struct timespec`) stands behind the code of the vDSO ([`slack`]). Calls with a limit that is a property of a
+//! socket (`SO_RCVTIMEO`) begin it anew each time.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use refit_sys::foreign::Memory;
-use refit_sys::park::interrupted_by_stop;
-use refit_sys::trace::{Held, Registers, SystemCall};
+use refit_sys::maps;
+use refit_sys::restart::{self, LimitedCall, NO_HANDLER};
+use refit_sys::slack;
+use refit_sys::trace::{Event, Held, Registers, SystemCall};
 
 use super::signals::ignored;
 use super::{After, lock};
-
-/// `ERESTARTNOHAND` of `linux/errno.h`.
-const AGAIN: i64 = -514;
 
 /// Threads whose calls are made again.
 #[derive(Debug, Default)]
@@ -35,42 +44,121 @@ pub(super) struct Ignored {
 struct Wait {
     /// When it is to end.
     until: Instant,
-    /// What it returns then.
-    late: i64,
+    limited: LimitedCall,
+    /// The call's number, and where the thread stands behind it.
+    call: (u64, u64),
+    /// The arguments that the program has given, while others are in their place.
+    own: Option<[u64; 6]>,
+    /// Where what is left of the limit stands in the program's memory.
+    place: Option<u64>,
 }
 
 impl Ignored {
-    /// A thread is about to be given a signal: a call that is not to end because of it is made again. Whether that is followed to its end, which the
-    /// caller may not want.
-    pub(super) fn is_given(&self, held: &Held, signal: i32, follow: bool) -> bool {
-        let task = held.thread();
-        let Ok(mut registers) = held.registers() else { return false };
-        let number = registers.orig_rax;
-        if !interrupted_by_stop(&registers, number) || !ignored(task, signal) {
-            self.forget(task);
-            return false;
+    /// Before anybody else looks at an event of a thread: its arguments are those that the program has given.
+    pub(super) fn look(&self, held: &Held, event: Event) {
+        let mut waits = lock(&self.waits);
+        let Some(wait) = waits.get_mut(&held.thread()) else { return };
+        if matches!(event, Event::Seccomp { .. }) || is_entry(held, event) {
+            // In the midst of the call.
+            return;
         }
-        let known = lock(&self.waits).get(&task).copied();
-        let wait = known.or_else(|| {
-            let (limit, late) = limit(task, &registers)?;
-            Some(Wait { until: Instant::now().checked_add(limit)?, late })
+        let Some(own) = wait.own.take() else { return };
+        // Killed meanwhile, if not.
+        let _ = held.registers().and_then(|mut registers| {
+            set_arguments(&mut registers, own);
+            held.set_registers(&registers)
         });
-        let late = wait.filter(|wait| Instant::now() >= wait.until);
-        registers.rax = late.map_or(AGAIN, |wait| wait.late).cast_unsigned();
-        if held.set_registers(&registers).is_err() {
-            // Killed meanwhile.
+    }
+
+    /// A thread is about to be given a signal: a call that is not to end because of it is made again. Whether that is followed to its end, which
+    /// the caller may not want.
+    pub(super) fn is_given(&self, held: &Held, signal: i32, follow: bool) -> bool {
+        if !ignored(held.thread(), signal) {
+            self.forget(held.thread());
             return false;
         }
-        match wait.filter(|_| late.is_none() && follow) {
-            Some(wait) => {
-                lock(&self.waits).insert(task, wait);
-                true
+        self.is_interrupted(held, follow);
+        self.shorten(held)
+    }
+
+    /// A thread was interrupted: a call that would end for that alone is made again when it goes on, and followed if it has a time limit
+    /// and the caller wants that.
+    pub(super) fn is_interrupted(&self, held: &Held, follow: bool) {
+        let task = held.thread();
+        let Ok(mut registers) = held.registers() else { return };
+        if let Some(Wait { call: (number, behind), .. }) = lock(&self.waits).get(&task).copied()
+            && (registers.rip.wrapping_add(SYSCALL), registers.rax) == (behind, number)
+        {
+            // It has not begun yet to make the call again.
+            (registers.rip, registers.orig_rax) = (behind, number);
+            registers.rax = NO_HANDLER.cast_unsigned();
+        }
+        let limited = limit(task, &registers);
+        if !restart::is_redone(&registers, registers.orig_rax) && limited.is_none() {
+            return self.forget(task);
+        }
+        let now = Instant::now();
+        let known = lock(&self.waits).get(&task).copied();
+        let known = known.filter(|known| known.call == (registers.orig_rax, registers.rip));
+        let wait = known.or_else(|| {
+            let limited = limited?;
+            let until = now.checked_add(limited.whole)?;
+            let call = (registers.orig_rax, registers.rip);
+            Some(Wait { until, limited, call, own: None, place: None })
+        });
+        let late = wait.filter(|wait| now >= wait.until).map(|wait| wait.limited.late);
+        registers.rax = late.unwrap_or(NO_HANDLER).cast_unsigned();
+        // Killed meanwhile, if not.
+        let set = held.set_registers(&registers).is_ok();
+        match wait.filter(|_| set && late.is_none() && follow) {
+            Some(wait) => drop(lock(&self.waits).insert(task, wait)),
+            None => self.forget(task),
+        }
+    }
+
+    /// A thread goes on in this way; how it does if it is in a call that is followed.
+    pub(super) fn goes_on(&self, held: &Held, after: After) -> After {
+        match after {
+            After::GoOn | After::ToSystemCall(0) if self.shorten(held) => After::ToSystemCall(0),
+            After::Once(_) | After::ToSystemCall(1..) => {
+                self.forget(held.thread());
+                after
             }
-            None => {
-                self.forget(task);
-                false
+            _ => after,
+        }
+    }
+
+    /// A call that is about to be made again waits for what is left of its limit. Whether there is one.
+    fn shorten(&self, held: &Held) -> bool {
+        let task = held.thread();
+        let mut waits = lock(&self.waits);
+        let Some(mut wait) = waits.get(&task).copied() else { return false };
+        let Ok(mut registers) = held.registers() else { return false };
+        if (registers.orig_rax, registers.rip) != wait.call {
+            // It was sent elsewhere.
+            waits.remove(&task);
+            return false;
+        }
+        if wait.own.is_some() || registers.rax.cast_signed() != NO_HANDLER {
+            return true;
+        }
+        let remains = wait.until.saturating_duration_since(Instant::now());
+        if wait.limited.is_in_memory() {
+            wait.place = wait.place.or_else(|| place(task, &waits));
+            let written = wait.place.and_then(|place| write(task, place, remains));
+            if written.is_none() {
+                // It is followed all the same: it ends when it is interrupted behind its limit.
+                return true;
             }
         }
+        let own = restart::arguments(&registers);
+        let place = wait.place.unwrap_or_default();
+        set_arguments(&mut registers, wait.limited.shortened(&own, remains, place));
+        if held.set_registers(&registers).is_ok() {
+            wait.own = Some(own);
+            waits.insert(task, wait);
+        }
+        true
     }
 
     /// A thread stands at the beginning or the end of a call; how it goes on, if that is one that is made again.
@@ -79,7 +167,9 @@ impl Ignored {
         let mut waits = lock(&self.waits);
         waits.get(&task)?;
         let ends = match held.system_call() {
-            Ok(SystemCall::Exit { value, .. }) => value != -i64::from(libc::EINTR),
+            Ok(SystemCall::Exit { value, .. }) => {
+                value != -i64::from(libc::EINTR) && value != NO_HANDLER
+            }
             Ok(_) => false,
             Err(_) => true,
         };
@@ -96,26 +186,41 @@ impl Ignored {
     }
 }
 
-/// The time limit of a call, and what it returns when that is over; `None`: it has none, or one that is not told.
-fn limit(task: u32, registers: &Registers) -> Option<(Duration, i64)> {
-    let again = -i64::from(libc::EAGAIN);
-    match registers.orig_rax.cast_signed() {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-            let milliseconds = u64::try_from((registers.r10 as u32).cast_signed()).ok()?;
-            Some((Duration::from_millis(milliseconds), 0))
-        }
-        libc::SYS_epoll_pwait2 => Some((time(task, registers.r10)?, 0)),
-        libc::SYS_rt_sigtimedwait => Some((time(task, registers.rdx)?, again)),
-        libc::SYS_semtimedop => Some((time(task, registers.r10)?, again)),
-        libc::SYS_io_getevents => Some((time(task, registers.r8)?, 0)),
-        _ => None,
-    }
+/// Whether a thread stands before a call.
+fn is_entry(held: &Held, event: Event) -> bool {
+    let exit = || held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }));
+    event == Event::SystemCall && !exit()
 }
 
-/// The `struct timespec` at an address of a thread's.
-fn time(task: u32, at: u64) -> Option<Duration> {
+/// The limited call that a thread was interrupted in.
+fn limit(task: u32, registers: &Registers) -> Option<LimitedCall> {
+    restart::limit(registers, |at| Memory::of(task).ok()?.word(at).ok())
+}
+
+/// A place for what is left of a thread's limit that no other thread has; for those of one program they differ, others do no harm.
+fn place(task: u32, waits: &BTreeMap<u32, Wait>) -> Option<u64> {
+    let mappings = maps::of(task).ok()?;
     let memory = Memory::of(task).ok()?;
-    let word = |at: u64| memory.word(at).ok();
-    let (seconds, nanoseconds) = (word(at)?, word(at.checked_add(8)?)?);
-    Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanoseconds))
+    let slack = slack::all(&memory, &mappings).next()?;
+    memory.write(slack.start, &slack::MARK).ok()?;
+    // What else refit has there is behind.
+    let end = slack.start + slack::SIZE / 2;
+    let places = (slack.start + slack::MARK.len() as u64..end).step_by(SIZE);
+    let taken = |place: &u64| waits.values().any(|wait| wait.place == Some(*place));
+    { places }.find(|place| !taken(place))
+}
+
+/// Bytes of `syscall`.
+const SYSCALL: u64 = 2;
+/// Bytes of a `struct timespec`.
+const SIZE: usize = 16;
+
+fn write(task: u32, place: u64, remains: Duration) -> Option<()> {
+    let [seconds, nanoseconds] = LimitedCall::timespec(remains).map(u64::to_ne_bytes);
+    Memory::of(task).ok()?.write(place, &[seconds, nanoseconds].concat()).ok()
+}
+
+fn set_arguments(registers: &mut Registers, arguments: [u64; 6]) {
+    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
+        arguments;
 }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use refit_sys::foreign::Memory;
+use refit_sys::restart::AGAIN;
+use refit_sys::seccomp::managed::LIMITS;
 use refit_sys::trace::{Event, Held, SystemCall};
 
 use super::asking::Wish;
@@ -42,6 +44,8 @@ pub(crate) enum Told {
     Continued(u32),
     /// A thread is about to change the memory.
     Maps(u32),
+    /// A thread is about to limit its own calls.
+    Limits(u32),
     /// It has changed it; it runs.
     Changed(u32),
     /// A thread that came for a call is back from it.
@@ -131,9 +135,6 @@ struct Custodian {
     /// Whether pages of it can be elsewhere only.
     pages_move: bool,
 }
-
-/// A call that was interrupted, and will be made again or end with an error, as the kernel finds right.
-const AGAIN: [i64; 4] = [-512, -513, -514, -516];
 
 /// Whether registers show a call that the kernel has not ended yet.
 pub(crate) fn interrupted(rax: u64) -> bool {
@@ -285,6 +286,7 @@ impl Moves {
             (Event::Seccomp { message: MAPS }, Standing::Home | Standing::Visiting) if shared => {
                 keep(Told::Maps(task))
             }
+            (Event::Seccomp { message: LIMITS }, _) => keep(Told::Limits(task)),
             (Event::SystemCall, Standing::Visiting) if returned(held) => keep(Told::Returned(task)),
             (Event::SystemCall, Standing::Changing) if returned(held) => {
                 tell(Told::Changed(task));

@@ -1,37 +1,38 @@
-//! What is left of a write when its thread is stopped by refit.
+//! What is left of a call when its thread is stopped by refit.
 //!
-//! Who waits for room in a pipe or socket, and is stopped after it has written a part, finds the call ended with a short count, as after a
-//! signal (pipe(7)). A thread that nobody has stopped would have written on; so it does:
+//! A thread that waits for room in a pipe or socket, or for all that it wants to receive, and is stopped after it has done a part, finds
+//! the call ended with a short count, as after a signal (pipe(7)). A thread that nobody has stopped would have gone on; so it does:
 //!
 //! ```text
-//!   stops ──► short ──► goes on ──► under way: the same call, of what is left ──► it returns ──► behind the first call, with the sum
+//!   stops ──► short ──► goes on ──► under way: a call for what is left ──► it returns ──► behind the first call, with the sum
 //!               ▲                        │
-//!               └── what is written ◄────┴── stops once more, or is given a signal
+//!               └── what is done ◄───────┴── stops once more, or is given a signal
 //! ```
 //!
+//! What is left the table of all calls says ([`refit_sys::restart::left`]); of memory in several pieces, the rest of one piece comes first.
+//!
 //! Whenever the thread stands where somebody else looks at it, its registers are those that the kernel could have left: behind the call that
-//! the program has made, with what is written so far. Only between two stops they are others. So whoever takes the registers, gives it a
+//! the program has made, with what is done so far. Only between two stops they are others. So whoever takes the registers, gives it a
 //! signal, or ends it needs to know nothing of this; and a short count that the thread is left with is one that the kernel would give,
 //! too, since there is a signal.
 //!
-//! A rest that cannot be written (nobody reads any more, the memory is not there) ends the call with what was written, as it would have.
+//! A rest that cannot be had (nobody reads any more, the memory is not there) ends the call with what was done, as it would have.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::sync::Mutex;
 
+use refit_sys::foreign::Memory;
 use refit_sys::park;
+use refit_sys::restart::{self, Call, Left};
 use refit_sys::trace::{Event, Held, Registers, SystemCall};
 
 use super::moves::interrupted;
 use super::signals;
 use super::{After, lock};
 
-/// Calls that write from the address in the second argument as many bytes as the third says, and can be made again of what is left.
-const WRITES: [i64; 2] = [libc::SYS_write, libc::SYS_sendto];
-
-/// Threads that have written a part.
+/// Threads that have done a part.
 #[derive(Debug, Default)]
 pub(crate) struct Rests {
     of: Mutex<BTreeMap<u32, Rest>>,
@@ -42,8 +43,8 @@ pub(crate) struct Rests {
 enum Rest {
     /// It stands behind the call, which has this number.
     Short(u64),
-    /// It makes the call again, which is at this address, of what is left; so much is written.
-    UnderWay { number: u64, at: u64, written: u64 },
+    /// It makes a call at this address for what is left of its own, of which so much is done.
+    UnderWay { own: Call, at: u64, done: u64 },
 }
 
 impl Rests {
@@ -63,13 +64,13 @@ impl Rests {
         };
         let before = lock(&self.of).get(&task).copied();
         let goes_on = match before {
-            Some(Rest::UnderWay { number, at, written }) => {
+            Some(Rest::UnderWay { own, at, done }) => {
                 // Before the call there is nothing to be seen yet; what the kernel makes again ends later.
                 if event == Event::SystemCall && !(returned && ended(held)) {
                     return;
                 }
                 self.forget(task);
-                add(held, number, at, written).unwrap_or(false)
+                add(held, own, at, done).unwrap_or(false)
             }
             Some(Rest::Short(_)) => {
                 self.forget(task);
@@ -85,7 +86,7 @@ impl Rests {
         }
     }
 
-    /// Whether a thread stands behind a part of what it writes.
+    /// Whether a thread stands behind a part of what it does.
     pub(crate) fn is_short(&self, task: u32) -> bool {
         matches!(lock(&self.of).get(&task), Some(Rest::Short(_)))
     }
@@ -95,15 +96,18 @@ impl Rests {
         lock(&self.of).remove(&task);
     }
 
-    /// A thread goes on in this way: it writes what is left, unless it is given a signal. How it goes on then.
+    /// A thread goes on in this way: it does what is left, unless it is given a signal. How it goes on then.
     pub(super) fn goes_on(&self, held: &Held, after: After) -> After {
         let task = held.thread();
         let mut of = lock(&self.of);
         let Some(rest) = of.get(&task).copied() else { return after };
         match (after, rest) {
             (After::GoOn | After::ToSystemCall(0), Rest::Short(number)) => {
-                // Killed meanwhile, if not.
-                let Ok(under_way) = take_up(held, number) else { return after };
+                // Killed meanwhile, or its memory cannot be read any more, if not.
+                let Ok(Some(under_way)) = take_up(held, number) else {
+                    of.remove(&task);
+                    return after;
+                };
                 of.insert(task, under_way);
                 After::ToSystemCall(0)
             }
@@ -122,19 +126,36 @@ fn ended(held: &Held) -> bool {
     held.registers().is_ok_and(|registers| !interrupted(registers.rax))
 }
 
-/// The number of the call that a thread stands behind, if that has written a part only since the thread was stopped.
+/// The number of the call that a thread stands behind, if that has done a part only since the thread was stopped.
 fn short(held: &Held) -> Option<u64> {
     let registers = held.registers().ok()?;
-    let number = registers.orig_rax;
-    let part = 0 < registers.rax.cast_signed() && registers.rax < registers.rdx;
-    let writes = part && WRITES.contains(&number.cast_signed());
-    (writes && waits(held.thread(), &registers) && !signals::are_pending(held)).then_some(number)
+    let part = left(held.thread(), &registers).is_some();
+    let short = part && waits(held.thread(), &registers) && !signals::are_pending(held);
+    short.then_some(registers.orig_rax)
 }
 
-/// Whether a write waits until all is written.
+/// What is left of the call that a thread stands behind.
+fn left(task: u32, registers: &Registers) -> Option<Left> {
+    let memory = std::cell::OnceCell::new();
+    restart::left(registers, |at| {
+        let memory = memory.get_or_init(|| Memory::of(task));
+        memory.as_ref().ok()?.word(at).ok()
+    })
+}
+
+/// Whether a call waits until all is done.
 fn waits(task: u32, registers: &Registers) -> bool {
-    let sends = registers.orig_rax.cast_signed() == libc::SYS_sendto;
-    if sends && registers.r10 & libc::MSG_DONTWAIT as u64 != 0 {
+    let number = registers.orig_rax.cast_signed();
+    let flags = match number {
+        // They wait for no descriptor's sake.
+        libc::SYS_getrandom | libc::SYS_io_uring_enter => return true,
+        libc::SYS_sendto | libc::SYS_recvfrom | libc::SYS_sendmmsg | libc::SYS_recvmmsg => {
+            registers.r10
+        }
+        libc::SYS_sendmsg | libc::SYS_recvmsg => registers.rdx,
+        _ => 0,
+    };
+    if flags & libc::MSG_DONTWAIT as u64 != 0 {
         return false;
     }
     // As the kernel takes it.
@@ -149,19 +170,20 @@ fn waits(task: u32, registers: &Registers) -> bool {
         && flags.is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
-/// Has a thread make its call again, of what is left.
-fn take_up(held: &Held, number: u64) -> std::io::Result<Rest> {
+/// Has a thread make a call for what is left of its own, which has this number. `None`: what is left cannot be told any more.
+fn take_up(held: &Held, number: u64) -> std::io::Result<Option<Rest>> {
     let mut registers = held.registers()?;
-    let written = registers.rax;
-    park::step_back(&mut registers, number);
-    registers.rsi = registers.rsi.wrapping_add(written);
-    registers.rdx = registers.rdx.wrapping_sub(written);
+    registers.orig_rax = number;
+    let Some(left) = left(held.thread(), &registers) else { return Ok(None) };
+    let own = Call { number, arguments: restart::arguments(&registers) };
+    park::step_back(&mut registers, left.next.number);
+    set_arguments(&mut registers, left.next.arguments);
     held.set_registers(&registers)?;
-    Ok(Rest::UnderWay { number, at: registers.rip, written })
+    Ok(Some(Rest::UnderWay { own, at: registers.rip, done: left.done }))
 }
 
-/// Puts a thread behind its call again, with all that is written; whether any of the rest is.
-fn add(held: &Held, number: u64, at: u64, written: u64) -> std::io::Result<bool> {
+/// Puts a thread behind its own call again, with all that is done; whether any of the rest is.
+fn add(held: &Held, own: Call, at: u64, done: u64) -> std::io::Result<bool> {
     let mut registers = held.registers()?;
     let more = if registers.rip == at {
         // It has not begun.
@@ -170,10 +192,14 @@ fn add(held: &Held, number: u64, at: u64, written: u64) -> std::io::Result<bool>
     } else {
         Some(registers.rax.cast_signed())
     };
-    registers.orig_rax = number;
-    registers.rax = written + more.filter(|more| *more > 0).unwrap_or(0).cast_unsigned();
-    registers.rsi = registers.rsi.wrapping_sub(written);
-    registers.rdx = registers.rdx.wrapping_add(written);
+    registers.orig_rax = own.number;
+    registers.rax = done + more.filter(|more| *more > 0).unwrap_or(0).cast_unsigned();
+    set_arguments(&mut registers, own.arguments);
     held.set_registers(&registers)?;
     Ok(more.is_none_or(|more| more > 0 || interrupted(more.cast_unsigned())))
+}
+
+fn set_arguments(registers: &mut Registers, arguments: [u64; 6]) {
+    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
+        arguments;
 }

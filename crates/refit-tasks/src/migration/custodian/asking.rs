@@ -61,6 +61,10 @@ impl Custodian {
             self.tree.answer(wish, -wishes::NOT_NOW, After::GoOn);
             return Ok(());
         };
+        if self.tree.limits_itself(self.group.process) {
+            self.tree.answer(wish, -wishes::NOT_MOVABLE, After::GoOn);
+            return Ok(());
+        }
         let here = thread.at == own;
         if here {
             // It is out of the call that it may have come for.

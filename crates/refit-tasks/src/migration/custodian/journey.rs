@@ -39,7 +39,7 @@ impl Custodian {
             self.recall(id);
             return Ok(());
         }
-        if !self.stopping.is_empty() {
+        if !self.stopping.is_empty() || !self.limiting.is_empty() {
             passage::go_on(&self.tree, id);
             return Ok(());
         }

@@ -13,10 +13,17 @@ use super::Custodian;
 use crate::migration::pages::{Librarian, Window};
 use crate::migration::proxy::Proxy;
 use crate::migration::wire::{Descriptor, Hold, Particulars, Vanish};
+use crate::tree::LIMITS_ITSELF;
 
 impl Custodian {
     /// Whether a thread can leave for where it is wanted; not yet, if others have to be back first.
+    ///
+    /// # Errors
+    /// It cannot at all.
     pub(super) fn ready_for(&mut self, id: u32) -> io::Result<bool> {
+        if self.tree.limits_itself(self.group.process) {
+            return Err(io::Error::other(LIMITS_ITSELF));
+        }
         let to = self.threads.get(&id).map(|thread| thread.wanted);
         let peers = self.layer.peers();
         let peer = peers.iter().find(|peer| Some(peer.id) == to);

@@ -27,6 +27,7 @@ impl Custodian {
         if self.threads.values().any(|thread| thread.at != own) {
             return;
         }
+        self.limit_now();
         let mut stopping = std::mem::take(&mut self.stopping);
         for (&id, given) in stopping.iter_mut().filter(|(_, given)| !**given) {
             *given = true;

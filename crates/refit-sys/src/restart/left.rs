@@ -1,0 +1,346 @@
+//! What is left of a call that a stop has cut short.
+
+use super::{All, Pieces, Rest, Restart, arguments, of};
+use crate::trace::Registers;
+
+/// A system call: its number and its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its number.
+    pub number: u64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// What is left of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// What was done: bytes, or what else the call counts.
+    pub done: u64,
+    /// The call that goes on.
+    pub next: Call,
+    /// What is left when that has done all of its own.
+    pub behind: Option<Behind>,
+}
+
+/// What is left behind the first of several pieces; of what is received, the next piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// How many bytes the call before it is to do.
+    pub after: u64,
+    /// The call that does the rest, if all of those were done.
+    pub call: Call,
+    /// The `struct msghdr` that its second argument is to be the address of, if it takes one.
+    pub header: Option<[u64; HEADER]>,
+}
+
+/// Words of a `struct msghdr`.
+pub const HEADER: usize = 7;
+/// Most pieces that a call takes (`UIO_MAXIOV`).
+const MOST: u64 = 1024;
+
+/// What is left of the call that a thread stands behind, of which something was done. `None`: it is complete, or none that goes on.
+/// `word` reads eight bytes of its memory.
+pub fn left(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<Left> {
+    let call = Call { number: registers.orig_rax, arguments: arguments(registers) };
+    let done = registers.rax;
+    if done.cast_signed() <= 0 {
+        return None;
+    }
+    match of(call.number)? {
+        Restart::Kernel | Restart::Again(_) => None,
+        Restart::Short(rest) => simple(call, done, rest, &word),
+        Restart::Pieces(pieces) => several(call, done, pieces, &word),
+    }
+}
+
+fn simple(call: Call, done: u64, rest: Rest, word: &dyn Fn(u64) -> Option<u64>) -> Option<Left> {
+    let mut arguments = call.arguments;
+    let goes_on = match rest.all {
+        All::Always => true,
+        All::WaitAll(flags) => arguments[flags] & libc::MSG_WAITALL as u64 != 0,
+        All::Messages(flags) => {
+            arguments[flags] & libc::MSG_WAITFORONE as u64 == 0 && arguments[flags + 1] == 0
+        }
+    };
+    let whole = arguments[rest.left];
+    // The kernel looks at 32 bits of some: what is more than that was not meant to be done.
+    let least = if rest.unit == 1 && call.number != libc::SYS_io_uring_enter as u64 {
+        done < whole
+    } else {
+        done < whole & 0xffff_ffff || is_waiting(call)
+    };
+    if !goes_on || !least {
+        return None;
+    }
+    if call.number == libc::SYS_sendmmsg as u64 && !is_sent(arguments[1], done, word)? {
+        return None;
+    }
+    arguments[rest.left] = whole.saturating_sub(done);
+    if let Some(address) = rest.address {
+        arguments[address] = arguments[address].wrapping_add(done.wrapping_mul(rest.unit));
+    }
+    if let Some(position) = rest.position {
+        arguments[position] = arguments[position].wrapping_add(done);
+    }
+    Some(Left { done, next: Call { arguments, ..call }, behind: None })
+}
+
+/// Whether it is `io_uring_enter` that waits for completions: it tells how many requests it took, whether it has waited or not.
+fn is_waiting(call: Call) -> bool {
+    /// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`.
+    const GET_EVENTS: u64 = 1;
+    let waits = call.arguments[3] & GET_EVENTS != 0 && call.arguments[2] & 0xffff_ffff != 0;
+    call.number == libc::SYS_io_uring_enter as u64 && waits
+}
+
+/// Whether the last of so many messages (`struct mmsghdr`) was sent whole: the kernel counts one that was cut short, too, and what would be
+/// sent behind it would take the place of its end.
+fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<bool> {
+    let last = messages.checked_add(done.checked_sub(1)?.checked_mul(64)?)?;
+    let (array, count) = (word(last.checked_add(16)?)?, word(last.checked_add(24)?)?);
+    let mut whole = 0_u64;
+    for at in 0..count.min(MOST) {
+        whole = whole.checked_add(word(array.checked_add(16 * at + 8)?)?)?;
+    }
+    // Its length stands behind the message, in 32 bits.
+    Some(word(last.checked_add(56)?)? & 0xffff_ffff == whole)
+}
+
+fn several(
+    call: Call,
+    done: u64,
+    pieces: Pieces,
+    word: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Left> {
+    let [descriptor, second, third, position, _, flags] = call.arguments;
+    let header = match pieces {
+        Pieces::Array => None,
+        Pieces::ArrayAt => {
+            // What has a position is a file, and what has flags is not what `write` does.
+            if position != u64::MAX || flags & 0xffff_ffff != 0 {
+                return None;
+            }
+            None
+        }
+        Pieces::Sent | Pieces::Received => Some(read_header(second, word)?),
+    };
+    if let (Pieces::Received, Some(header)) = (pieces, header)
+        && (third & libc::MSG_WAITALL as u64 == 0 || header[CONTROL] != 0)
+    {
+        return None;
+    }
+    let (array, count) = header.map_or((second, third), |header| (header[ARRAY], header[COUNT]));
+    let mut skipped = done;
+    for at in 0..count.min(MOST) {
+        let piece = array.checked_add(16 * at)?;
+        let (base, length) = (word(piece)?, word(piece.checked_add(8)?)?);
+        if skipped >= length {
+            skipped -= length;
+            continue;
+        }
+        let (base, length) = (base.wrapping_add(skipped), length - skipped);
+        let next = match (pieces, header) {
+            (Pieces::Array | Pieces::ArrayAt, _) if skipped == 0 => {
+                let [_, _, _, rest @ ..] = call.arguments;
+                let arguments = with(descriptor, piece, count - at, rest);
+                return Some(Left { done, next: Call { arguments, ..call }, behind: None });
+            }
+            (Pieces::Sent, Some(header)) => {
+                // The kernel looks at 32 bits of the name's length.
+                let name = [third, header[NAME], header[NAME_LENGTH] & 0xffff_ffff];
+                Call {
+                    number: libc::SYS_sendto as u64,
+                    arguments: with(descriptor, base, length, name),
+                }
+            }
+            (Pieces::Received, _) => {
+                let arguments = with(descriptor, base, length, [third, 0, 0]);
+                Call { number: libc::SYS_recvfrom as u64, arguments }
+            }
+            _ => {
+                let [_, _, _, rest @ ..] = call.arguments;
+                Call {
+                    number: libc::SYS_write as u64,
+                    arguments: with(descriptor, base, length, rest),
+                }
+            }
+        };
+        let behind = match pieces {
+            Pieces::Received => {
+                next_piece(array, at + 1..count.min(MOST), word).map(|(base, more)| {
+                    // The kernel would write to a header, which stands where the program cannot: one more piece, and that is all.
+                    let arguments = with(descriptor, base, more, [third, 0, 0]);
+                    let call = Call { number: libc::SYS_recvfrom as u64, arguments };
+                    Behind { after: length, call, header: None }
+                })
+            }
+            _ => {
+                let more = (count - at).checked_sub(1).filter(|more| *more > 0);
+                more.map(|more| behind(call, (piece + 16, more), length, header))
+            }
+        };
+        return Some(Left { done, next, behind });
+    }
+    None
+}
+
+/// Words of a `struct msghdr`.
+const NAME: usize = 0;
+const NAME_LENGTH: usize = 1;
+const ARRAY: usize = 2;
+const COUNT: usize = 3;
+const CONTROL: usize = 4;
+
+fn read_header(at: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<[u64; HEADER]> {
+    let mut header = [0; HEADER];
+    for (place, number) in header.iter_mut().zip(0..) {
+        *place = word(at.checked_add(8 * number)?)?;
+    }
+    Some(header)
+}
+
+/// The first of these pieces that is not empty: its address, and how many bytes it has.
+fn next_piece(
+    array: u64,
+    mut numbers: std::ops::Range<u64>,
+    word: &dyn Fn(u64) -> Option<u64>,
+) -> Option<(u64, u64)> {
+    numbers.find_map(|at| {
+        let piece = array.checked_add(16 * at)?;
+        let (base, length) = (word(piece)?, word(piece.checked_add(8)?)?);
+        (length > 0).then_some((base, length))
+    })
+}
+
+/// The call that does what is behind a piece: so many at this address.
+fn behind(
+    call: Call,
+    (array, count): (u64, u64),
+    after: u64,
+    header: Option<[u64; HEADER]>,
+) -> Behind {
+    let [first, second, third, rest @ ..] = call.arguments;
+    match header {
+        None => {
+            let arguments = with(first, array, count, rest);
+            Behind { after, call: Call { arguments, ..call }, header: None }
+        }
+        Some([name, name_length, ..]) => {
+            // Control messages went with the first part.
+            let header = [name, name_length, array, count, 0, 0, 0];
+            let arguments = with(first, second, third, rest);
+            Behind { after, call: Call { arguments, ..call }, header: Some(header) }
+        }
+    }
+}
+
+fn with(first: u64, second: u64, third: u64, [fourth, fifth, sixth]: [u64; 3]) -> [u64; 6] {
+    [first, second, third, fourth, fifth, sixth]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::stopped;
+    use super::*;
+
+    fn nothing(_: u64) -> Option<u64> {
+        None
+    }
+
+    /// The next call's arguments, and what was done.
+    fn rest(registers: &Registers) -> Option<([u64; 6], u64)> {
+        left(registers, nothing).map(|left| (left.next.arguments, left.done))
+    }
+
+    #[test]
+    fn the_rest_is_what_was_not_done() {
+        let write = stopped(libc::SYS_write, 10, [1, 0x1000, 30, 0, 0, 0]);
+        assert_eq!(rest(&write), Some(([1, 0x100a, 20, 0, 0, 0], 10)));
+        assert_eq!(rest(&stopped(libc::SYS_write, 30, [1, 0x1000, 30, 0, 0, 0])), None);
+        assert_eq!(rest(&stopped(libc::SYS_write, -11, [1, 0x1000, 30, 0, 0, 0])), None);
+        assert_eq!(rest(&stopped(libc::SYS_read, 10, [1, 0x1000, 30, 0, 0, 0])), None);
+        let receive = |flags| stopped(libc::SYS_recvfrom, 10, [1, 0x1000, 30, flags, 0, 0]);
+        assert_eq!(rest(&receive(0)), None);
+        let all = rest(&receive(libc::MSG_WAITALL as u64)).expect("it goes on");
+        assert_eq!((all.0[1], all.0[2], all.1), (0x100a, 20, 10));
+        let enter = stopped(libc::SYS_io_uring_enter, 3, [9, 3, 2, 1, 0, 0]);
+        assert_eq!(rest(&enter), Some(([9, 0, 2, 1, 0, 0], 3)), "it has not waited");
+        let submit = stopped(libc::SYS_io_uring_enter, 3, [9, 3, 0, 0, 0, 0]);
+        assert_eq!(rest(&submit), None);
+    }
+
+    #[test]
+    fn messages_go_on_behind_one_that_was_sent_whole() {
+        let messages = stopped(libc::SYS_sendmmsg, 2, [1, 0x1000, 5, 0, 0, 0]);
+        // The second message: one piece of 9 bytes, of which so many were sent.
+        let word = |sent: u64| {
+            move |at: u64| match at {
+                0x1050 => Some(0x2000),
+                0x1058 => Some(1),
+                0x2008 => Some(9),
+                0x1078 => Some(sent),
+                _ => None,
+            }
+        };
+        let found = left(&messages, word(9)).expect("it goes on");
+        assert_eq!((found.next.arguments, found.done), ([1, 0x1080, 3, 0, 0, 0], 2));
+        assert_eq!(left(&messages, word(4)), None, "its end is missing");
+    }
+
+    /// Pieces of 10, 0, 20 and 30 bytes at 0x1000, 0x2000, …; a message of them at 0x9000.
+    fn memory(at: u64) -> Option<u64> {
+        const PIECES: u64 = 0x8000;
+        match at {
+            PIECES..0x8040 if at.is_multiple_of(16) => Some(((at - PIECES) / 16 + 1) * 0x1000),
+            PIECES..0x8040 => Some([10, 0, 20, 30][(at - PIECES) as usize / 16]),
+            0x9000 => Some(0x7000),
+            0x9008 => Some(16),
+            0x9010 => Some(PIECES),
+            0x9018 => Some(4),
+            0x9020..0x9038 => Some(0),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn of_several_pieces_the_one_that_was_begun_comes_first() {
+        let write = |done| stopped(libc::SYS_writev, done, [1, 0x8000, 4, 0, 0, 0]);
+        let within = left(&write(15), memory).expect("it goes on");
+        assert_eq!(within.next.number, libc::SYS_write as u64);
+        assert_eq!(within.next.arguments, [1, 0x3005, 15, 0, 0, 0]);
+        let behind = within.behind.expect("there is more");
+        assert_eq!((behind.after, behind.call.arguments), (15, [1, 0x8030, 1, 0, 0, 0]));
+        assert_eq!((behind.call.number, behind.header), (libc::SYS_writev as u64, None));
+        let between = left(&write(30), memory).expect("it goes on");
+        assert_eq!(between.next.number, libc::SYS_writev as u64);
+        assert_eq!(
+            (between.next.arguments[1..3].to_vec(), between.behind),
+            (vec![0x8030, 1], None)
+        );
+        let last = left(&write(59), memory).expect("it goes on");
+        assert_eq!((last.next.arguments[1..3].to_vec(), last.behind), (vec![0x401d, 1], None));
+        assert_eq!(left(&write(60), memory), None);
+        assert_eq!(left(&write(15), nothing), None, "it cannot be read");
+    }
+
+    #[test]
+    fn a_message_goes_on_without_what_went_with_its_beginning() {
+        let send = stopped(libc::SYS_sendmsg, 15, [1, 0x9000, 7, 0, 0, 0]);
+        let found = left(&send, memory).expect("it goes on");
+        assert_eq!(found.next.number, libc::SYS_sendto as u64);
+        assert_eq!(found.next.arguments, [1, 0x3005, 15, 7, 0x7000, 16]);
+        let behind = found.behind.expect("there is more");
+        assert_eq!(behind.header, Some([0x7000, 16, 0x8030, 1, 0, 0, 0]));
+        let receive = |flags| stopped(libc::SYS_recvmsg, 15, [1, 0x9000, flags, 0, 0, 0]);
+        assert_eq!(left(&receive(0), memory), None);
+        let all = libc::MSG_WAITALL as u64;
+        let found = left(&receive(all), memory).expect("it goes on");
+        assert_eq!(found.next.arguments, [1, 0x3005, 15, all, 0, 0]);
+        let behind = found.behind.expect("there is more");
+        assert_eq!(behind.call.number, libc::SYS_recvfrom as u64);
+        assert_eq!((behind.call.arguments, behind.header), ([1, 0x4000, 30, all, 0, 0], None));
+        let control = |at| if at == 0x9020 { Some(0x6000) } else { memory(at) };
+        assert_eq!(left(&receive(all), control), None, "room for control messages");
+    }
+}

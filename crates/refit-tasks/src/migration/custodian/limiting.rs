@@ -1,0 +1,26 @@
+//! Programs that limit their own calls (seccomp; [`crate::tree`]'s `sandbox`): all of their threads are at home before that, and stay there.
+
+use refit_sys::trace::Held;
+
+use super::{Custodian, Next};
+use crate::tree::After;
+
+impl Custodian {
+    /// A thread stands before a call that limits its calls, or those of all.
+    pub(super) fn limits(&mut self, id: u32) -> Next {
+        self.limiting.insert(id);
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        all.into_iter().for_each(|one| self.recall(one));
+        self.stop_if_all_are_here();
+        Ok(())
+    }
+
+    /// All are here: those calls are made, and no thread leaves any more.
+    pub(super) fn limit_now(&mut self) {
+        for id in std::mem::take(&mut self.limiting) {
+            // Killed meanwhile, if not.
+            let on = |_: &mut Held| After::ToSystemCall(0);
+            self.tree.order_kept(id, on);
+        }
+    }
+}
