@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
 pub use crate::kernel::{
-    FollowRequest, KernelInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
+    FollowRequest, KernelInfo, LostInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
 };
 pub use crate::memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
