@@ -109,7 +109,7 @@ fn a_host_that_was_cut_off_is_a_peer_again_without_a_restart() {
     network.wire("down");
     until("the loss", || are_parted([&first, &second]));
     assert!(away.killed(), "its registers are where nobody can ask for them");
-    heard(&first, &format!("spins ({}) is killed: instance 1 was lost (", away.id()), 1);
+    heard(&first, &format!("spins ({}) is killed: ", away.id()), 1);
     heard(&second, "refit: instance 1 has lost instance 0: ", 1);
     back.goes_on();
     let lost = &told(&second)["lost"][0];
