@@ -213,7 +213,7 @@ fn an_instance_is_recorded_by_several_at_once_and_each_has_all_of_its_time() {
     for trace in [&first, &second] {
         let report = report(&stage, trace);
         assert_eq!(report[0]["ended_in_peace"], true);
-        assert_eq!(report[0]["lost_full"], 0, "{}", report[0]);
+        assert_eq!(report[0]["lost"]["full"], 0, "{}", report[0]);
         assert_eq!(count(&report, "FileCache::sync"), 2 * FILES as u64, "{}", trace.display());
     }
 }
