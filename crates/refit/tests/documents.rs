@@ -4,7 +4,8 @@
 //! Comments of the document's source stand before a block:
 //!
 //! ```text
-//! <!-- before: COMMANDS -->     what a reader has done already: made the files, started the program
+//! <!-- before: COMMANDS -->     what a reader has done already: made the files, started the program;
+//!                               descriptors 8 and 9 are free, to keep files in use
 //! <!-- not run: REASON -->      why the block cannot be run here; it is counted
 //! <!-- fails -->                the last command shows a refusal
 //! ```
@@ -39,6 +40,7 @@ exec 3>&1 1>>said 2>&1 </dev/null
 serves() { until mountpoint -q "$1" || ! kill -0 $!; do sleep 0.02; done; }
 follows() { until refit ps 2>/dev/null | grep -q " $! " || ! kill -0 $!; do sleep 0.02; done; }
 tidy() {
+    exec 8<&- 9<&-
     for one in $(jobs -p); do kill -INT $one; done 2>/dev/null
     refit shutdown --kill; wait
 } >/dev/null 2>&1
