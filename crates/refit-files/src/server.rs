@@ -290,6 +290,8 @@ impl Server {
 
     /// Takes an inode that nobody knows out of the table and ends its objects.
     pub(crate) fn retire(&self, inode: &Arc<Inode>) {
+        // Before it leaves the table: whoever does not find it there takes its blocks for free.
+        let _ending = self.space.ending();
         if self.table.remove(inode) {
             self.space.stored(inode);
             let data = inode.data.write().take();

@@ -8,7 +8,10 @@
 use crate::inode::Inode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 /// The least that counts as what the kernel may hold of a mount: it lets a FUSE mount have a hundredth of the dirty
@@ -28,6 +31,8 @@ pub(crate) struct Space {
     failing: AtomicU64,
     /// When a file lost its last name.
     pub(crate) removed: Mutex<Option<Instant>>,
+    /// Files whose objects are being ended.
+    ending: AtomicU64,
     /// What was found out last, by device. Protects nothing else; held for a `statfs` at most.
     devices: Mutex<Vec<Known>>,
 }
@@ -37,6 +42,15 @@ struct Known {
     device: u64,
     since: Instant,
     short: bool,
+}
+
+/// See [`Space::ending`].
+pub(crate) struct Ending<'a>(&'a Space);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.ending.fetch_sub(1, SeqCst);
+    }
 }
 
 /// Why a file could not be stored when it was tried last.
@@ -51,6 +65,7 @@ impl Space {
             reserve,
             failing: AtomicU64::new(0),
             removed: Mutex::default(),
+            ending: AtomicU64::new(0),
             devices: Mutex::default(),
         }
     }
@@ -74,6 +89,19 @@ impl Space {
         devices.retain(|known| known.device != device);
         devices.push(Known { device, since: Instant::now(), short });
         short
+    }
+
+    /// A file is closed as long as this is held.
+    pub(crate) fn ending(&self) -> Ending<'_> {
+        self.ending.fetch_add(1, SeqCst);
+        Ending(self)
+    }
+
+    /// Whether any file is being closed.
+    pub(crate) fn any_ends(&self) -> bool {
+        // Pairs with `ending` and the end of it: whoever has looked into the table before, and not found a file there that is
+        // ending, finds it here until its descriptor is closed.
+        self.ending.load(SeqCst) > 0
     }
 
     /// A file could not be stored.

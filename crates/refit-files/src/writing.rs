@@ -23,7 +23,7 @@ use std::time::Duration;
 const PROBED_SIZE: u64 = 1 << 40;
 
 /// How long the kernel may take to tell that a file that was removed is closed and forgotten.
-const FORGETTING: Duration = Duration::from_millis(100);
+const FORGETTING: Duration = Duration::from_millis(500);
 
 /// What becomes of dirty pages under a write that goes past them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,9 @@ impl Server {
     fn room_was_made(&self) -> bool {
         let removed = *self.space.removed.lock();
         let recent = || removed.is_some_and(|removed| removed.elapsed() < FORGETTING);
-        let pending = || self.table.all().iter().any(|inode| inode.is_gone());
+        // In this order: a file that has left the table is ending until it is closed.
+        let pending =
+            || self.table.all().iter().any(|inode| inode.is_gone()) || self.space.any_ends();
         if !recent() {
             return false;
         }

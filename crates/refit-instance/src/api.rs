@@ -3,6 +3,8 @@
 //! Every refusal is a [`Refusal`] as JSON with the status of its kind. Bodies are small; anything longer than
 //! [`BODY_BYTES`] is refused unread.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use refit_change::{Follow, Report};
+use refit_sys::printable;
 use tokio::sync::mpsc::Sender;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -37,8 +40,8 @@ use crate::swaps::{self, Work};
 use crate::system::WrapAct;
 use crate::upgrades::Upgrading;
 use crate::wire::{
-    Adapt, CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine, KnownWrapper,
-    Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
+    Adapt, CacheAnswer, CacheRequest, ChangesQuery, ClassInfo, EndRecordQuery, Health, JournalLine,
+    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
     RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 use crate::wraps;
@@ -140,14 +143,24 @@ async fn record(asked: Asked<RecordRequest>) -> Result<StatusCode, Refusal> {
 /// Whether the instance takes part in a recording.
 #[utoipa::path(get, path = "/record", responses((status = 200, body = Recorded)))]
 async fn recorded() -> Json<Recorded> {
-    Json(Recorded { session: recording::attached() })
+    let sessions = recording::attached();
+    Json(Recorded { session: sessions.first().cloned(), sessions })
 }
 
-/// Leaves the session.
-#[utoipa::path(delete, path = "/record", responses((status = 204)))]
-async fn end_record() -> StatusCode {
-    recording::detach();
-    StatusCode::NO_CONTENT
+/// Leaves a session, or all of them.
+#[utoipa::path(delete, path = "/record", params(EndRecordQuery), responses(
+    (status = 204),
+    (status = 400, body = Refusal),
+))]
+async fn end_record(query: Filter<EndRecordQuery>) -> Result<StatusCode, Refusal> {
+    let Query(EndRecordQuery { session }) =
+        query.map_err(|e| malformed("end the recording", &e.body_text()))?;
+    let end = move || {
+        let bytes = session.map(|text| OsString::from_vec(printable::bytes(&text)));
+        recording::detach(bytes.as_deref().map(std::path::Path::new));
+        Ok(StatusCode::NO_CONTENT)
+    };
+    blocking("end the recording", end).await
 }
 
 /// Objects, by name.

@@ -6,6 +6,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use refit_sys::printable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -23,9 +25,9 @@ use tokio::runtime::{Builder, Runtime};
 use crate::directory::{self, reason};
 use crate::refusal::{Kind, Refusal};
 use crate::wire::{
-    Adapt, CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, Health, JournalLine,
-    KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause, ProcessInfo,
-    RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
+    Adapt, CacheAnswer, CacheMode, CacheRequest, ChangesQuery, ClassInfo, EndRecordQuery, Health,
+    JournalLine, KnownWrapper, Mount, MountRequest, OBJECTS_HEADER, ObjectInfo, ObjectQuery, Pause,
+    ProcessInfo, RecordRequest, Recorded, Swap, Unwrap, Upgrade, UpgradeLine, Wrap,
 };
 
 /// How long an instance may be silent before it is taken to hang. Streams say something every other second.
@@ -234,21 +236,24 @@ impl Client {
         self.body(self.patience, &asked, post(&asked, "/record", &body)?).map(drop)
     }
 
-    /// Where the session is that it takes part in, if it does.
+    /// Where the sessions are that it takes part in.
     ///
     /// # Errors
     /// It does not answer or refuses.
-    pub fn recorded(&self) -> Result<Option<PathBuf>, Refusal> {
-        self.get::<Recorded>("ask for its recording", "/record").map(|recorded| recorded.session)
+    pub fn recorded(&self) -> Result<Vec<PathBuf>, Refusal> {
+        self.get::<Recorded>("ask for its recordings", "/record").map(|recorded| recorded.sessions)
     }
 
-    /// Ends its part in a recording.
+    /// Ends its part in the recording whose session it was given by this path.
     ///
     /// # Errors
     /// It does not answer or refuses.
-    pub fn end_record(&self) -> Result<(), Refusal> {
+    pub fn end_record(&self, session: &Path) -> Result<(), Refusal> {
         let asked = "end the recording";
-        let request = request(asked, "DELETE", "/record", Bytes::new())?;
+        let session = printable::name(session.as_os_str().as_bytes());
+        let query = EndRecordQuery { session: Some(session) };
+        let path = with_query(asked, "/record", &query)?;
+        let request = request(asked, "DELETE", &path, Bytes::new())?;
         self.body(self.patience, asked, request).map(drop)
     }
 

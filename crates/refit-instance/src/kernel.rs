@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use refit_tasks::{Connection, Kernel, MoveError, Reached, Roam, Shown};
+use refit_tasks::{Absence, Connection, Kernel, MoveError, Reached, Roam, Shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -29,6 +29,9 @@ pub struct KernelInfo {
     pub address: Option<String>,
     /// The others that it has messages with, by number.
     pub peers: Vec<PeerInfo>,
+    /// Those of other hosts that are lost and not there again, by number.
+    #[serde(default)]
+    pub lost: Vec<LostInfo>,
     /// Its memory for programs that move.
     pub memory: OwnedInfo,
 }
@@ -53,6 +56,26 @@ pub struct PeerInfo {
     pub place: String,
     /// For how many seconds it is connected.
     pub seconds: u64,
+}
+
+/// Another instance that was a peer, and is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LostInfo {
+    /// Its number.
+    pub number: u16,
+    /// What told of the loss, e.g. that it has fallen silent.
+    pub why: String,
+    /// For how many seconds it is lost.
+    pub seconds: u64,
+    /// The address at which this instance tries to join it again; `null`: it waits to be joined.
+    pub dials: Option<String>,
+}
+
+impl From<Absence> for LostInfo {
+    fn from(absence: Absence) -> Self {
+        let Absence { number, why, since, dials } = absence;
+        Self { number, why, seconds: since.elapsed().as_secs(), dials }
+    }
 }
 
 /// How messages come to another instance.
@@ -93,9 +116,10 @@ impl KernelInfo {
     pub(crate) fn of(kernel: &Kernel, processors: Vec<usize>) -> Self {
         let address = kernel.address().map(|address| address.to_string());
         let peers = kernel.connections().into_iter().map(PeerInfo::from).collect();
+        let lost = kernel.absences().into_iter().map(LostInfo::from).collect();
         let (used, owned) = kernel.memory();
         let memory = OwnedInfo { used, owned };
-        Self { number: kernel.number(), processors, address, peers, memory }
+        Self { number: kernel.number(), processors, address, peers, lost, memory }
     }
 }
 
@@ -180,6 +204,11 @@ pub(crate) fn move_to(kernel: &Kernel, request: &MoveRequest) -> Result<(), Refu
                 (Kind::Unknown, "see `refit ps` for those there are")
             }
             MoveError::NoInstance(_) => (Kind::Unknown, "see `refit instances`"),
+            MoveError::Absent { .. } => {
+                let remedy = "it goes on where it was; try again when `refit instances` shows \
+                              the other one as a peer";
+                (Kind::Busy, remedy)
+            }
             MoveError::NotMovable(_) => {
                 (Kind::Busy, "start it with `refit run --on 0 --movable -- COMMAND`")
             }

@@ -42,3 +42,19 @@ pub(crate) mod optional {
         Ok(text.map(|text| OsString::from_vec(printable::bytes(&text)).into()))
     }
 }
+
+/// The same for any number of paths.
+pub(crate) mod several {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(paths.iter().map(|path| printable::name(path.as_os_str().as_bytes())))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        Ok(texts.iter().map(|text| OsString::from_vec(printable::bytes(text)).into()).collect())
+    }
+}

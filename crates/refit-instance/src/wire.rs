@@ -14,13 +14,14 @@ use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
 pub use crate::kernel::{
-    FollowRequest, KernelInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
+    FollowRequest, KernelInfo, LostInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
 };
 pub use crate::memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };
 pub use crate::moves::{CallInfo, HostInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
 pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
+pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};
 
 /// Header of the answer to a swap: how many objects it goes over; fewer reports come if some end meanwhile.
@@ -465,25 +466,6 @@ pub struct CacheRequest {
 pub struct CacheAnswer {
     /// Files that match and are known now.
     pub files: u64,
-}
-
-/// Asks an instance to take part in a recording.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RecordRequest {
-    /// Where the session of the recorder is, e.g. `/proc/4711/fd/5`.
-    #[schema(value_type = String)]
-    #[serde(with = "crate::path_text")]
-    pub session: PathBuf,
-}
-
-/// Whether an instance takes part in a recording.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Recorded {
-    /// Where the session is; none: it is not recorded.
-    #[schema(value_type = Option<String>)]
-    #[serde(with = "crate::path_text::optional")]
-    pub session: Option<PathBuf>,
 }
 
 /// That the instance lives.

@@ -18,6 +18,7 @@ use refit_sys::ring::Rings;
 
 use crate::hello::{self, Hello};
 use crate::layer::{Listener, Reserved, spawn};
+use crate::link::Place;
 use crate::socket::Socket;
 use crate::wire::{RINGS, Wire};
 use crate::{InstanceId, Layer, MessageError, Refusal, Transport, Way};
@@ -61,7 +62,7 @@ impl Layer {
         hello::judge(&mut wire, Ok(()), id, self.own()).map_err(refused)?;
         let wires = Wire::shared(&wire.socket, &rings, true);
         self.prepare(&wires, Transport::Shared).map_err(system())?;
-        reserved.fill(place, Transport::Shared, wires)
+        reserved.fill(Place { name: place, dialed: true }, Transport::Shared, wires)
     }
 
     /// Accepts connections until the layer is closed.
@@ -112,6 +113,7 @@ impl Layer {
     ) -> Result<(), MessageError> {
         let refused = |why| MessageError::Refused { place: place.to_owned(), why };
         let system = || MessageError::system(format!("be joined at {place}"));
+        let place = || Place { name: place.to_owned(), dialed: false };
         wire.socket.patience(Some(PATIENCE)).map_err(system())?;
         let user = match transport {
             Transport::Shared => wire.socket.user().map_err(system()).map(known_user)?,
@@ -128,7 +130,7 @@ impl Layer {
             let rings = hello::judge(&mut wire, rings, hello.id, own).map_err(refused)?;
             let wires = Wire::shared(&wire.socket, &rings, false);
             self.prepare(&wires, transport).map_err(system())?;
-            return reserved.fill(place.to_owned(), transport, wires);
+            return reserved.fill(place(), transport, wires);
         }
         if hello.way == Way::Bulk {
             let expected = self.expected(hello.id, hello.token).ok_or(Refusal::Half);
@@ -150,7 +152,7 @@ impl Layer {
         let (reserved, bulk) = joined.map_err(refused)?;
         let wires = [wire, bulk];
         self.prepare(&wires, transport).map_err(system())?;
-        reserved.fill(place.to_owned(), transport, wires)
+        reserved.fill(place(), transport, wires)
     }
 
     /// Joins who is at the other end of what `dial` makes.
@@ -172,7 +174,7 @@ impl Layer {
         hello::judge(&mut bulk, same, again.id, own).map_err(refused)?;
         let wires = [urgent, bulk];
         self.prepare(&wires, transport).map_err(system())?;
-        reserved.fill(place.clone(), transport, wires)
+        reserved.fill(Place { name: place.clone(), dialed: true }, transport, wires)
     }
 
     /// Says who this instance is, to one that it joins; what the other one's place, number, and token of the joining are.

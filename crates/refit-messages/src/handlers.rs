@@ -9,13 +9,15 @@ use serde::de::DeserializeOwned;
 
 use crate::frame::{Header, Sort};
 use crate::link::Link;
-use crate::{InstanceId, Layer, Malformed, Message, MessageError, Refusal, Request, Way};
+use crate::{InstanceId, Layer, Malformed, Message, MessageError, Peer, Refusal, Request, Way};
 
 /// Silence of a peer on another host after which it counts as lost.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// What reads a message of its type and does with it what is to be done.
 type Handle = Box<dyn Fn(&Arc<Link>, &Header, &[u8], &[u8]) -> Result<(), Malformed> + Send + Sync>;
+/// What is told of a new peer.
+type Found = Box<dyn Fn(&Peer) + Send + Sync>;
 /// What is told of a lost peer.
 type Lost = Box<dyn Fn(InstanceId, &str) + Send + Sync>;
 /// What is told of one that was refused.
@@ -31,6 +33,7 @@ pub(crate) struct Handler {
 pub struct Builder {
     pub(crate) own: InstanceId,
     pub(crate) handlers: HashMap<u16, Handler>,
+    pub(crate) found: Vec<Found>,
     pub(crate) lost: Vec<Lost>,
     refused: Vec<Refused>,
     pub(crate) silence: Duration,
@@ -45,8 +48,8 @@ impl std::fmt::Debug for Builder {
 
 impl Builder {
     pub(crate) fn new(own: InstanceId) -> Self {
-        let (handlers, lost, refused) = Default::default();
-        Self { own, handlers, lost, refused, silence: SILENCE, twice: None }
+        let (handlers, found, lost, refused) = Default::default();
+        Self { own, handlers, found, lost, refused, silence: SILENCE, twice: None }
     }
 
     /// Has messages of a type handled: on the thread that receives them, in the order in which they were sent. `handle` must not wait.
@@ -70,6 +73,14 @@ impl Builder {
             let reply = Reply { link: Some(Arc::clone(link)), ticket, question: PhantomData };
             handle(link.id, question, body, reply);
         })
+    }
+
+    /// Has somebody told of each instance that becomes a peer, before any of its messages is
+    /// handled. `handle` must not wait, and must not panic.
+    #[must_use]
+    pub fn found(mut self, handle: impl Fn(&Peer) + Send + Sync + 'static) -> Self {
+        self.found.push(Box::new(handle));
+        self
     }
 
     /// Has somebody told of each peer that is lost, and why: once, after the last of its messages has been handled. Not told of

@@ -14,7 +14,7 @@ use refit_sys::ring::Rings;
 
 use crate::frame::{self, Header, Sort};
 use crate::handlers::{Builder, Handler, decode};
-use crate::link::Link;
+use crate::link::{Link, Place};
 use crate::socket::Socket;
 use crate::wire::Wire;
 use crate::{InstanceId, Message, MessageError, Peer, Refusal, Request, Transport, Way, receive};
@@ -227,7 +227,7 @@ impl Reserved {
     /// Makes the peer, and has its messages received.
     pub(crate) fn fill(
         self,
-        place: String,
+        place: Place,
         transport: Transport,
         wires: [Wire; 2],
     ) -> Result<(), MessageError> {
@@ -241,6 +241,9 @@ impl Reserved {
             }
             peers.slots.insert(self.id, Slot::Here(Arc::clone(&link)));
         }
+        // Before any of its messages is received, and so before its loss can be told.
+        let peer = link.peer();
+        self.layer.made.found.iter().for_each(|found| found(&peer));
         let receivers = Arc::new(AtomicUsize::new(Way::ALL.len()));
         for (way, from) in Way::ALL.into_iter().zip([urgent, bulk]) {
             let (layer, of, left) =

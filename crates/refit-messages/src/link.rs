@@ -28,6 +28,8 @@ pub struct Peer {
     pub id: InstanceId,
     /// The path or address that one of the two listens at.
     pub place: String,
+    /// Whether this instance has joined it there; else it was joined.
+    pub dialed: bool,
     /// Since when it is one.
     pub since: Instant,
     /// How it is reached.
@@ -68,10 +70,19 @@ pub struct WayCounts {
 /// One of so many messages says when it was sent.
 const TIMED: u64 = 16;
 
+/// Where two instances became peers.
+pub(crate) struct Place {
+    /// The path or address.
+    pub(crate) name: String,
+    /// Whether this instance has joined the other one.
+    pub(crate) dialed: bool,
+}
+
 /// A peer, as long as somebody has to do with it.
 pub(crate) struct Link {
     pub(crate) id: InstanceId,
     pub(crate) place: String,
+    dialed: bool,
     since: Instant,
     pub(crate) transport: Transport,
     pub(crate) tickets: Tickets,
@@ -106,13 +117,14 @@ pub(crate) struct Counts {
 impl Link {
     pub(crate) fn new(
         id: InstanceId,
-        place: String,
+        Place { name, dialed }: Place,
         transport: Transport,
         ways: [Outgoing; 2],
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
-            place,
+            place: name,
+            dialed,
             since: Instant::now(),
             transport,
             tickets: Tickets::default(),
@@ -210,6 +222,7 @@ impl Link {
         Peer {
             id: self.id,
             place: self.place.clone(),
+            dialed: self.dialed,
             since: self.since,
             transport: self.transport,
             release: crate::hello::RELEASE,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 use refit_sys::awake::{self, Awake};
 
+use crate::absent::Absence;
 use crate::meeting::{self, Meeting};
 use crate::migration::{Lock, Migration, MoveCounts, MoveError, Protocol, Traffic, Window};
 use crate::process::Process;
@@ -123,14 +124,15 @@ impl Kernel {
             drop(Awake::hold().map_err(no)?);
         }
         let migration = Migration::new(own, setting);
-        let meeting = Arc::new(Meeting::default());
+        let meeting = Arc::new(Meeting::new(setting.security.clone()));
         let refused = move |place: &str, why: &Refusal| {
             eprintln!("refit: {own} has refused to be joined ({place}): {why}");
         };
         let builder = Layer::builder(own).silence(setting.silence);
-        let again = Arc::clone(&meeting);
+        let (there, gone) = (Arc::clone(&meeting), Arc::clone(&meeting));
         let builder = meeting.answer(migration.answer(builder)).refused(refused);
-        let builder = builder.lost(move |peer, _| again.lost(peer));
+        let builder = builder.found(move |peer| there.found(own, peer));
+        let builder = builder.lost(move |peer, why| gone.lost(peer, why));
         let layer = builder.start().map_err(io::Error::other)?;
         migration.over(Arc::clone(&layer));
         meeting.over(&layer);
@@ -157,7 +159,6 @@ impl Kernel {
         for address in &setting.join {
             meeting::join(&layer, address, &security).map_err(io::Error::other)?;
         }
-        meeting.has_joined(layer.peers(), &security);
         layer.listen_here(&directory.join(format!("{number}.kernel"))).map_err(io::Error::other)?;
         let trees = Mutex::default();
         Ok(Arc::new(Self { own, layer, migration, meeting, security, trees }))
@@ -191,6 +192,11 @@ impl Kernel {
             time: peer.since.elapsed(),
         };
         self.layer.peers().into_iter().map(connection).collect()
+    }
+
+    /// Peers of other hosts that are lost and not there again.
+    pub fn absences(&self) -> Vec<Absence> {
+        self.meeting.absences()
     }
 
     /// Follows a process that is about to become a program, until that has ended; its threads `roam` from instance to instance
@@ -294,10 +300,15 @@ impl Kernel {
     ) -> Result<(), MoveError> {
         let tree = self.trees().iter().find(|tree| tree.has(process)).cloned();
         let tree = tree.ok_or(MoveError::NoProcess(process))?;
-        match to {
+        let moved = match to {
             Some(to) => self.migration.move_to(&tree, process, thread, InstanceId(to)),
             None => self.migration.spread(&tree, process),
-        }
+        };
+        moved.map_err(|error| {
+            let MoveError::NoInstance(number) = error else { return error };
+            let absent = self.absences().into_iter().find(|absence| absence.number == number);
+            absent.map_or(error, |Absence { number, why, .. }| MoveError::Absent { number, why })
+        })
     }
 
     /// Bytes of memory that programs that move use here, and how many it owns for them, if that is limited.

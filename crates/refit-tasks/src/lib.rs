@@ -14,6 +14,7 @@
 
 #![deny(unsafe_code)]
 
+mod absent;
 mod kernel;
 mod meeting;
 mod memory;
@@ -23,6 +24,7 @@ mod process;
 mod remote;
 mod tree;
 
+pub use absent::Absence;
 pub use kernel::{Connection, Kernel, Reached, Roam, Setting};
 pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
 pub use migration::{

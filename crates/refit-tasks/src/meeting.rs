@@ -11,11 +11,10 @@
 //! meet half-way, and both be refused: then the one with the lower number waits, and the one with the higher number tries again, until they are
 //! connected.
 //!
-//! **One that is lost is joined again** by whoever has joined it, by the same address, until that works or nobody is there any more who would.
+//! **One that is lost is joined again** by the instance that had joined it: [`absent`](crate::absent).
 //!
 //! An instance that does not listen is joined by nobody: it knows those that were there before it, and those of its host.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
@@ -27,11 +26,10 @@ use refit_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::absent::{Absence, Absent};
+
 /// How long two that meet half-way may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries to join one again that is lost, at first and in the end.
-const REJOIN: Duration = Duration::from_millis(500);
-const LONGEST_REJOIN: Duration = Duration::from_secs(60);
 /// Between two looks at that.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -71,15 +69,19 @@ impl Request for Address {
 }
 
 /// Where this instance is, and who its peers are.
-#[derive(Default)]
 pub(crate) struct Meeting {
     layer: OnceLock<Weak<Layer>>,
     listens: OnceLock<SocketAddr>,
-    /// Those of other hosts that it has joined, and by which address; and who is believed there.
-    joined: OnceLock<(BTreeMap<InstanceId, String>, Security)>,
+    absent: Arc<Absent>,
 }
 
 impl Meeting {
+    /// Of an instance that listens nowhere yet, and joins others again with this if they are lost.
+    pub(crate) fn new(security: Security) -> Self {
+        let absent = Arc::new(Absent::new(security));
+        Self { layer: OnceLock::new(), listens: OnceLock::new(), absent }
+    }
+
     /// Has messages of other instances answered here.
     pub(crate) fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
         let (told, asked) = (Arc::clone(self), Arc::clone(self));
@@ -95,41 +97,21 @@ impl Meeting {
         let _ = self.layer.set(Arc::downgrade(layer));
     }
 
-    /// All are joined that were to be: one of these that is lost is joined again.
-    pub(crate) fn has_joined(&self, peers: Vec<Peer>, security: &Security) {
-        let far = peers.into_iter().filter(|peer| peer.transport == Transport::Tcp);
-        let joined = far.map(|peer| (peer.id, peer.place)).collect();
-        // The first is the one.
-        let _ = self.joined.set((joined, security.clone()));
+    /// A peer is there.
+    pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+        self.absent.found(own, peer);
     }
 
     /// A peer is lost.
-    pub(crate) fn lost(&self, other: InstanceId) {
-        let Some(((joined, security), layer)) = self.joined.get().zip(self.layer.get().cloned())
-        else {
-            return;
-        };
-        // An instance that has joined this one joins it again by itself.
-        let Some(address) = joined.get(&other).cloned() else { return };
-        let security = security.clone();
-        let again = move || {
-            let mut pause = REJOIN;
-            // Until this instance ends, or the other one has come by itself.
-            while let Some(layer) = layer.upgrade().filter(|layer| !layer.closed()) {
-                if layer.peers().iter().any(|peer| peer.id == other) {
-                    return;
-                }
-                if layer.join(&address, &security).is_ok() {
-                    eprintln!("refit: {} has {other} again", layer.own());
-                    return;
-                }
-                drop(layer);
-                thread::sleep(pause);
-                pause = (2 * pause).min(LONGEST_REJOIN);
-            }
-        };
-        // Without a thread it stays lost.
-        let _ = thread::Builder::new().name("refit-rejoin".to_owned()).spawn(again);
+    pub(crate) fn lost(&self, other: InstanceId, why: &str) {
+        // A peer was found over it.
+        let Some(layer) = self.layer.get() else { return };
+        self.absent.lost(layer, other, why);
+    }
+
+    /// Peers of other hosts that are lost and not there again.
+    pub(crate) fn absences(&self) -> Vec<Absence> {
+        self.absent.all()
     }
 
     /// Where others can join it.
@@ -266,7 +248,7 @@ mod tests {
     /// An instance that listens, and has joined.
     fn come(number: u16, at: Option<&str>) -> Result<(Arc<Layer>, String), MessageError> {
         let open = Security::None { anywhere: false };
-        let meeting = Arc::new(Meeting::default());
+        let meeting = Arc::new(Meeting::new(open.clone()));
         let builder = Layer::builder(InstanceId(number)).silence(Duration::from_secs(60));
         let layer = meeting.answer(builder).start()?;
         meeting.over(&layer);

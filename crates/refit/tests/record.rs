@@ -3,14 +3,16 @@
 mod stage;
 
 use std::fs;
-use std::path::Path;
-use std::process::Stdio;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use refit_instance::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use stage::Stage;
+use stage::{Serving, Stage};
 
 /// Never reached unless the test is wrong.
 const LONG: Duration = Duration::from_secs(60);
@@ -147,33 +149,111 @@ fn threads(records: &[Value]) -> std::collections::BTreeSet<u64> {
     records.iter().filter_map(|record| record["thread"].as_u64()).filter(|id| *id != 0).collect()
 }
 
-#[test]
-fn a_command_is_recorded_although_an_instance_is_recorded_by_somebody_else() {
-    let stage = Stage::new();
-    let Some(serving) = stage.serve() else { return };
-    let (first, second) = (stage.path("first"), stage.path("second"));
-    let pid = serving.pid().as_raw_nonzero().to_string();
-    let mut refit = stage.refit(&["record", "-p", &pid, "-o"]);
-    let mut child = refit.arg(&first).stdout(Stdio::null()).spawn().expect("it starts");
-    until(|| stage.run(&["instruments"]).0 == 0);
-    let to = second.to_str().expect("UTF-8");
-    let (code, stdout, stderr) = stage.run(&["record", "-o", to, "--", "echo", "it ran"]);
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("it ran\n"), "{stdout}");
-    let says = format!("instance {pid} takes no part: the instance is recorded already");
-    assert!(stderr.contains(&says), "{stderr}");
-    assert_eq!(report(&stage, &second)[0]["ended_in_peace"], true);
-    // Where there is nothing else to record, that is a refusal.
-    stage.refuses(&["record", "-o", to, "--for", "1ms"], "the instance is recorded already");
-    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
-    assert!(child.wait().expect("it ends").success());
-}
-
 /// Memory of the session that is locked into an instance, in KiB.
 fn locked(pid: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmLck:")).expect("Linux tells it");
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+}
+
+/// A recording of one process that goes on until it is ended.
+struct Recording {
+    child: Child,
+    trace: PathBuf,
+}
+
+impl Recording {
+    /// Returns when the instance takes part in so many recordings.
+    fn begin(stage: &Stage, pid: &str, name: &str, then: usize) -> Self {
+        let trace = stage.path(name);
+        let mut refit = stage.refit(&["record", "-p", pid, "--no-switches", "-o"]);
+        let child = refit.arg(&trace).stdout(Stdio::null()).spawn().expect("it starts");
+        let recording = Self { child, trace };
+        let socket = stage.path("sockets").join(format!("{pid}.sock"));
+        until(|| {
+            let client = Client::new(&socket).expect("it answers");
+            client.recorded().expect("it answers").len() == then
+        });
+        recording
+    }
+
+    fn end(mut self) -> PathBuf {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
+        assert!(self.child.wait().expect("it ends").success());
+        self.trace
+    }
+}
+
+/// Stores so many files, each of which is synced once.
+fn store(serving: &Serving, name: &str, count: usize) {
+    for one in 0..count {
+        let path = serving.mountpoint.join(format!("{name}{one}"));
+        let mut file = fs::File::create(path).expect("it serves");
+        file.write_all(b"some").and_then(|()| file.sync_all()).expect("there is room");
+    }
+}
+
+#[test]
+fn an_instance_is_recorded_by_several_at_once_and_each_has_all_of_its_time() {
+    const FILES: usize = 20;
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    let before = locked(&pid);
+    let first = Recording::begin(&stage, &pid, "first", 1);
+    let of_one = locked(&pid);
+    store(&serving, "one", FILES);
+    let second = Recording::begin(&stage, &pid, "second", 2);
+    store(&serving, "both", FILES);
+    let first = first.end();
+    assert_eq!(locked(&pid), of_one, "the memory of the first is given back, of the second not");
+    store(&serving, "other", FILES);
+    let second = second.end();
+    assert_eq!(locked(&pid), before);
+    for trace in [&first, &second] {
+        let report = report(&stage, trace);
+        assert_eq!(report[0]["ended_in_peace"], true);
+        assert_eq!(report[0]["lost"]["full"], 0, "{}", report[0]);
+        assert_eq!(count(&report, "FileCache::sync"), 2 * FILES as u64, "{}", trace.display());
+    }
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_others_alone_and_its_place_to_the_next() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    let before = locked(&pid);
+    let other = Recording::begin(&stage, &pid, "other", 1);
+    let mut killed = Recording::begin(&stage, &pid, "killed", 2);
+    killed.child.kill().and_then(|()| killed.child.wait()).expect("it runs");
+    // It does not count, and its memory is given back.
+    let next = Recording::begin(&stage, &pid, "next", 2);
+    store(&serving, "file", 1);
+    for recording in [next, other] {
+        assert_eq!(count(&report(&stage, &recording.end()), "FileCache::sync"), 1);
+    }
+    assert_eq!(locked(&pid), before);
+}
+
+#[test]
+fn a_command_is_recorded_although_too_many_others_record_an_instance() {
+    let stage = Stage::new();
+    let Some(serving) = stage.serve() else { return };
+    let pid = serving.pid().as_raw_nonzero().to_string();
+    let others: Vec<Recording> =
+        (1..=8).map(|n| Recording::begin(&stage, &pid, &format!("trace{n}"), n)).collect();
+    let last = stage.path("last");
+    let to = last.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = stage.run(&["record", "-o", to, "--", "echo", "it ran"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("it ran\n"), "{stdout}");
+    let says = format!("instance {pid} takes no part: 8 others record the instance already");
+    assert!(stderr.contains(&says), "{stderr}");
+    assert_eq!(report(&stage, &last)[0]["ended_in_peace"], true);
+    // Where there is nothing else to record, that is a refusal.
+    stage.refuses(&["record", "-o", to, "--for", "1ms"], "others record the instance already");
+    others.into_iter().for_each(|one| drop(one.end()));
 }
 
 #[test]

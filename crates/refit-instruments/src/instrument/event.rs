@@ -101,9 +101,7 @@ impl Event {
 #[cold]
 #[inline(never)]
 fn write(core: &'static Core, link: &'static Link, phase: Phase, first: u64, second: u64) {
-    if let Some((id, area)) = core.way_of(link) {
-        area.record(id, phase, [first, second]);
-    }
+    core.each(link, |id, area| area.record(id, phase, [first, second]));
 }
 
 impl Instrument for Event {

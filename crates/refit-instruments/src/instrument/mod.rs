@@ -29,8 +29,8 @@ mod manager;
 mod total;
 mod trigger;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use refit_sys::latest::Latest;
 
@@ -70,7 +70,7 @@ pub trait Instrument {
 
     /// Whether it records now.
     fn records(&'static self) -> bool {
-        self.core().way().is_some()
+        self.core().records()
     }
 }
 
@@ -89,11 +89,14 @@ pub struct Core {
 
 /// Not known yet. Its switch does not suspend, so that what is suspended needs one question only.
 static UNKNOWN_SWITCH: AtomicU64 = AtomicU64::new(0);
-static UNKNOWN_LINK: Link = Link { switch: &UNKNOWN_SWITCH, id: 0, area: None };
+static UNKNOWN_LINK: Link = Link { switch: &UNKNOWN_SWITCH, id: 0, area: None, several: &[] };
 
 /// Known, but there is no session.
 static SUSPENDED_SWITCH: AtomicU64 = AtomicU64::new(Switch::System as u64);
-static SUSPENDED_LINK: Link = Link { switch: &SUSPENDED_SWITCH, id: 0, area: None };
+static SUSPENDED_LINK: Link = Link { switch: &SUSPENDED_SWITCH, id: 0, area: None, several: &[] };
+
+/// That of links to several sessions: each of these has a switch of its own.
+static SEVERAL_SWITCH: AtomicU64 = AtomicU64::new(0);
 
 /// How many instruments a process can have; more stay suspended.
 const MOST: usize = 4096;
@@ -101,11 +104,13 @@ const MOST: usize = 4096;
 static KNOWN: [OnceLock<&'static Core>; MOST] = [const { OnceLock::new() }; MOST];
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The session of this process.
-static CURRENT: Latest<Attached> = Latest::new(&Attached(None));
+/// The sessions of this process, in the order in which it was attached to them.
+static CURRENT: Latest<Attached> = Latest::new(&Attached(&[]));
+/// Held by whoever changes [`CURRENT`]; recording does not need it.
+static CHANGE: Mutex<()> = Mutex::new(());
 
 #[derive(Debug)]
-struct Attached(Option<&'static Session>);
+struct Attached(&'static [&'static Session]);
 
 impl Core {
     const fn new(kind: Kind, manager: &'static str, name: &'static str) -> Self {
@@ -128,28 +133,48 @@ impl Core {
         (link.switch.load(Ordering::Relaxed) == 0).then_some(link)
     }
 
-    /// The instrument's id and the memory to write to, if it records.
+    /// Calls this with the instrument's id and the memory to write to, for each session in which it
+    /// records, given a link that is on.
     #[inline(always)]
-    fn way(&'static self) -> Option<(u32, &'static Area)> {
-        self.on().and_then(|link| self.way_of(link))
-    }
-
-    /// The same for a link that is on.
-    #[inline(always)]
-    fn way_of(&'static self, link: &'static Link) -> Option<(u32, &'static Area)> {
+    fn each(&'static self, link: &'static Link, mut write: impl FnMut(u32, &'static Area)) {
         match link.area {
-            Some(area) => Some((link.id, area)),
-            None => self.first_use(),
+            Some(area) => write(link.id, area),
+            None => self.each_of_several(link, &mut write),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn first_use(&'static self) -> Option<(u32, &'static Area)> {
+    fn each_of_several(
+        &'static self,
+        link: &'static Link,
+        write: &mut dyn FnMut(u32, &'static Area),
+    ) {
+        let link = if link.several.is_empty() { self.first_use() } else { link };
+        let one = [link];
+        let all = if link.several.is_empty() { &one } else { link.several };
+        for link in all.iter().filter(|link| link.switch.load(Ordering::Relaxed) == 0) {
+            link.area.into_iter().for_each(|area| write(link.id, area));
+        }
+    }
+
+    fn first_use(&'static self) -> &'static Link {
         self.register();
+        self.link.get()
+    }
+
+    /// The first session's id and memory, whether or not it records there.
+    fn first(&'static self) -> Option<(u32, &'static Area)> {
         let link = self.link.get();
-        let records = link.switch.load(Ordering::Relaxed) == 0;
-        link.area.filter(|_| records).map(|area| (link.id, area))
+        let link = link.several.first().copied().unwrap_or(link);
+        link.area.map(|area| (link.id, area))
+    }
+
+    /// Whether it records in any session.
+    fn records(&'static self) -> bool {
+        let mut records = false;
+        self.on().into_iter().for_each(|link| self.each(link, |_, _| records = true));
+        records
     }
 
     fn register(&'static self) {
@@ -166,9 +191,19 @@ impl Core {
         self.attach(CURRENT.get().0);
     }
 
-    fn attach(&'static self, session: Option<&'static Session>) {
-        let link = session.and_then(|session| session.link(self.define(session)?));
-        self.link.set(link.unwrap_or(&SUSPENDED_LINK));
+    fn attach(&'static self, sessions: &'static [&'static Session]) {
+        let links = sessions.iter().filter_map(|session| session.link(self.define(session)?));
+        let links: Vec<&'static Link> = links.collect();
+        self.link.set(match links[..] {
+            [] => &SUSPENDED_LINK,
+            [link] => link,
+            // Never given back, as whoever records may be about to follow it.
+            _ => {
+                let several = links.leak();
+                let switch = &SEVERAL_SWITCH;
+                Box::leak(Box::new(Link { switch, id: 0, area: None, several }))
+            }
+        });
     }
 
     /// The instrument's id in a session; what it inherits from comes before it.
@@ -180,41 +215,64 @@ impl Core {
 
     fn switch(&'static self, suspended: bool) {
         self.register();
-        if let Some(session) = CURRENT.get().0
-            && let Some(id) = self.define(session)
-        {
-            session.switch_one(id, Switch::Own, suspended);
+        for session in CURRENT.get().0 {
+            if let Some(id) = self.define(session) {
+                session.switch_one(id, Switch::Own, suspended);
+            }
         }
     }
 
     fn reset(&'static self) {
         let link = self.link.get();
-        if let Some(area) = link.area {
-            area.reset(link.id);
+        for link in [link].iter().chain(link.several) {
+            link.area.into_iter().for_each(|area| area.reset(link.id));
         }
     }
 }
 
-/// Attaches the instruments of this process to a session, those to come too. What was attached to another leaves it.
+/// Attaches the instruments of this process to a session, those to come too. What was attached to
+/// others leaves them.
 pub fn attach(session: &'static Session) {
-    attach_to(Some(session));
+    change(|_| vec![session]);
+}
+
+/// Attaches the instruments of this process to one more session: each record goes to all of them,
+/// and each session suspends for itself. While there are several, a record costs as much more, and
+/// a suspended instrument a call.
+///
+/// What a counter or timer holds is asked of the session that was attached first.
+pub fn join(session: &'static Session) {
+    change(|sessions| {
+        let others = sessions.iter().copied().filter(|one| !std::ptr::eq(*one, session));
+        others.chain([session]).collect()
+    });
+}
+
+/// Detaches the instruments of this process from one session; the others go on.
+pub fn leave(session: &Session) {
+    change(|sessions| {
+        sessions.iter().copied().filter(|one| !std::ptr::eq(*one, session)).collect()
+    });
 }
 
 /// Suspends the instruments of this process: they have no session any more.
 pub fn detach() {
-    attach_to(None);
+    change(|_| Vec::new());
 }
 
-/// The session of this process.
-pub fn current() -> Option<&'static Session> {
+/// The sessions of this process, in the order in which it was attached to them.
+pub fn sessions() -> &'static [&'static Session] {
     CURRENT.get().0
 }
 
-fn attach_to(session: Option<&'static Session>) {
-    CURRENT.set(Box::leak(Box::new(Attached(session))));
+fn change(to: impl FnOnce(&[&'static Session]) -> Vec<&'static Session>) {
+    // Nothing is left half-changed by a panic: what follows only replaces.
+    let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let sessions: &'static [&'static Session] = to(CURRENT.get().0).leak();
+    CURRENT.set(Box::leak(Box::new(Attached(sessions))));
     // Pairs with the fence in `Core::register`.
     fence(Ordering::SeqCst);
     let count = KNOWN_COUNT.load(Ordering::Acquire).min(MOST);
-    // A place that is not filled yet is that of an instrument that will see the session.
-    KNOWN[..count].iter().filter_map(OnceLock::get).for_each(|core| core.attach(session));
+    // A place that is not filled yet is that of an instrument that will see the sessions.
+    KNOWN[..count].iter().filter_map(OnceLock::get).for_each(|core| core.attach(sessions));
 }

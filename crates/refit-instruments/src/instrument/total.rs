@@ -54,7 +54,12 @@ impl Timer {
     #[inline(always)]
     #[must_use = "it stops at once if it is not kept"]
     pub fn start(&'static self) -> Running {
-        Running { timer: self, began: self.0.way().map(|(_, area)| (area, area.now())) }
+        let mut began = None;
+        // All sessions of a host have one clock, so any of them tells the time.
+        if let Some(link) = self.0.on() {
+            self.0.each(link, |_, area| began = began.or_else(|| Some((area, area.now()))));
+        }
+        Running { timer: self, began }
     }
 
     /// How often it ran, and for how many ticks; zeros without a session.
@@ -89,17 +94,17 @@ impl Drop for Running {
 /// Two additions, not one: who reads between them sees a sum without its count, which is right a moment later.
 #[inline(always)]
 fn add(core: &'static Core, value: u64) {
-    if let Some((id, area)) = core.way()
-        && let Some([count, sum]) = area.cell(processor::current(), id)
-    {
-        count.fetch_add(1, Ordering::Relaxed);
-        sum.fetch_add(value, Ordering::Relaxed);
-    }
+    let Some(link) = core.on() else { return };
+    core.each(link, |id, area| {
+        if let Some([count, sum]) = area.cell(processor::current(), id) {
+            count.fetch_add(1, Ordering::Relaxed);
+            sum.fetch_add(value, Ordering::Relaxed);
+        }
+    });
 }
 
 fn totals_of(core: &'static Core) -> [u64; 2] {
-    let link = core.link.get();
-    link.area.map_or([0, 0], |area| area.totals(link.id))
+    core.first().map_or([0, 0], |(id, area)| area.totals(id))
 }
 
 impl Area {

@@ -67,8 +67,11 @@ pub(crate) struct Link {
     pub(crate) switch: &'static AtomicU64,
     /// The instrument's id in the session.
     pub(crate) id: u32,
-    /// `None`: there is no session.
+    /// `None`: there is no session, or there are several.
     pub(crate) area: Option<&'static Area>,
+    /// The links to each of several sessions. Such a link is always on, and these say what is
+    /// suspended; so an instrument of one session pays nothing for the possibility of more.
+    pub(crate) several: &'static [&'static Link],
 }
 
 impl Session {
@@ -95,6 +98,7 @@ impl Session {
             switch: &area.definition(index)[layout::definition::SWITCH],
             id: index as u32 + 1,
             area: Some(area),
+            several: &[],
         };
         let links = (0..area.geometry().definitions).map(link).collect();
         Box::leak(Box::new(Session { area, links }))

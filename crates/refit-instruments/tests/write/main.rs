@@ -5,6 +5,7 @@ mod crash;
 mod disk;
 mod dump;
 mod helper;
+mod several;
 mod stream;
 mod switches;
 mod threads;

@@ -89,6 +89,14 @@ pub enum MoveError {
     /// There is no such instance.
     #[error("there is no instance {0}")]
     NoInstance(u16),
+    /// The instance was there and is lost; it may come back.
+    #[error("instance {number} is lost: {why}")]
+    Absent {
+        /// Its number.
+        number: u16,
+        /// What told of the loss.
+        why: String,
+    },
     /// The program cannot be moved.
     #[error("it is not movable: {0}")]
     NotMovable(String),

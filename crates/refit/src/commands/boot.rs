@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
-use refit_instance::wire::{KernelInfo, OwnedInfo, PeerInfo, ReachedInfo};
+use refit_instance::wire::{KernelInfo, LostInfo, OwnedInfo, PeerInfo, ReachedInfo};
 use refit_instance::{Client, Instance, InstanceOptions, SocketDirectory, host_of_kernel};
 use refit_tasks::{Kernel, MessageError, Refusal};
 use serde::Serialize;
@@ -232,7 +232,8 @@ pub(crate) fn list(only: Option<u32>, out: &mut Output) -> Result<(), Failure> {
             out.object(&Line { instance: live.pid, kernel })?;
             continue;
         }
-        let peers: Vec<String> = kernel.peers.iter().map(reached).collect();
+        let peers = kernel.peers.iter().map(reached);
+        let peers: Vec<String> = peers.chain(kernel.lost.iter().map(lost)).collect();
         table.row(vec![
             kernel.number.to_string(),
             live.pid.to_string(),
@@ -262,6 +263,13 @@ fn reached(peer: &PeerInfo) -> String {
         ReachedInfo::Memory => format!("{number} {reached} {seconds} s"),
         ReachedInfo::Tcp | ReachedInfo::Tls => format!("{number} {reached} {place} {seconds} s"),
     }
+}
+
+/// Since when and why one is lost, and whether it is joined again from here.
+fn lost(one: &LostInfo) -> String {
+    let LostInfo { number, why, seconds, dials } = one;
+    let again = dials.as_ref().map(|at| format!(", is joined again when {at} answers"));
+    format!("{number} lost {seconds} s ago ({why}){}", again.unwrap_or_default())
 }
 
 /// Ends all of them.

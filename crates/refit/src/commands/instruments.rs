@@ -114,7 +114,7 @@ pub(crate) fn run(
 /// The session of the first instance that is recorded.
 fn recorded(asked: &str, only: Option<u32>) -> Result<PathBuf, Failure> {
     for Live { client, .. } in instances::live(asked, only)? {
-        if let Some(path) = client.recorded()? {
+        if let Some(path) = client.recorded()?.into_iter().next() {
             return Ok(path);
         }
     }

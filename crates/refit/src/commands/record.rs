@@ -212,7 +212,7 @@ fn record(
     // Before the recording ends: what the program writes until then is in it.
     let removed = probes.remove();
     for Live { pid, client } in &live {
-        if let Err(refusal) = client.end_record() {
+        if let Err(refusal) = client.end_record(&session.path()) {
             remarks.push(format!("instance {pid}: {}", refusal.obstacle));
         }
     }
@@ -280,7 +280,8 @@ fn scheduler(
     }
 }
 
-/// Has the instances take part. One that somebody else records is left out, with a remark, unless there is nothing else to record.
+/// Has the instances take part. One that too many others record is left out, with a remark, unless
+/// there is nothing else to record.
 fn join(
     args: &RecordArgs,
     live: &mut Vec<Live>,

@@ -269,6 +269,8 @@ fn one_that_says_what_cannot_be_meant_is_parted_from() {
     assert_eq!(known(&second), ["9: 0 tcp"]);
     first.moved(&counting, "9").expect("there");
     counting.goes_on();
-    assert_eq!(first.lines(""), 8);
+    assert_eq!(first.lines(" has lost instance 9: "), 8);
+    assert_eq!(first.lines(" has instance 9 again, after "), 8);
+    assert_eq!(first.lines(""), 16);
     first.says(" has lost instance 9: ");
 }

@@ -26,6 +26,7 @@ mod mounted;
 mod processors;
 mod programs;
 mod refusals;
+mod rejoins;
 mod running;
 #[path = "../stage/mod.rs"]
 mod stage;

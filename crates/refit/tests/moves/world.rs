@@ -18,7 +18,7 @@ pub(crate) struct World {
 impl World {
     /// Makes it; what stood in the way if that cannot be.
     pub(crate) fn new(mode: &Mode, hosts: Hosts) -> Result<Self, String> {
-        let network = if hosts == Hosts::Tcp { Some(Network::new()?) } else { None };
+        let network = if hosts == Hosts::Tcp { Some(Network::new("moves")?) } else { None };
         let how = mode.how.clone();
         let mut world = Self { how, hosts, booted: false, stage: Stage::new(), network };
         if !matches!(world.how, How::Alone | How::Stays) {
@@ -44,11 +44,7 @@ impl World {
     /// A command at one of the hosts.
     fn at(&self, host: usize, program: &Path) -> Command {
         match &self.network {
-            Some(network) => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", &network.names[host]]).arg(program);
-                command
-            }
+            Some(network) => network.at(host, program),
             None => Command::new(program),
         }
     }
@@ -132,17 +128,18 @@ impl Drop for World {
 }
 
 /// Where the first instance listens.
-const ADDRESS: &str = "10.213.97.1:7383";
+pub(crate) const ADDRESS: &str = "10.213.97.1:7383";
 
 /// Two network namespaces that see each other, and nothing else.
-struct Network {
+pub(crate) struct Network {
     names: [String; 2],
 }
 
 impl Network {
-    fn new() -> Result<Self, String> {
+    /// Makes them, for the part of the tests that has this name.
+    pub(crate) fn new(part: &str) -> Result<Self, String> {
         let process = std::process::id();
-        let names = [0, 1].map(|host| format!("refit-moves-{process}-{host}"));
+        let names = [0, 1].map(|host| format!("refit-{part}-{process}-{host}"));
         // From here on what is there is taken away, however far it comes.
         let network = Self { names };
         let [first, second] = &network.names;
@@ -159,6 +156,18 @@ impl Network {
             ip(&["-n", name, "link", "set", "peer", "up"])?;
         }
         Ok(network)
+    }
+
+    /// A command at one of them.
+    pub(crate) fn at(&self, host: usize, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[host]]).arg(program);
+        command
+    }
+
+    /// Cuts or joins the wire between them.
+    pub(crate) fn wire(&self, state: &str) {
+        ip(&["-n", &self.names[0], "link", "set", "peer", state]).expect("it is there");
     }
 }
 

@@ -70,12 +70,16 @@ impl Stage {
         entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Instances that are shut down one after the other may say in their logs whom they have lost.
+    /// Instances that are shut down one after the other may say in their logs whom they have lost,
+    /// and whom they had again before.
     pub(crate) fn forget_losses(&self) {
         for log in self.sockets().into_iter().filter(|name| name.ends_with(".log")) {
             let log = self.path("sockets").join(log);
             let text = fs::read_to_string(&log).unwrap_or_default();
-            if text.lines().all(|line| line.contains(" has lost instance ")) {
+            let of_losses = |line: &str| {
+                line.contains(" has lost instance ") || line.contains(" again, after ")
+            };
+            if text.lines().all(of_losses) {
                 let _ = fs::remove_file(log);
             }
         }
