@@ -41,8 +41,10 @@ serves() { until mountpoint -q "$1" || ! kill -0 $!; do sleep 0.02; done; }
 follows() { until refit ps 2>/dev/null | grep -q " $! " || ! kill -0 $!; do sleep 0.02; done; }
 tidy() {
     exec 8<&- 9<&-
-    for one in $(jobs -p); do kill -INT $one; done 2>/dev/null
-    refit shutdown --kill; wait
+    # What is begun in the background ignores SIGINT, and one that has ended is no failure.
+    set +e
+    kill $(jobs -p)
+    refit shutdown --kill
 } >/dev/null 2>&1
 trap 'echo ended >&3; tidy' EXIT
 "#;
