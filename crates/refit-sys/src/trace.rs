@@ -28,6 +28,7 @@ pub use libc::user_regs_struct as Registers;
 #[derive(Debug)]
 pub struct Held {
     thread: libc::pid_t,
+    /// It has ended, or its number is that of a thread of another program by now.
     gone: bool,
     /// `ptrace` answers the tracing thread only.
     here: PhantomData<*const ()>,

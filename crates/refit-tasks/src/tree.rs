@@ -207,10 +207,14 @@ impl Tree {
         let mut following = Following::of(process, rests, ignored);
         let followed = loop {
             match trace::next_unless(&self.bell) {
-                Ok((task, event)) => self.take(task, event, &mut following)?,
+                Ok((task, event)) => {
+                    self.take(task, event, &mut following)?;
+                    self.take_executed(&mut following)?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if self.bell.answer() {
                         self.fetch(&mut following);
+                        self.take_executed(&mut following)?;
                     }
                 }
                 // Nobody is left.
@@ -226,6 +230,14 @@ impl Tree {
         lock(&self.still_errands).clear();
         lock(&self.ended_well).clear();
         followed
+    }
+
+    /// Sees to processes of which it was noticed in between that they have become other programs.
+    fn take_executed(&self, following: &mut Following) -> io::Result<()> {
+        while let Some((task, former)) = following.executed.pop() {
+            self.take(task, Event::Exec { former }, following)?;
+        }
+        Ok(())
     }
 
     /// The addresses of words of a process that the kernel clears when threads end, for who waits for that (`CLONE_CHILD_CLEARTID`). A

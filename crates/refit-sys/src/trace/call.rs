@@ -86,7 +86,8 @@ impl Held {
     /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]). What it returns.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`]. `ESRCH` also where its process has become another program meanwhile, through another thread, which has its number
+    /// then and [stands before its first instruction](Self::executed); and for whatever it is to do after that.
     pub fn call(
         &mut self,
         instruction: u64,
@@ -256,11 +257,18 @@ impl Held {
         run: Run,
         told: Told<'_>,
     ) -> io::Result<Registers> {
+        if self.gone {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         let before = self.registers()?;
         let mut registers = before;
         asking(&mut registers);
         self.set_registers(&registers)?;
         let trapped = self.run_telling(run, told);
+        if self.gone {
+            // Nothing of it is put into the program that may have its number by now.
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         let after = self.registers();
         self.set_registers(&before)?;
         trapped?;
@@ -283,10 +291,18 @@ impl Held {
                 }
                 // `SIGSTOP` cannot be blocked.
                 Ok(Stop::Signal(signal)) => stop_signal = Some(signal),
-                Ok(Stop::Event | Stop::Exec) => {}
+                Ok(Stop::Event) => {}
+                // Another thread has made the call: this one is no more.
+                Ok(Stop::Exec) => self.gone = true,
                 Err(error) => break Err(error),
             }
+            if self.gone {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
         };
+        if self.gone {
+            return trapped;
+        }
         self.set_signal_mask(mask)?;
         if let Some(signal) = stop_signal {
             // It is to stop its process when the thread goes on.

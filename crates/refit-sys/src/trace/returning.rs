@@ -145,7 +145,12 @@ impl Held {
             match self.look(Instant::now() + LONG)? {
                 Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 // Its process is stopped, or it was asked to stop once more.
-                Stop::Event | Stop::Exec => {}
+                Stop::Event => {}
+                // Another thread has made the call: this one is no more.
+                Stop::Exec => {
+                    self.gone = true;
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
                 Stop::Signal(0) => {
                     let SystemCall::Exit { value, .. } = self.system_call()? else { continue };
                     self.interrupt()?;

@@ -179,6 +179,15 @@ impl Held {
         }
     }
 
+    /// Whether it stands since its process has just become another program (`execve`). A thread that was stopped stands so without having been let go, and
+    /// before that is told, if another one has made the call: that one has its number from then on (ptrace(2), "execve(2) under ptrace"). Returns the
+    /// number that the one which made the call had before; `None`: it stands for something else, or was killed.
+    pub fn executed(&self) -> Option<u32> {
+        let stop = libc::PTRACE_EVENT_EXEC << 8 | libc::SIGTRAP;
+        let stands = self.information().is_ok_and(|information| information.code() == stop);
+        stands.then(|| self.message()).and_then(Result::ok).map(|former| former as u32)
+    }
+
     /// Whether signals wait for it, or for its process, that it may be blocking; it has to be stopped. Those are not seen that were sent
     /// when as many waited already as may (`RLIMIT_SIGPENDING`).
     ///

@@ -54,7 +54,7 @@ use super::space::Space;
 use super::wire::{Came, Change, Fell, GroupId, Retrieve, Seek, Vanish};
 use super::{MoveError, Places};
 use crate::tree::Tree;
-use crate::tree::moves::Told;
+use crate::tree::moves::{Custody, Told};
 
 /// How long it may take to reach a thread that stands, or waits in code of ours: as long as a host can be busy with others, since without that
 /// the thread would stand for ever.
@@ -174,6 +174,7 @@ pub(super) struct Means {
 /// A group, as its custodian sees it.
 pub(super) struct Custodian {
     group: GroupId,
+    custody: Custody,
     own: InstanceId,
     tree: Arc<Tree>,
     layer: Arc<Layer>,
@@ -247,13 +248,14 @@ impl Custodian {
         let told = ask.clone();
         let tell = move |event| told.send(Asked::now(Ask::Told(event))).is_ok();
         let planted = planting::plant(tree, group.process, &quota, tell)?;
-        let Planted { space, slots, threads } = planted;
+        let Planted { space, slots, custody, threads } = planted;
         let own = group.home();
         // One that has ended plans nothing.
         let planned = move || drop(ask.send(Asked::now(Ask::Planned)));
         let killer = Arc::new(Killer::new(group.process, space.agent_task, killed));
         let mut custodian = Self {
             group,
+            custody,
             own,
             tree: Arc::clone(tree),
             layer: Arc::clone(layer),
@@ -315,7 +317,7 @@ impl Custodian {
             self.check();
         }
         self.killer.disarm();
-        self.tree.moves.end(self.group.process);
+        self.tree.moves.end(self.custody);
         self.let_all_live();
         self.ledger.ask(&self.layer);
         let gone = Vanish { group: self.group, thread: None };

@@ -18,7 +18,7 @@ use super::custodian::PATIENCE;
 use super::faults::{self, Step};
 use super::half::UserHalf;
 use super::wire::{Came, Why};
-use crate::tree::moves::{Standing, interrupted};
+use crate::tree::moves::{Custody, Standing, interrupted};
 use crate::tree::signals;
 use crate::tree::{After, Hears, Stands, Tree};
 
@@ -33,7 +33,8 @@ const RESTART_BLOCK: i64 = -516;
 /// Where a thread's shadow is.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
-    pub(super) process: u32,
+    /// Whose it is.
+    pub(super) custody: Custody,
     /// The code that it stays in.
     pub(super) code: u64,
     pub(super) slot: Slot,
@@ -75,19 +76,19 @@ pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHa
             return (Err(Stays::Stopped), After::GoOn);
         }
         // It may be another program meanwhile, which nothing of this one is to be put into.
-        if !moves.moves.knows(id) {
-            return (Err(Stays::NotNow), moves.moves.plainly(id));
+        if let Some(after) = moves.others(way.custody, id, stands) {
+            return (Err(Stays::NotNow), after);
         }
         if !between(held) || moves.moves.waits_for_pages(id) {
             return (Err(Stays::NotNow), After::Stay);
         }
         if signals::are_pending(held) || moves.rests.is_short(id) {
-            moves.moves.place(way.process, id, Standing::Visiting);
+            moves.moves.place(way.custody, id, Standing::Visiting);
             return (Err(Stays::First), After::ToSystemCall(0));
         }
         let left = leave_by(held, way).map_err(Stays::Refused);
         if left.is_ok() {
-            moves.moves.place(way.process, id, Standing::Away);
+            moves.moves.place(way.custody, id, Standing::Away);
         }
         (left, After::GoOn)
     });
@@ -109,24 +110,22 @@ pub(super) fn signal_of(held: &Held) -> i32 {
 }
 
 /// Lets a thread that was kept go on here, if nobody has to decide about it first.
-pub(super) fn go_on(tree: &Arc<Tree>, id: u32) {
+pub(super) fn go_on(tree: &Arc<Tree>, custody: Custody, id: u32) {
     let moves = Arc::clone(tree);
     tree.order_kept(id, move |held| {
+        if let Some(after) = moves.others(custody, id, Stands::Kept) {
+            return after;
+        }
         let free = between(held) && !moves.moves.waits_for_pages(id);
         if free { After::GoOn } else { After::Stay }
     });
 }
 
 /// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
-pub(super) fn hold(tree: &Arc<Tree>, id: u32) {
+pub(super) fn hold(tree: &Arc<Tree>, custody: Custody, id: u32) {
     let moves = Arc::clone(tree);
     // As above: it may be another program by then.
-    tree.order_later(
-        id,
-        move |_| {
-            if moves.moves.knows(id) { After::Stay } else { moves.moves.plainly(id) }
-        },
-    );
+    tree.order_later(id, move |_, stands| moves.others(custody, id, stands).unwrap_or(After::Stay));
 }
 
 fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
@@ -190,7 +189,8 @@ pub(super) fn come(
     onward: Onward,
 ) -> Has {
     let (moves, half) = (Arc::clone(tree), half.clone());
-    let work = move |held: &mut Held, _| come_to(&moves, held, way, &half, call, onward);
+    let work =
+        move |held: &mut Held, stands| come_to(&moves, (held, stands), way, &half, call, onward);
     tree.order_and_hear(id, PATIENCE, work, Hears::Later)?
 }
 
@@ -203,19 +203,20 @@ pub(super) fn come_at_once(
     tell: impl FnOnce(Box<Came>, Option<Has>) + Send + 'static,
 ) {
     let moves = Arc::clone(tree);
-    tree.order_and_tell(came.thread, move |held| {
+    tree.order_and_tell(came.thread, move |held, stands| {
         if !between(held) {
-            return (After::Stay, Box::new(move || tell(came, None)));
+            let others = moves.others(way.custody, came.thread, stands);
+            return (others.unwrap_or(After::Stay), Box::new(move || tell(came, None)));
         }
-        let onward = Onward::after(came.why);
-        let (has, after) = come_to(&moves, held, way, &came.half, Call::default(), onward);
+        let (onward, call) = (Onward::after(came.why), Call::default());
+        let (has, after) = come_to(&moves, (held, stands), way, &came.half, call, onward);
         (after, Box::new(move || tell(came, Some(has))))
     });
 }
 
 fn come_to(
     tree: &Tree,
-    held: &mut Held,
+    (held, stands): (&mut Held, Stands),
     way: Way,
     half: &UserHalf,
     call: Call,
@@ -223,8 +224,8 @@ fn come_to(
 ) -> (Has, After) {
     let id = held.thread();
     // It may be another program meanwhile, which nothing of this one is to be put into.
-    if !tree.moves.knows(id) {
-        return (Err(io::Error::from_raw_os_error(libc::ESRCH)), tree.moves.plainly(id));
+    if let Some(after) = tree.others(way.custody, id, stands) {
+        return (Err(io::Error::from_raw_os_error(libc::ESRCH)), after);
     }
     let done = come_by(held, way, half, call);
     // What its shadow has written a part of, it writes on.
@@ -241,7 +242,7 @@ fn come_to(
     };
     let standing =
         if matches!(after, After::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };
-    tree.moves.place(way.process, id, standing);
+    tree.moves.place(way.custody, id, standing);
     (done.map(|_| signal.is_some()), after)
 }
 
@@ -286,8 +287,14 @@ fn carry_on(user: &mut Registers, shadow: &Registers) {
 }
 
 /// What a shadow's call has returned that stands about to be given a signal, and does not come to say so itself.
-pub(super) fn answer_of(tree: &Tree, id: u32, code: u64, slot: Slot) -> io::Result<i64> {
-    let registers = tree.order(id, PATIENCE, |held, _| (held.registers(), After::Stay))??;
+pub(super) fn answer_of(
+    tree: &Arc<Tree>,
+    custody: Custody,
+    id: u32,
+    (code, slot): (u64, Slot),
+) -> io::Result<i64> {
+    let read = |held: &mut Held, _| (held.registers(), After::Stay);
+    let registers = tree.order_of(custody, id, PATIENCE, read)??;
     match park::place(&registers, code) {
         _ if let Some(value) = slot.answer() => Ok(value.cast_signed()),
         Place::At if !interrupted(registers.rax) => {

@@ -28,7 +28,7 @@ use super::quota::Quota;
 use super::space::{NAME, Space};
 use super::stub;
 use crate::remote::{self, TOP};
-use crate::tree::moves::{FORKS, MAPS, SETS_NUMBER, Told};
+use crate::tree::moves::{Custody, FORKS, MAPS, SETS_NUMBER, Told};
 use crate::tree::passing::{PASSES, WORDS};
 use crate::tree::{FOLLOWED, LIMITS_ITSELF, Tree};
 
@@ -44,6 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Planted {
     pub(super) space: Space,
     pub(super) slots: Words,
+    /// Whose it is from then on.
+    pub(super) custody: Custody,
     /// Its threads; whatever becomes of them, and of the program, from now on is told.
     pub(super) threads: Vec<u32>,
 }
@@ -75,8 +77,8 @@ pub(super) fn plant(
         planted.and_then(|(agent, window, number)| {
             let tree = Arc::clone(&asked);
             let space = Space::new(process, window, frames, (agent, number), (asked, quota))?;
-            let threads = tree.moves.begin(process, tell);
-            Ok(Planted { space, slots, threads })
+            let (custody, threads) = tree.moves.begin(process, tell);
+            Ok(Planted { space, slots, custody, threads })
         })
     };
     tree.ask(process, PATIENCE, by)?

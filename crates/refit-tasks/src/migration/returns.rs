@@ -110,13 +110,14 @@ mod tests {
     use refit_sys::park::{self, Slot};
 
     use super::*;
+    use crate::tree::moves::Custody;
 
     const THREAD: u32 = 7;
 
     fn expect(returns: &Returns, stay: u64) {
         static WORDS: [AtomicU64; park::WORDS] = [const { AtomicU64::new(0) }; park::WORDS];
         let slot = Slot::at(&WORDS, 0).expect("there is one");
-        let way = Way { process: THREAD, code: 0, slot, place: 0 };
+        let way = Way { custody: Custody::default(), code: 0, slot, place: 0 };
         returns.expect(THREAD, stay, &Arc::default(), way);
     }
 

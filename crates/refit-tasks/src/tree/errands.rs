@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use refit_sys::trace::Held;
 use rustix::io::Errno;
 
+use super::moves::Custody;
 use super::{After, Errand, Following, Stands, StillWork, Tell, Tree, Work, lock};
 
 /// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
@@ -88,23 +89,53 @@ impl Tree {
         self.until_answered(&answered, &decided, Instant::now() + within, waits, ended)
     }
 
+    /// As [`order`](Self::order), of a thread that a custodian decides about. One that is none of its any more, since its process has become
+    /// another program, goes on, or stays, as it would without: `ESRCH`.
+    pub(crate) fn order_of<R: Send + 'static>(
+        self: &Arc<Self>,
+        custody: Custody,
+        task: u32,
+        within: Duration,
+        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+    ) -> io::Result<R> {
+        let tree = Arc::clone(self);
+        let own = move |held: &mut Held, stands| {
+            if let Some(after) = tree.others(custody, held.thread(), stands) {
+                return (Err(Errno::SRCH.into()), after);
+            }
+            let (done, after) = work(held, stands);
+            (Ok(done), after)
+        };
+        self.order(task, within, own)?
+    }
+
+    /// How a thread goes on that a custodian wants something of and that is none of its any more; `None`: it is.
+    pub(crate) fn others(&self, custody: Custody, task: u32, stands: Stands) -> Option<After> {
+        match stands {
+            _ if self.moves.is_of(task, custody) => None,
+            // Somebody else decides about it.
+            Stands::Kept => Some(After::Stay),
+            _ => Some(self.moves.plainly(task)),
+        }
+    }
+
     /// As [`order`](Self::order), and does not wait for it. Orders about a thread are done in their turn.
     pub(crate) fn order_later(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held) -> After + Send + 'static,
+        work: impl FnOnce(&mut Held, Stands) -> After + Send + 'static,
     ) {
-        self.leave_errand(task, |held| (work(held), None), false);
+        self.leave_errand(task, |held, stands| (work(held, stands), None), false);
     }
 
     /// The same; what the work has returned is called when the thread goes on, and before anything else that it does is seen.
     pub(crate) fn order_and_tell(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held) -> (After, Box<dyn FnOnce() + Send>) + Send + 'static,
+        work: impl FnOnce(&mut Held, Stands) -> (After, Box<dyn FnOnce() + Send>) + Send + 'static,
     ) {
-        let work = |held: &mut Held| {
-            let (after, tell) = work(held);
+        let work = |held: &mut Held, stands| {
+            let (after, tell) = work(held, stands);
             (after, Some(tell))
         };
         self.leave_errand(task, work, false);
@@ -116,17 +147,16 @@ impl Tree {
         task: u32,
         work: impl FnOnce(&mut Held) -> After + Send + 'static,
     ) {
-        self.leave_errand(task, |held| (work(held), None), true);
+        self.leave_errand(task, |held, _| (work(held), None), true);
     }
 
     fn leave_errand(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held) -> (After, Tell) + Send + 'static,
+        work: impl FnOnce(&mut Held, Stands) -> (After, Tell) + Send + 'static,
         kept_only: bool,
     ) {
-        let work = Box::new(move |held: &mut Held, _| work(held));
-        lock(&self.errands).push(Errand { task, work, kept_only });
+        lock(&self.errands).push(Errand { task, work: Box::new(work), kept_only });
         self.bell.ring();
     }
 
@@ -201,7 +231,10 @@ impl Tree {
                 continue;
             }
             let mut held = Held::of(task);
-            if following.kept.remove(&task) {
+            if following.kept.contains(&task) && held.executed().is_some() {
+                // That is told next. What was to be done was for a thread of the former program.
+                drop(work);
+            } else if following.kept.remove(&task) {
                 // Killed meanwhile, if not: its end is the next that is told.
                 let _ = following.run(&mut held, Stands::Kept, vec![work]);
             } else if !kept_only && held.interrupt().is_ok() {

@@ -20,6 +20,9 @@ pub(super) struct Following {
     pub(super) kept: BTreeSet<u32>,
     /// Threads that stand in their ends until they are [let](Tree::let_end) go. Nothing else is done with them any more.
     pub(super) ending: BTreeSet<u32>,
+    /// Processes that have become other programs while something was done with their first threads, which is to be told, and the numbers that those
+    /// had which made them so.
+    pub(super) executed: Vec<(u32, u32)>,
     /// Those of the tree.
     pub(super) rests: Arc<Rests>,
     /// Those of the tree.
@@ -29,7 +32,7 @@ pub(super) struct Following {
 impl Following {
     pub(super) fn of(first: u32, rests: Arc<Rests>, ignored: Arc<Ignored>) -> Self {
         let (expected, kept, ending) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { first, expected, kept, ending, rests, ignored }
+        Self { first, expected, kept, ending, executed: Vec::new(), rests, ignored }
     }
 
     /// Whether a thread stands that nothing has to stop.
@@ -54,6 +57,11 @@ impl Following {
         works: Vec<Work>,
     ) -> io::Result<()> {
         let (after, tells) = Self::do_all(held, stands, works);
+        if let Some(former) = held.executed() {
+            self.executed.push((held.thread(), former));
+            tells.into_iter().flatten().for_each(|tell| tell());
+            return Ok(());
+        }
         let goes_on = self.go_on(held, after);
         // Before anything else that it does is seen here.
         tells.into_iter().flatten().for_each(|tell| tell());
@@ -95,9 +103,14 @@ impl Following {
                 self.kept.insert(task);
                 // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
                 let Some(works) = self.expected.remove(&task) else { return Ok(()) };
-                self.kept.remove(&task);
                 let mut again = Held::of(task);
-                let done = self.run(&mut again, Stands::Kept, works);
+                // As where errands are fetched.
+                let done = if again.executed().is_some() {
+                    Ok(())
+                } else {
+                    self.kept.remove(&task);
+                    self.run(&mut again, Stands::Kept, works)
+                };
                 again.leave();
                 done
             }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use refit_sys::foreign::Memory;
@@ -95,11 +95,22 @@ pub(crate) enum Standing {
     Away,
 }
 
+/// Which custodian: a process that becomes another program (`execve`) gets another one, and the first may still be at something then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Custody {
+    /// The process.
+    pub(crate) process: u32,
+    /// No two custodians of a [`Moves`] have the same.
+    number: u64,
+}
+
 /// Processes of which threads run elsewhere, or have.
 #[derive(Default)]
 pub(crate) struct Moves {
     /// Whether there are any.
     any: AtomicBool,
+    /// How many custodians have begun.
+    begun: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -129,6 +140,7 @@ struct State {
 type Tell = Box<dyn Fn(Told) -> bool + Send>;
 
 struct Custodian {
+    number: u64,
     tell: Tell,
     /// Whether any other instance has some of the memory.
     shared: bool,
@@ -148,8 +160,11 @@ impl Moves {
         &self,
         process: u32,
         tell: impl Fn(Told) -> bool + Send + 'static,
-    ) -> Vec<u32> {
-        let custodian = Custodian { tell: Box::new(tell), shared: false, pages_move: false };
+    ) -> (Custody, Vec<u32>) {
+        // Relaxed: it only has to be another one.
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let tell = Box::new(tell);
+        let custodian = Custodian { number, tell, shared: false, pages_move: false };
         let mut state = self.state();
         state.custodians.insert(process, custodian);
         let threads = refit_sys::process::threads(process);
@@ -157,14 +172,23 @@ impl Moves {
         drop(state);
         // Pairs with the load in `none`.
         self.any.store(true, Ordering::Release);
-        threads
+        (Custody { process, number }, threads)
     }
 
     /// A custodian has ended.
-    pub(crate) fn end(&self, process: u32) {
+    pub(crate) fn end(&self, custody: Custody) {
         let mut state = self.state();
-        state.custodians.remove(&process);
-        state.threads.retain(|_, (of, _)| *of != process);
+        if state.custodian(custody).is_some() {
+            state.custodians.remove(&custody.process);
+            state.threads.retain(|_, (of, _)| *of != custody.process);
+        }
+    }
+
+    /// Whether a thread is one of a custodian's. While who follows does what that wants of a thread, it stays so.
+    pub(crate) fn is_of(&self, task: u32, custody: Custody) -> bool {
+        let mut state = self.state();
+        let process = state.threads.get(&task).map(|(process, _)| *process);
+        process == Some(custody.process) && state.custodian(custody).is_some()
     }
 
     /// Whether a process has a custodian.
@@ -173,15 +197,15 @@ impl Moves {
     }
 
     /// From now on another instance has some of a process's memory: changes of it are told.
-    pub(crate) fn share(&self, process: u32) {
-        if let Some(custodian) = self.state().custodians.get_mut(&process) {
+    pub(crate) fn share(&self, custody: Custody) {
+        if let Some(custodian) = self.state().custodian(custody) {
             custodian.shared = true;
         }
     }
 
     /// From now on pages of a process can be elsewhere only: ends of its threads are told before, too.
-    pub(crate) fn pages_move(&self, process: u32) {
-        if let Some(custodian) = self.state().custodians.get_mut(&process) {
+    pub(crate) fn pages_move(&self, custody: Custody) {
+        if let Some(custodian) = self.state().custodian(custody) {
             custodian.pages_move = true;
         }
     }
@@ -194,10 +218,12 @@ impl Moves {
         custodian.is_some_and(|one| one.pages_move && (one.tell)(Told::Ends(task)))
     }
 
-    /// Where a thread of a process is from now on, if it is still one.
-    pub(crate) fn place(&self, process: u32, thread: u32, standing: Standing) {
-        if let Some((of, was)) = self.state().threads.get_mut(&thread)
-            && *of == process
+    /// Where a thread of a custodian's is from now on, if it is still one.
+    pub(crate) fn place(&self, custody: Custody, thread: u32, standing: Standing) {
+        let mut state = self.state();
+        if state.custodian(custody).is_some()
+            && let Some((of, was)) = state.threads.get_mut(&thread)
+            && *of == custody.process
         {
             *was = standing;
         }
@@ -458,6 +484,12 @@ impl Moves {
 }
 
 impl State {
+    /// The custodian, if it has not been followed by another.
+    fn custodian(&mut self, custody: Custody) -> Option<&mut Custodian> {
+        let custodian = self.custodians.get_mut(&custody.process);
+        custodian.filter(|custodian| custodian.number == custody.number)
+    }
+
     /// What an event of a thread tells of its process being stopped, or going on.
     fn stop_of(&mut self, task: u32, event: Event) -> Option<Told> {
         let &(_, standing) = self.threads.get(&task)?;

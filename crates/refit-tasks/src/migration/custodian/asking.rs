@@ -69,7 +69,7 @@ impl Custodian {
         if here {
             // It is out of the call that it may have come for.
             thread.visiting = false;
-            self.tree.moves.place(self.group.process, id, Standing::Home);
+            self.tree.moves.place(self.custody, id, Standing::Home);
         }
         let Some(to) = to else {
             self.tree.answer(wish, -wishes::NO_INSTANCE, After::Stay);

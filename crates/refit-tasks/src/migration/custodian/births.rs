@@ -1,5 +1,7 @@
 //! Threads and processes that threads here make.
 
+use refit_sys::trace::Held;
+
 use super::{Ask, Custodian, Next, PATIENCE, kill};
 use crate::tree::After;
 use crate::tree::moves::Told;
@@ -28,7 +30,8 @@ impl Custodian {
         self.begins(child, copy);
         if copy.is_some() {
             let after = self.tree.moves.plainly(parent);
-            let _ = self.tree.order(parent, PATIENCE, move |_, _| ((), after));
+            let on = move |_: &mut Held, _| ((), after);
+            let _ = self.tree.order_of(self.custody, parent, PATIENCE, on);
         }
         Ok(())
     }

@@ -66,7 +66,8 @@ impl Custodian {
                 let stands = matches!(asked.ask, Ask::Told(Told::Signal(of) | Told::Ends(of) | Told::Ended(of)) if of == id);
                 self.deferred.push_back(asked);
                 if stands {
-                    return passage::answer_of(&self.tree, id, self.code(), slot);
+                    let place = (self.code(), slot);
+                    return passage::answer_of(&self.tree, self.custody, id, place);
                 }
             }
             slot.wait(heard, Duration::from_millis(1));
@@ -75,9 +76,8 @@ impl Custodian {
 
     /// A thread here stands before a change of the memory.
     pub(super) fn changes_here(&mut self, id: u32) -> Next {
-        let call = self
-            .tree
-            .order(id, PATIENCE, |held, _| (crate::tree::moves::about_to_call(held), After::Stay));
+        let read = |held: &mut Held, _| (crate::tree::moves::about_to_call(held), After::Stay);
+        let call = self.tree.order_of(self.custody, id, PATIENCE, read);
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         self.ledger.counts().changes_here += 1;
         let number = number.cast_signed();
@@ -98,9 +98,10 @@ impl Custodian {
         }
         let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
         if !visiting {
-            self.tree.moves.place(self.group.process, id, Standing::Changing);
+            self.tree.moves.place(self.custody, id, Standing::Changing);
         }
-        let _ = self.tree.order(id, PATIENCE, |_, _| ((), After::ToSystemCall(0)));
+        let on = |_: &mut Held, _| ((), After::ToSystemCall(0));
+        let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
         self.until_changed(id);
         self.behind(number, &arguments);
         self.thaw();
@@ -119,7 +120,7 @@ impl Custodian {
             });
             ((), tree.moves.plainly(id))
         };
-        let _ = self.tree.order(id, PATIENCE, returns);
+        let _ = self.tree.order_of(self.custody, id, PATIENCE, returns);
     }
 
     /// Makes a call of a thread that the kernel would judge otherwise since memory has become frames; what it returns. `None`: the thread is to make

@@ -31,7 +31,7 @@ impl Custodian {
             thread.is_there();
             if thread.at == self.own {
                 // It may stand, kept.
-                passage::go_on(&self.tree, id);
+                passage::go_on(&self.tree, self.custody, id);
             }
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl Custodian {
             return Ok(());
         }
         if !self.stopping.is_empty() || !self.limiting.is_empty() {
-            passage::go_on(&self.tree, id);
+            passage::go_on(&self.tree, self.custody, id);
             return Ok(());
         }
         self.depart(id)
@@ -54,7 +54,7 @@ impl Custodian {
             // One that is lost tells so by itself.
             let _ = self.layer.send(thread.at, &recall, &[]);
             // While that is under way.
-            self.returns.while_away(id, || passage::hold(&self.tree, id));
+            self.returns.while_away(id, || passage::hold(&self.tree, self.custody, id));
             linger::one_follows();
         }
     }
@@ -78,8 +78,8 @@ impl Custodian {
         (thread.slot, thread.not_before) = (Some(number), None);
         thread.stay += 1;
         let (stay, to) = (thread.stay, thread.wanted);
-        let way = passage::Way { process: self.group.process, code: self.code(), slot, place };
-        self.tree.moves.share(self.group.process);
+        let way = passage::Way { custody: self.custody, code: self.code(), slot, place };
+        self.tree.moves.share(self.custody);
         let particulars = self.particulars();
         if let Err(why) = self.prepare(id, to, &particulars) {
             self.give_back(id);
@@ -214,7 +214,7 @@ impl Custodian {
     /// A thread cannot leave: it stays, and is wanted here.
     pub(super) fn stays(&mut self, id: u32, why: &MoveError) -> Next {
         self.refuse(id, why);
-        passage::go_on(&self.tree, id);
+        passage::go_on(&self.tree, self.custody, id);
         Ok(())
     }
 
@@ -313,7 +313,7 @@ impl Custodian {
         let id = came.thread;
         let number = self.threads.get(&id).and_then(|thread| thread.slot).unwrap_or(0);
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let way = passage::Way { process: self.group.process, code: self.code(), slot, place };
+        let way = passage::Way { custody: self.custody, code: self.code(), slot, place };
         let call = passage::Call { within: came.in_call, answer };
         passage::come(&self.tree, id, way, &came.half, call, onward)
     }

@@ -16,7 +16,9 @@ impl Custodian {
     pub(super) fn lacks(&mut self, id: u32) -> Next {
         self.tree.moves.decides(id);
         let read = |held: &mut Held, _| (about_to_call(held), After::Stay);
-        let Ok(Ok((number, words))) = self.tree.order(id, PATIENCE, read) else { return Ok(()) };
+        let Ok(Ok((number, words))) = self.tree.order_of(self.custody, id, PATIENCE, read) else {
+            return Ok(());
+        };
         if !self.space.bring([words[0], words[4]]) {
             // It is as it would be anywhere.
             return self.has_returned(id);
@@ -31,7 +33,7 @@ impl Custodian {
             // Killed meanwhile, if not.
             (stepped.is_ok(), after)
         };
-        match self.tree.order(id, PATIENCE, again) {
+        match self.tree.order_of(self.custody, id, PATIENCE, again) {
             Ok(true) if !visits => self.settle(id),
             _ => Ok(()),
         }

@@ -1,9 +1,9 @@
 //! Programs that limit their own calls (seccomp; [`crate::tree`]'s `sandbox`): all of their threads are at home before that, and stay there.
 
-use refit_sys::trace::Held;
+use std::sync::Arc;
 
 use super::{Custodian, Next};
-use crate::tree::After;
+use crate::tree::{After, Stands};
 
 impl Custodian {
     /// A thread stands before a call that limits its calls, or those of all.
@@ -19,8 +19,11 @@ impl Custodian {
     pub(super) fn limit_now(&mut self) {
         for id in std::mem::take(&mut self.limiting) {
             // Killed meanwhile, if not.
-            let on = |_: &mut Held| After::ToSystemCall(0);
-            self.tree.order_kept(id, on);
+            let (tree, custody) = (Arc::clone(&self.tree), self.custody);
+            self.tree.order_kept(id, move |_| {
+                let others = tree.others(custody, id, Stands::Kept);
+                others.unwrap_or(After::ToSystemCall(0))
+            });
         }
     }
 }

@@ -66,7 +66,7 @@ impl Custodian {
         })?;
         if let Some(library) = &self.space.library {
             self.abroad.lend(group.process, library.clone());
-            self.tree.moves.pages_move(group.process);
+            self.tree.moves.pages_move(self.custody);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ impl Custodian {
     /// A thread stands before a signal that stops all.
     pub(super) fn stops(&mut self, id: u32) -> Next {
         if !self.threads.contains_key(&id) {
-            passage::go_on(&self.tree, id);
+            passage::go_on(&self.tree, self.custody, id);
             return Ok(());
         }
         self.stopping.insert(id, false);
@@ -46,7 +46,7 @@ impl Custodian {
                 ((), after)
             };
             // One that is killed meanwhile tells so.
-            let _ = self.tree.order(id, PATIENCE, on);
+            let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
         }
         self.stopping = stopping;
     }
