@@ -147,6 +147,12 @@ pub fn start_registers(registers: &mut Registers, code: u64, buffer: u64, socket
     registers.r14 = SIZE as u64;
 }
 
+/// Whether a new task has what an agent begins with. One that is told of as any other (`next`) was made in the very instant in which the thread that
+/// was to wait for it was killed: nobody knows it, and it has to be killed, too.
+pub fn is_lost(task: &Held) -> bool {
+    task.registers().is_ok_and(|now| now.rsp == 0 && now.r14 == SIZE as u64)
+}
+
 impl Agent {
     /// Has a held thread of the program make an agent, which runs when this returns, traced by the calling thread: its further events
     /// (none are expected but its end) are the caller's to take. It has a session of its own, so that signals to the program's process

@@ -30,6 +30,8 @@ pub struct Held {
     thread: libc::pid_t,
     /// It has ended, or its number is that of a thread of another program by now.
     gone: bool,
+    /// Whether it stood at the beginning of its program when it was to do something first.
+    began_at_exec: Option<bool>,
     /// `ptrace` answers the tracing thread only.
     here: PhantomData<*const ()>,
 }
@@ -69,7 +71,8 @@ impl Held {
     /// A thread that the calling thread traces already: it was made by one that is traced, or asked for it itself. Who is
     /// done with it before its tracing is to end [`leave`](Self::leave)s it.
     pub fn of(thread: u32) -> Self {
-        Self { thread: thread as libc::pid_t, gone: false, here: PhantomData }
+        let thread = thread as libc::pid_t;
+        Self { thread, gone: false, began_at_exec: None, here: PhantomData }
     }
 
     /// Its number.

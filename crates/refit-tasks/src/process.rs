@@ -1,5 +1,6 @@
 //! What the host knows of a process now.
 
+use std::io;
 use std::time::Duration;
 
 use procfs::process::Process as Known;
@@ -50,6 +51,20 @@ pub(crate) fn parent_of(task: u32) -> Option<u32> {
     let status = Known::new(i32::try_from(task).ok()?).ok()?.status().ok()?;
     let process = u32::try_from(status.tgid) == Ok(task);
     process.then(|| u32::try_from(status.ppid).ok())?
+}
+
+/// Kills a task that is a process of its own, and traced by the caller, so that it has its number still.
+///
+/// # Errors
+/// What kill(2) says; not that it has ended already.
+pub(crate) fn kill(task: u32) -> io::Result<()> {
+    let number = rustix::process::Pid::from_raw(task.cast_signed());
+    let killed =
+        number.map(|number| rustix::process::kill_process(number, rustix::process::Signal::KILL));
+    match killed {
+        None | Some(Ok(()) | Err(rustix::io::Errno::SRCH)) => Ok(()),
+        Some(Err(errno)) => Err(errno.into()),
+    }
 }
 
 /// The process that a task belongs to; `None`: it has ended meanwhile.

@@ -344,6 +344,9 @@ impl Tree {
                 // Nobody but us interrupts it. Elsewhere its custodian sees to what becomes of its call.
                 self.ignored.is_interrupted(held, !self.moves.knows(task));
                 if !self.tasks().contains(&task) {
+                    if refit_sys::agent::is_lost(held) {
+                        return process::kill(task);
+                    }
                     // Killed meanwhile, if not.
                     let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
                     self.inherit(task);

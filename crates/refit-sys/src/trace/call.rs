@@ -261,6 +261,12 @@ impl Held {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let before = self.registers()?;
+        // Between two calls it stands, but for a signal that kills it, as `execve` of another thread does.
+        let at_exec = self.executed().is_some();
+        if !*self.began_at_exec.get_or_insert(at_exec) && at_exec {
+            self.gone = true;
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         let mut registers = before;
         asking(&mut registers);
         self.set_registers(&registers)?;

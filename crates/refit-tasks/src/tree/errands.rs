@@ -231,10 +231,7 @@ impl Tree {
                 continue;
             }
             let mut held = Held::of(task);
-            if following.kept.contains(&task) && held.executed().is_some() {
-                // That is told next. What was to be done was for a thread of the former program.
-                drop(work);
-            } else if following.kept.remove(&task) {
+            if following.kept.remove(&task) {
                 // Killed meanwhile, if not: its end is the next that is told.
                 let _ = following.run(&mut held, Stands::Kept, vec![work]);
             } else if !kept_only && held.interrupt().is_ok() {

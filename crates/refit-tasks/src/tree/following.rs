@@ -56,6 +56,11 @@ impl Following {
         stands: Stands,
         works: Vec<Work>,
     ) -> io::Result<()> {
+        // What was to be done was for a thread of the former program, if it is another by now.
+        if let Some(former) = held.executed() {
+            self.executed.push((held.thread(), former));
+            return Ok(());
+        }
         let (after, tells) = Self::do_all(held, stands, works);
         if let Some(former) = held.executed() {
             self.executed.push((held.thread(), former));
@@ -104,13 +109,8 @@ impl Following {
                 // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
                 let Some(works) = self.expected.remove(&task) else { return Ok(()) };
                 let mut again = Held::of(task);
-                // As where errands are fetched.
-                let done = if again.executed().is_some() {
-                    Ok(())
-                } else {
-                    self.kept.remove(&task);
-                    self.run(&mut again, Stands::Kept, works)
-                };
+                self.kept.remove(&task);
+                let done = self.run(&mut again, Stands::Kept, works);
                 again.leave();
                 done
             }
