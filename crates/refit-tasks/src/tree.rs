@@ -347,14 +347,7 @@ impl Tree {
                     if refit_sys::agent::is_lost(held) {
                         return process::kill(task);
                     }
-                    // Killed meanwhile, if not.
-                    let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
-                    self.inherit(task);
-                    let stands = self.moves.born(task) | self.is_awaited(task);
-                    // Not before it is known that it has not begun.
-                    self.tasks().insert(task);
-                    self.tell_of_program();
-                    if stands {
+                    if self.is_born(held) {
                         following.kept.insert(task);
                         return Ok(());
                     }
@@ -367,6 +360,19 @@ impl Tree {
             _ => {} // It has made a task, which tells of itself.
         }
         following.go_on(held, self.moves.plainly(task))
+    }
+
+    /// A task is told of for the first time; whether it stands until somebody has decided about it.
+    fn is_born(&self, held: &Held) -> bool {
+        let task = held.thread();
+        // Killed meanwhile, if not.
+        let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
+        self.inherit(task);
+        let stands = self.moves.born(task) | self.is_awaited(task);
+        // Not before it is known that it has not begun.
+        self.tasks().insert(task);
+        self.tell_of_program();
+        stands
     }
 
     /// A thread is about to be given a signal.
