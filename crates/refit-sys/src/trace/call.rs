@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{Event, Held, Options, Registers, Stop, next_of};
+use super::{Event, Held, Information, Options, Registers, Stop, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
 use crate::restart::AGAIN;
@@ -225,7 +225,8 @@ impl Held {
     /// # Errors
     /// As [`step`](Self::step); `ESRCH` also where that tells of the end.
     pub fn step_alone(&mut self) -> io::Result<()> {
-        self.run_telling(Self::step, &mut |_| Ok(()))
+        let own = self.run_telling(Self::step, &mut |_| Ok(()))?;
+        own.map_or(Ok(()), |own| self.give_back(&own))
     }
 
     /// Makes the call that `asking` sets the registers for, as often as the kernel wants it made.
@@ -277,18 +278,34 @@ impl Held {
         }
         let after = self.registers();
         self.set_registers(&before)?;
-        trapped?;
+        if let Some(own) = trapped? {
+            self.give_back(&own)?;
+        }
         after
     }
 
-    /// Lets it `run` until it traps.
-    fn run_telling(&mut self, run: Run, told: Told<'_>) -> io::Result<()> {
+    /// Gives the program its own `SIGTRAP`, which it blocks as a rule: the kernel puts it back where it was. The thread stands where its own trap has
+    /// stopped it.
+    fn give_back(&mut self, own: &Information) -> io::Result<()> {
+        self.set_information(own)?;
+        self.interrupt()?;
+        self.resume(libc::SIGTRAP)?;
+        self.settle(Instant::now() + LONG).map(drop)
+    }
+
+    /// Lets it `run` until it traps. The program's own `SIGTRAP`, if one waited and is taken for that.
+    fn run_telling(&mut self, run: Run, told: Told<'_>) -> io::Result<Option<Information>> {
         let mask = self.signal_mask()?;
         self.set_signal_mask(STEPPING)?;
-        let mut stop_signal = None;
+        let (mut stop_signal, mut own) = (None, None);
         let trapped = loop {
             match run(self) {
-                Ok(Stop::Signal(libc::SIGTRAP)) => break Ok(()),
+                Ok(Stop::Signal(libc::SIGTRAP)) => match self.information() {
+                    // Somebody has sent it (sigaction(2), `si_code`).
+                    Ok(information) if information.code() <= 0 => own = Some(information),
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                },
                 Ok(Stop::Ended) => break Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 Ok(Stop::Signal(0)) => {
                     if let Err(error) = told(self) {
@@ -307,7 +324,7 @@ impl Held {
             }
         };
         if self.gone {
-            return trapped;
+            return trapped.map(|()| None);
         }
         self.set_signal_mask(mask)?;
         if let Some(signal) = stop_signal {
@@ -315,7 +332,7 @@ impl Held {
             // SAFETY: a signal to a thread that is traced, so that it has its number still.
             unsafe { libc::syscall(libc::SYS_tkill, self.thread, signal) };
         }
-        trapped
+        trapped.map(|()| own)
     }
 }
 

@@ -9,6 +9,7 @@ use refit_sys::foreign::Memory;
 use refit_sys::launch;
 use refit_sys::process;
 use refit_sys::seccomp::{self, Action, Filter, Install};
+use refit_sys::status::Status;
 use refit_sys::trace::{
     self, CallError, Event, Held, Options, Stop, SystemCall, batch, find_syscall,
 };
@@ -311,6 +312,42 @@ fn a_held_thread_makes_calls_and_is_as_before() {
     child.signal(libc::SIGCONT);
     child.signal(libc::SIGTERM);
     assert_eq!(child.wait(), -libc::SIGTERM);
+}
+
+/// A signal of the program's own that looks like the trap by which a call made in it ends.
+#[test]
+fn a_trap_that_waits_is_not_taken_for_the_end_of_a_call() {
+    let child = Child::of(|| {
+        // SAFETY: a set on the stack, of a child that has one thread.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigaddset(&raw mut set, libc::SIGTRAP);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        }
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    });
+    let trap = 1 << (libc::SIGTRAP - 1);
+    let set = |name: &str| {
+        let status = Status::of(child.id()).expect("a child");
+        status.set(name).expect("the kernel tells") & trap != 0
+    };
+    until("it blocks", || set("SigBlk"));
+    child.signal(libc::SIGTRAP);
+    let Some(mut held) = held(&child, Options::EXEC) else { return };
+    let at = instruction(&child);
+    let before = format!("{:x?}", held.registers().expect("it stands"));
+    for _ in 0..3 {
+        let id = held.call(at, libc::SYS_getpid, [0; 6]).expect("nothing refuses it");
+        assert_eq!(id, u64::from(child.id()));
+        assert!(set("ShdPnd") || set("SigPnd"), "it waits still");
+        assert_eq!(format!("{:x?}", held.registers().expect("it stands")), before);
+    }
+    held.let_go().expect("it goes on");
+    child.signal(libc::SIGKILL);
+    assert_eq!(child.wait(), -libc::SIGKILL);
 }
 
 #[test]
