@@ -13,10 +13,7 @@ top=$(dirname "$0")/..
 . "$top/ci/setup.sh"
 need_packages /usr/bin/python3.11:python3.11 \
 	/usr/lib/python3.11/test/test_os.py:libpython3.11-testsuite
-# REFIT names one that has been built already.
-[ -n "${REFIT:-}" ] || cargo build -q --locked --release -p refit
-refit=${REFIT:-${CARGO_TARGET_DIR:-target}/release/refit}
-case $refit in /*) ;; *) refit=$PWD/$refit ;; esac
+need_refit
 memory=${REFIT_CPYTHON_MEMORY:-32M}
 python=/usr/bin/python3.11
 

@@ -13,8 +13,7 @@ if [ $# = 0 ]; then
 	REFIT_PROGRAMS_ROUNDS=${REFIT_PROGRAMS_ROUNDS:-10} cargo test --locked --release -p refit --test programs
 	set -- redis nginx squid postgres
 fi
-cargo build -q --locked --release -p refit
-refit=${CARGO_TARGET_DIR:-target}/release/refit
+need_refit
 folder=$(mktemp -d) server='' beside=''
 # Servers that give root up work below it.
 chmod 755 "$folder"

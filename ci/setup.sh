@@ -3,6 +3,7 @@
 #   need_packages COMMAND:PACKAGE … | FILE:PACKAGE …   by apt, as root or with sudo
 #   need_rust                                          the toolchain that rust-toolchain.toml names
 #   need_tool CRATE VERSION COMMAND                    by cargo, into target/tools
+#   need_refit                                         the command itself, optimised, unless REFIT names one
 #
 # When nothing is missing this takes a fraction of a second and prints nothing.
 
@@ -74,6 +75,16 @@ need_tool() {
 	cargo install -q --locked --debug --root "$tools" --target-dir "$tools/build" --version "=$2" "$1" ||
 		die "could not install $1 $2"
 	rm -rf "$tools/build"
+}
+
+# The command to try is in `refit`: the one that REFIT names, or else one that is built now.
+need_refit() {
+	refit=${REFIT:-}
+	if [ -z "$refit" ]; then
+		cargo build -q --locked --release -p refit
+		refit=${CARGO_TARGET_DIR:-target}/release/refit
+	fi
+	case $refit in /*) ;; *) refit=$PWD/$refit ;; esac
 }
 
 # What building needs, and what mounting needs.

@@ -5,17 +5,10 @@
 #   same NAME HOW CODE     compares what it has written to `said` otherwise, and its exit code; counts in `failed`, and says in `wrong`
 #   summary                counts as `cargo test` does, so that ./test can add it up
 #
-# REFIT: the command to try, unless it is to be built for it.
-#
 # What the caller has started and not waited for is in `others`, and is killed at the end.
 need_packages pigz:pigz xz:xz-utils zstd:zstd python3:python3 sqlite3:sqlite3 perl:perl git:git gcc:gcc make:make node:nodejs stress-ng:stress-ng \
 	redis-server:redis-server redis-benchmark:redis-tools nginx:nginx-light
-if [ -z "${REFIT:-}" ]; then
-	cargo build -q --locked --release -p refit
-	REFIT=${CARGO_TARGET_DIR:-target}/release/refit
-fi
-refit=$REFIT
-case $refit in /*) ;; *) refit=$PWD/$refit ;; esac
+need_refit
 repository=$PWD wanted=" $* " passed=0 failed=0 wrong=0 others=''
 folder=$(mktemp -d)
 # Servers that give root up work below it.

@@ -18,8 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a call waits for a frame while others hold them all and none of them waits for the host.
-/// A disk may take as long as it likes.
+/// How long a call waits for a frame while others hold them all and none of them waits for the
+/// host. A disk may take as long as it likes.
 const FRAMES_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it waits by yielding its processor; frames that are being filled or copied are free within that.
 const SPIN: Duration = Duration::from_millis(1);

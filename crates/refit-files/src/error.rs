@@ -129,7 +129,8 @@ pub enum UnmountError {
         /// It goes on serving.
         mount: Box<Mount>,
     },
-    /// It is unmounted here, and in a mount namespace that was made meanwhile it is not. It goes on there.
+    /// It is unmounted here, and in a mount namespace that was made meanwhile it is not. It goes on
+    /// there.
     #[error("cannot end {}: it is unmounted here, but mounted for process {process}, which has a mount namespace of its own; end that process, or `nsenter -t {process} -m umount {}`, and try again", .mount.mountpoint().display(), .mount.mountpoint().display())]
     Elsewhere {
         /// It goes on serving.

@@ -235,7 +235,8 @@ impl KernelMount {
         found.is_ok_and(|(id, _)| id == self.id)
     }
 
-    /// A process for which it is mounted still, in a mount namespace of its own, though it is not for this one.
+    /// A process for which it is mounted still, in a mount namespace of its own, though it is not
+    /// for this one.
     pub(crate) fn holder_elsewhere(&self) -> Option<u32> {
         let has = |process: &str| {
             let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
@@ -244,9 +245,7 @@ impl KernelMount {
         if has("self") {
             return None;
         }
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        numbers.into_iter().find(|process: &u32| has(&process.to_string()))
+        refit_sys::process::all().find(|process| has(&process.to_string()))
     }
 
     /// Unmounts this mount, and no other.

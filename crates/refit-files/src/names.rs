@@ -75,8 +75,10 @@ impl Server {
         match self.child(&parent, checked(name)?) {
             Ok((inode, stat)) => Ok(Some(attributes::overlaid(&inode, &stat))),
             Err(Errno::NOENT) => {
-                let place = Place { parent: parent.node, name: name.to_owned() };
-                self.refused.came_back(caller.pid, &Opened { node: 0, place });
+                if self.refused.any() {
+                    let place = Place { parent: parent.node, name: name.to_owned() };
+                    self.refused.came_back(caller.pid, &Opened { node: 0, place });
+                }
                 Ok(None)
             }
             Err(errno) => Err(errno),

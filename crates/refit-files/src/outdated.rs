@@ -198,7 +198,7 @@ impl Refused {
         }
         let mut threads = self.threads.lock();
         let found = threads.iter().position(|(refused, _)| *refused == thread);
-        // What it was refused elsewhere ended without an open.
+        // If it was refused another file, it has not opened that one again.
         let same = found.is_some_and(|at| {
             let (_, before) = threads.remove(at);
             before.node == opened.node || before.place == opened.place

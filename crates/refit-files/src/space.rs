@@ -99,8 +99,8 @@ impl Space {
 
     /// Whether any file is being closed.
     pub(crate) fn any_ends(&self) -> bool {
-        // Pairs with `ending` and the end of it: whoever has looked into the table before, and not found a file there that is
-        // ending, finds it here until its descriptor is closed.
+        // Pairs with `ending` and the end of it: whoever has looked into the table before, and not
+        // found a file there that is ending, finds it here until its descriptor is closed.
         self.ending.load(SeqCst) > 0
     }
 

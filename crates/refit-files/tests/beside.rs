@@ -124,7 +124,7 @@ fn a_file_that_is_in_use_is_read_anew_by_who_opens_it() {
         let new = pattern(50_000, 2);
         while_open(served, "f", |host| fs::write(host, &new)).unwrap();
         assert!(fs::read(served.path("f")).unwrap() == new);
-        // Who had it open before sees it from then on as well.
+        // A program that had the file open before sees the new bytes from then on, too.
         before.read_exact_at(&mut seen, 0).unwrap();
         assert!(seen == new[..20_000]);
         drop(before);

@@ -1,4 +1,5 @@
-//! A mount that another mount namespace has, too. Alone in its program: the namespace would have the mounts of other tests as well.
+//! A mount that another mount namespace has, too. Alone in its program: the namespace would have
+//! the mounts of other tests as well.
 
 mod common;
 

@@ -3,8 +3,6 @@
 //! Every refusal is a [`Refusal`] as JSON with the status of its kind. Bodies are small; anything longer than
 //! [`BODY_BYTES`] is refused unread.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +13,6 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use refit_change::{Follow, Report};
-use refit_sys::printable;
 use tokio::sync::mpsc::Sender;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -156,8 +153,7 @@ async fn end_record(query: Filter<EndRecordQuery>) -> Result<StatusCode, Refusal
     let Query(EndRecordQuery { session }) =
         query.map_err(|e| malformed("end the recording", &e.body_text()))?;
     let end = move || {
-        let bytes = session.map(|text| OsString::from_vec(printable::bytes(&text)));
-        recording::detach(bytes.as_deref().map(std::path::Path::new));
+        recording::detach(session.as_deref().map(crate::path_text::path).as_deref());
         Ok(StatusCode::NO_CONTENT)
     };
     blocking("end the recording", end).await

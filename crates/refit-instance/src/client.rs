@@ -6,7 +6,6 @@
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use refit_sys::printable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -250,8 +248,7 @@ impl Client {
     /// It does not answer or refuses.
     pub fn end_record(&self, session: &Path) -> Result<(), Refusal> {
         let asked = "end the recording";
-        let session = printable::name(session.as_os_str().as_bytes());
-        let query = EndRecordQuery { session: Some(session) };
+        let query = EndRecordQuery { session: Some(crate::path_text::text(session)) };
         let path = with_query(asked, "/record", &query)?;
         let request = request(asked, "DELETE", &path, Bytes::new())?;
         self.body(self.patience, asked, request).map(drop)

@@ -12,12 +12,21 @@ use serde::{Deserialize, Deserializer, Serializer};
 /// # Errors
 /// The serializer's.
 pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&printable::name(path.as_os_str().as_bytes()))
+    to.serialize_str(&text(path))
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-    let text = String::deserialize(from)?;
-    Ok(OsString::from_vec(printable::bytes(&text)).into())
+    String::deserialize(from).map(|text| path(&text))
+}
+
+/// The path that a text stands for.
+pub(crate) fn path(text: &str) -> PathBuf {
+    OsString::from_vec(printable::bytes(text)).into()
+}
+
+/// The text that stands for a path.
+pub(crate) fn text(path: &Path) -> String {
+    printable::name(path.as_os_str().as_bytes())
 }
 
 /// The same for a path that need not be there.
@@ -39,7 +48,7 @@ pub(crate) mod optional {
         from: D,
     ) -> Result<Option<PathBuf>, D::Error> {
         let text = Option::<String>::deserialize(from)?;
-        Ok(text.map(|text| OsString::from_vec(printable::bytes(&text)).into()))
+        Ok(text.map(|text| path(&text)))
     }
 }
 
@@ -48,13 +57,13 @@ pub(crate) mod several {
     use super::*;
 
     pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(paths.iter().map(|path| printable::name(path.as_os_str().as_bytes())))
+        to.collect_seq(paths.iter().map(|path| text(path)))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Vec<PathBuf>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;
-        Ok(texts.iter().map(|text| OsString::from_vec(printable::bytes(text)).into()).collect())
+        Ok(texts.iter().map(|text| path(text)).collect())
     }
 }

@@ -1,4 +1,5 @@
-//! An instance that is recorded: it joins the sessions of recorders, and tells of its changes there.
+//! An instance that is recorded: it joins the sessions of recorders, and tells of its changes
+//! there.
 //!
 //! Its other parts have instruments of their own, which find the session by themselves.
 
@@ -11,7 +12,6 @@ use refit_change::{ChangeId, Phase};
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::instrument::{self, Event};
 use refit_instruments::session::{Session, SessionError};
-
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

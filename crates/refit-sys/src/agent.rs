@@ -147,8 +147,10 @@ pub fn start_registers(registers: &mut Registers, code: u64, buffer: u64, socket
     registers.r14 = SIZE as u64;
 }
 
-/// Whether a new task has what an agent begins with. One that is told of as any other (`next`) was made in the very instant in which the thread that
-/// was to wait for it was killed: nobody knows it, and it has to be killed, too.
+/// Whether a new task has the registers that an agent begins with.
+///
+/// [`next`](crate::trace::next) tells of such a task only if the thread that was to wait for it was
+/// killed while it made it. Nobody uses the task then, and the caller has to kill it.
 pub fn is_lost(task: &Held) -> bool {
     task.registers().is_ok_and(|now| now.rsp == 0 && now.r14 == SIZE as u64)
 }

@@ -44,6 +44,12 @@ pub fn exists(id: u32) -> bool {
     asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
 }
 
+/// The processes of the host that this one sees now; none where there is no `/proc`.
+pub fn all() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// The threads of a process now; none if there is no such process.
 ///
 /// One list of the kernel's can lack threads that are there: behind one that ends meanwhile it begins anew by counting, and passes over
@@ -88,8 +94,8 @@ pub fn living(process: u32) -> Option<u32> {
     threads(process).into_iter().find(lives)
 }
 
-/// Whether a process stands: each of its threads has stopped or ended. Those of one that has been sent `SIGSTOP` stop one by one, when each
-/// is told of it.
+/// Whether each thread of a process has stopped or ended. `SIGSTOP` stops them one by one, each
+/// when it is told of the signal.
 pub fn stands(process: u32) -> bool {
     let stands = |thread: u32| life(thread).is_none_or(|life| life.stopped() || life.ended());
     threads(process).into_iter().all(stands)
@@ -128,10 +134,8 @@ pub fn waits(thread: u32) -> Option<Waits> {
 
 /// Processes that have the memory of a thread and are not `own`, its process: those of `vfork`, and of `clone` with `CLONE_VM`.
 pub fn sharers(thread: u32, own: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // What may not be compared cannot be held still either.
-    numbers
+    all()
         .filter(|&id| id != own && id != thread && same_memory(thread, id).unwrap_or(false))
         .collect()
 }

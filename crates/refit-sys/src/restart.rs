@@ -1,7 +1,8 @@
 //! What becomes of a system call that waits when its thread is stopped without a signal, by number: x86-64.
 //!
-//! A stop interrupts a call as a signal does, but no handler runs. What the kernel leaves in `rax` then is of four kinds
-//! (`signal(7)`, "Interruption of system calls by stop signals", and the sources of 6.18):
+//! A stop interrupts a call as a signal does, but no handler runs. What the kernel leaves in `rax`
+//! then is of four kinds (`signal(7)`, "Interruption of system calls by stop signals", and the
+//! sources of 6.18):
 //!
 //! - `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`: the kernel makes the call again with the same arguments;
 //! - `ERESTART_RESTARTBLOCK`: it has it go on, for what remains of its time;
@@ -10,12 +11,12 @@
 //!   arguments would begin anew; [`limit`] tells it, so that only what remains of it is asked for;
 //! - a count: some was done, and the call would have gone on. The rest is to be asked for ([`left`]).
 //!
-//! `splice`, `tee` and `vmsplice` return as soon as there is nothing more at hand, so what they return is their result, too. Calls that
-//! begin to wait only where a file's own driver does so (`ioctl`) are [`Restart::Kernel`]: what it returns has to be
-//! believed.
+//! `splice`, `tee` and `vmsplice` return as soon as there is nothing more at hand, so what they
+//! return is their result, too. Calls that begin to wait only where a file's own driver does so
+//! (`ioctl`) are [`Restart::Kernel`]: what it returns has to be believed.
 //!
-//! `ppoll`, `pselect6` and `select` are told the remaining time by the kernel, in their argument, and made again by it; only where
-//! it cannot write there they end with `EINTR`.
+//! `ppoll`, `pselect6` and `select` are told the remaining time by the kernel, in their argument,
+//! and made again by it; only where it cannot write there they end with `EINTR`.
 
 mod left;
 mod limit;
@@ -81,8 +82,9 @@ pub enum Pieces {
     ArrayAt,
     /// The second argument is a `struct msghdr`, the third are flags: `sendmsg`.
     Sent,
-    /// The same: `recvmsg`, which goes on until all is done with `MSG_WAITALL` only. Where it has asked for control messages, what
-    /// was left of the room for them is not known any more, and it does not go on.
+    /// The same: `recvmsg`, which goes on until all is done with `MSG_WAITALL` only. Where it has
+    /// asked for control messages, what was left of the room for them is not known any more, and it
+    /// does not go on.
     Received,
 }
 
@@ -170,6 +172,12 @@ pub fn arguments(registers: &Registers) -> [u64; 6] {
     [rdi, rsi, rdx, r10, r8, r9]
 }
 
+/// Sets what [`arguments`] tells.
+pub fn set_arguments(registers: &mut Registers, arguments: [u64; 6]) {
+    let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = registers;
+    [*rdi, *rsi, *rdx, *r10, *r8, *r9] = arguments;
+}
+
 /// Whether a thread that was stopped in the call with this number shows that the kernel has ended it with `EINTR`, nothing being done.
 pub fn is_redone(registers: &Registers, number: u64) -> bool {
     let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
@@ -191,8 +199,8 @@ pub(super) mod tests {
         // SAFETY: all zeros are a value of this plain structure of integers.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         (registers.orig_rax, registers.rax) = (number.cast_unsigned(), answer.cast_unsigned());
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        Registers { rdi, rsi, rdx, r10, r8, r9, ..registers }
+        set_arguments(&mut registers, arguments);
+        registers
     }
 
     #[test]

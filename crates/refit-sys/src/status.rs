@@ -1,5 +1,6 @@
 //! What `/proc/PID/status` says of a thread, by the names of its lines (proc_pid_status(5)).
 
+use std::fmt::Display;
 use std::io;
 
 /// The text of one moment.
@@ -7,20 +8,12 @@ use std::io;
 pub struct Status(String);
 
 impl Status {
-    /// Reads it of a thread, or of a process by its first thread.
+    /// Reads it of a thread, or of a process by its first thread: by number, or as `thread-self`.
     ///
     /// # Errors
     /// There is none, or it may not be seen.
-    pub fn of(thread: u32) -> io::Result<Self> {
+    pub fn of(thread: impl Display) -> io::Result<Self> {
         std::fs::read_to_string(format!("/proc/{thread}/status")).map(Self)
-    }
-
-    /// Reads it of the thread that asks.
-    ///
-    /// # Errors
-    /// There is no `/proc`.
-    pub fn of_this_thread() -> io::Result<Self> {
-        std::fs::read_to_string("/proc/thread-self/status").map(Self)
     }
 
     /// What stands behind `name` and its colon; `None`: this kernel has no such line.
@@ -38,8 +31,8 @@ impl Status {
         u64::from_str_radix(self.line(name)?, 16).ok()
     }
 
-    /// How many filters look at the thread's system calls; `None`: it is not told, or next to nothing is permitted
-    /// (seccomp(2)).
+    /// How many filters look at the thread's system calls; `None`: it is not told, or next to
+    /// nothing is permitted (seccomp(2)).
     pub fn filters(&self) -> Option<u32> {
         match self.number("Seccomp") {
             // None: a kernel without filters.
@@ -79,7 +72,7 @@ mod tests {
 
     #[test]
     fn it_is_read_of_this_thread() {
-        let own = Status::of_this_thread().expect("there is a /proc");
+        let own = Status::of("thread-self").expect("there is a /proc");
         assert_eq!(own.number("Pid"), Some(crate::thread::id()));
     }
 }

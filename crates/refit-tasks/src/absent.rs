@@ -125,6 +125,7 @@ impl Absent {
                 Err(_) => {}
             }
             drop(layer);
+            // Nothing tells when a host can be reached again, so it is dialed now and then.
             thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_REJOIN_PAUSE);
         }

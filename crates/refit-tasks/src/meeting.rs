@@ -11,7 +11,8 @@
 //! meet half-way, and both be refused: then the one with the lower number waits, and the one with the higher number tries again, until they are
 //! connected.
 //!
-//! **One that is lost is joined again** by the instance that had joined it: [`absent`](crate::absent).
+//! **One that is lost is joined again** by the instance that had joined it:
+//! [`absent`](crate::absent).
 //!
 //! An instance that does not listen is joined by nobody: it knows those that were there before it, and those of its host.
 

@@ -53,17 +53,17 @@ pub(crate) fn parent_of(task: u32) -> Option<u32> {
     process.then(|| u32::try_from(status.ppid).ok())?
 }
 
-/// Kills a task that is a process of its own, and traced by the caller, so that it has its number still.
+/// Kills a process. The caller knows that it has its number still, by tracing it for instance.
 ///
 /// # Errors
 /// What kill(2) says; not that it has ended already.
-pub(crate) fn kill(task: u32) -> io::Result<()> {
-    let number = rustix::process::Pid::from_raw(task.cast_signed());
-    let killed =
-        number.map(|number| rustix::process::kill_process(number, rustix::process::Signal::KILL));
-    match killed {
-        None | Some(Ok(()) | Err(rustix::io::Errno::SRCH)) => Ok(()),
-        Some(Err(errno)) => Err(errno.into()),
+pub(crate) fn kill(process: u32) -> io::Result<()> {
+    let Some(process) = rustix::process::Pid::from_raw(process.cast_signed()) else {
+        return Ok(());
+    };
+    match rustix::process::kill_process(process, rustix::process::Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use refit_sys::maps::Mapping;
 
-/// The first address that is tried, which is free in most programs: none is there, nor what it maps, unless it asks for that.
+/// The first address that is tried, which is free in most programs: none is there, nor what it
+/// maps, unless it asks for that.
 pub(crate) const FIRST: u64 = 0x6000_0000_0000;
 /// The end of what programs can have (`TASK_SIZE`), on processors with four levels of tables.
 pub(crate) const TOP: u64 = 0x7fff_ffff_f000;

@@ -341,7 +341,8 @@ impl Tree {
                 }
             }
             Event::Interrupted => {
-                // Nobody but us interrupts it. Elsewhere its custodian sees to what becomes of its call.
+                // Nobody but us interrupts it. Elsewhere its custodian sees to what becomes of its
+                // call.
                 self.ignored.is_interrupted(held, !self.moves.knows(task));
                 if !self.tasks().contains(&task) {
                     if refit_sys::agent::is_lost(held) {

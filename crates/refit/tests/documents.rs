@@ -1,5 +1,6 @@
-//! What the documents tell people to type is run: the code blocks with commands of the README and of
-//! `docs/`, those of one document in order, by one shell, in a directory and a world of their own.
+//! What the documents tell people to type is run: the code blocks with commands of the README and
+//! of `docs/`, those of one document in order, by one shell, in a directory and a world of their
+//! own.
 //!
 //! Comments of the document's source stand before a block:
 //!
@@ -10,9 +11,9 @@
 //! <!-- fails -->                the last command shows a refusal
 //! ```
 //!
-//! All other blocks must exit 0. `PID`, `TID`, `FILE`, `COMMAND` and `4711` in a block stand for what
-//! `before` has put into a variable of that name (`PID` for 4711). Where there is a prompt, all other
-//! lines are output, and are not compared.
+//! All other blocks must exit 0. `PID`, `TID`, `FILE`, `COMMAND` and `4711` in a block stand for
+//! what `before` has put into a variable of that name (`PID` for 4711). Where there is a prompt,
+//! all other lines are output, and are not compared.
 
 mod stage;
 

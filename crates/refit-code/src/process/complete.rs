@@ -1,16 +1,20 @@
-//! Calls that a stop has cut short, or ended, completed by the thread itself, whatever becomes of refit.
+//! Calls that a stop has cut short, or ended, completed by the thread itself, whatever becomes of
+//! refit.
 //!
-//! A thread that has done a part of what its call was to do is sent to code in a slack of the program ([`super::slots`]) that asks for
-//! the rest, and returns to the program with the sum and with its own registers. A call that is made again with a time limit is made there,
-//! too, with what is left of the limit: it is counted from the moment at which the call was first stopped.
+//! A thread that has done a part of what its call was to do is sent to code in a slack of the
+//! program ([`super::slots`]) that asks for the rest, and returns to the program with the sum and
+//! with its own registers. A call that is made again with a time limit is made there, too, with
+//! what is left of the limit: it is counted from the moment at which the call was first stopped.
 //!
-//! The thread stands behind the `syscall` of that code, and the kernel finds `ERESTARTNOHAND` there: it makes the call, unless the handler
-//! of a signal is to run, in which case it is as if the program's own call had ended with the part, or with `EINTR`.
+//! The thread stands behind the `syscall` of that code, and the kernel finds `ERESTARTNOHAND`
+//! there: it makes the call, unless the handler of a signal is to run, in which case it is as if
+//! the program's own call had ended with the part, or with `EINTR`.
 //!
-//! A slot is free when nobody stands in it. The thread never needs refit for it, and it never needs an area that could be given back. Whenever
-//! all stand still, those that are in such a call are behind the program's own `syscall` again ([`Still::take_out`]), so that whoever changes
-//! code sees where they go on. Where a handler has interrupted one, the word of the slot that it goes back by is as good as a saved
-//! program counter ([`backs`]).
+//! A slot is free when nobody stands in it. The thread never needs refit for it, and it never needs
+//! an area that could be given back. Whenever all stand still, those that are in such a call are
+//! behind the program's own `syscall` again ([`Still::take_out`]), so that whoever changes code
+//! sees where they go on. Where a handler has interrupted one, the word of the slot that it goes
+//! back by is as good as a saved program counter ([`backs`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -70,7 +74,8 @@ impl Places {
     }
 }
 
-/// The slots of these slacks, and where they are: what was left of others that have been overwritten is not among them.
+/// The slots of these slacks, and where they are: what was left of others that have been
+/// overwritten is not among them.
 fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)> {
     let mut found = Vec::new();
     for slack in slacks {
@@ -102,7 +107,8 @@ pub(crate) fn backs(program: &Program, mappings: &[Mapping]) -> Vec<(u64, u64)> 
 }
 
 impl Still<'_> {
-    /// Puts every thread that makes the rest of a call in a slot behind the program's own call again.
+    /// Puts every thread that makes the rest of a call in a slot behind the program's own call
+    /// again.
     pub(super) fn take_out(&mut self) -> Result<(), Refusal> {
         let mappings = self.program.mappings()?;
         let slacks: Vec<_> = slack::in_use(&self.program.memory, &mappings).collect();
@@ -125,8 +131,9 @@ impl Still<'_> {
         Ok(())
     }
 
-    /// Has every thread whose call the stop has cut short, or ended before its time, go on with it in a slot. Where there is no place for
-    /// that, it sees the part, as after a signal; the time limit begins anew.
+    /// Has every thread whose call the stop has cut short, or ended before its time, go on with it
+    /// in a slot. Where there is no place for that, it sees the part, as after a signal; the time
+    /// limit begins anew.
     pub(super) fn complete(&mut self) {
         let program = self.program;
         let word = |at: u64| program.word(at).ok();
@@ -214,7 +221,7 @@ impl Still<'_> {
         after.rip = at + SYSCALL;
         after.orig_rax = call.number;
         after.rax = NO_HANDLER.cast_unsigned();
-        [after.rdi, after.rsi, after.rdx, after.r10, after.r8, after.r9] = call.arguments;
+        restart::set_arguments(&mut after, call.arguments);
         self.set_registers(thread, &after).ok()
     }
 }
@@ -224,8 +231,8 @@ fn call_of(registers: &Registers) -> Call {
     Call { number: registers.orig_rax, arguments: restart::arguments(registers) }
 }
 
-/// The registers with which a thread that stands in a slot, so far behind its beginning, would stand behind the program's own call. `None`:
-/// its call is over, and it finds back by itself.
+/// The registers with which a thread that stands in a slot, so far behind its beginning, would
+/// stand behind the program's own call. `None`: its call is over, and it finds back by itself.
 fn taken_out(registers: &Registers, slot: &Slot, offset: u64) -> Option<Registers> {
     let rax = answer(registers.rax, slot, offset)?;
     let Call { number, arguments: [rdi, rsi, rdx, r10, r8, r9] } = slot.call();

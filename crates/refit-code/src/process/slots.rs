@@ -1,4 +1,5 @@
-//! Code in which a thread makes a call by itself that a stop has interrupted, and goes back to the program ([`super::complete`]).
+//! Code in which a thread makes a call by itself that a stop has interrupted, and goes back to the
+//! program ([`super::complete`]).
 //!
 //! ```text
 //! syscall                        the rest of the call
@@ -11,8 +12,8 @@
 //! syscall, errors become 0, rax += done, as above
 //! ```
 //!
-//! Words behind the code say what the call came from, so that whoever stops the thread next can put it back behind the program's own
-//! `syscall`, with the program's registers.
+//! Words behind the code say what the call came from, so that whoever stops the thread next can put
+//! it back behind the program's own `syscall`, with the program's registers.
 
 use std::ops::Range;
 
@@ -116,17 +117,19 @@ const TWO_READS: [(usize, usize); 14] = [
     (143, SECOND_DONE),
 ];
 
-/// Words behind the code: what was done, the six arguments, where the thread goes back to, the number of the program's call,
+/// Words behind the code: what was done, the six arguments, where the thread goes back to, the
+/// number of the program's call,
 const DONE: usize = 0;
 const ARGUMENTS: usize = 1;
 const BACK: usize = 7;
 const NUMBER: usize = 8;
-/// when the call's time limit is over (nanoseconds of the monotonic clock), and what is left of it, as a `struct timespec`;
+/// when the call's time limit is over (nanoseconds of the monotonic clock), and what is left of it,
+/// as a `struct timespec`;
 const DEADLINE: usize = 9;
 const TIME: usize = 10;
 const WORDS: usize = 12;
-/// and of [`Shape::Two`]: minus the bytes that the first is to do, the second's second and third argument and its number, what is done
-/// before it, and its `struct msghdr`.
+/// and of [`Shape::Two`]: minus the bytes that the first is to do, the second's second and third
+/// argument and its number, what is done before it, and its `struct msghdr`.
 const FIRST: usize = 12;
 const SECOND: usize = 13;
 const SECOND_DONE: usize = 16;
@@ -180,7 +183,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A slot for the rest of a call of the program's, of which so much was done, and which goes back to `back`.
+    /// A slot for the rest of a call of the program's, of which so much was done, and which goes
+    /// back to `back`.
     pub(super) fn new(shape: Shape, call: Call, done: u64, back: u64) -> Self {
         let mut words = vec![0; shape.words()];
         words[DONE] = done;
@@ -190,7 +194,8 @@ impl Slot {
         Self { shape, words }
     }
 
-    /// The first call is to do so many bytes, and the second is this one; a slot at `at` has its message there.
+    /// The first call is to do so many bytes, and the second is this one; a slot at `at` has its
+    /// message there.
     pub(super) fn set_second(
         &mut self,
         first: u64,

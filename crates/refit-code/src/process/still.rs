@@ -45,9 +45,10 @@ impl Program {
     /// is waited for in turns, each twice as long as the one before, with as long a pause between them in which all run; all turns together
     /// take `HELD_UP` at most. For threads that only need a processor the time is `within`.
     ///
-    /// A call that waits is made again where the kernel has ended it for the stop, and what a stop has cut short is completed
-    /// ([`refit_sys::restart`]). A time limit among its arguments counts from the first stop that has interrupted the call; one that is
-    /// a property of a socket begins anew with each.
+    /// A call that waits is made again where the kernel has ended it for the stop, and what a stop
+    /// has cut short is completed ([`refit_sys::restart`]). A time limit among its arguments counts
+    /// from the first stop that has interrupted the call; one that is a property of a socket begins
+    /// anew with each.
     ///
     /// # Errors
     /// [`Refusal`]: the program has ended, is not ours, or a thread has not stopped.

@@ -32,7 +32,8 @@ pub(super) struct Saved {
     pub(super) counter: u64,
 }
 
-/// Every saved program counter of every thread, also where one goes back to that is in a call which a stop has interrupted.
+/// Every saved program counter of every thread, also where one goes back to that is in a call which
+/// a stop has interrupted.
 pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let program = still.program();
     let mappings = program.mappings()?;

@@ -169,9 +169,7 @@ fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Remove
 
 /// Processes that have mapped one of these files.
 fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers
+    refit_sys::process::all()
         .filter(|&id| {
             let mappings = refit_sys::maps::of(id).unwrap_or_default();
             mappings.iter().any(|mapping| is_area(mapping) && files.contains(&mapping.file))

@@ -1,5 +1,6 @@
 //! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
 
+mod caller;
 mod calls;
 mod copies;
 mod lives;

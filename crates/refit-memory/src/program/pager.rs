@@ -157,8 +157,8 @@ impl Pager {
         self.inherit_now(inherited);
     }
 
-    /// Asks whoever knows the processes what the child has, if it is still to be told; `thread` is one of the child's that
-    /// waits for a page. Whether that is known now.
+    /// Asks whoever knows the processes what the child has, if it is still to be told; `thread` is
+    /// one of the child's that waits for a page. Whether that is known now.
     pub fn find_inherited(&self, thread: Option<u32>) -> bool {
         if self.inherits()
             && let Some(inherited) = self.outside.inherited(self, thread)

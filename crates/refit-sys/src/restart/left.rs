@@ -39,8 +39,8 @@ pub const HEADER: usize = 7;
 /// Most pieces that a call takes (`UIO_MAXIOV`).
 const MOST: u64 = 1024;
 
-/// What is left of the call that a thread stands behind, of which something was done. `None`: it is complete, or none that goes on.
-/// `word` reads eight bytes of its memory.
+/// What is left of the call that a thread stands behind, of which something was done. `None`: it is
+/// complete, or none that goes on. `word` reads eight bytes of its memory.
 pub fn left(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<Left> {
     let call = Call { number: registers.orig_rax, arguments: arguments(registers) };
     let done = registers.rax;
@@ -86,7 +86,8 @@ fn simple(call: Call, done: u64, rest: Rest, word: &dyn Fn(u64) -> Option<u64>) 
     Some(Left { done, next: Call { arguments, ..call }, behind: None })
 }
 
-/// Whether it is `io_uring_enter` that waits for completions: it tells how many requests it took, whether it has waited or not.
+/// Whether it is `io_uring_enter` that waits for completions: it tells how many requests it took,
+/// whether it has waited or not.
 fn is_waiting(call: Call) -> bool {
     /// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`.
     const GET_EVENTS: u64 = 1;
@@ -94,8 +95,8 @@ fn is_waiting(call: Call) -> bool {
     call.number == libc::SYS_io_uring_enter as u64 && waits
 }
 
-/// Whether the last of so many messages (`struct mmsghdr`) was sent whole: the kernel counts one that was cut short, too, and what would be
-/// sent behind it would take the place of its end.
+/// Whether the last of so many messages (`struct mmsghdr`) was sent whole: the kernel counts one
+/// that was cut short, too, and what would be sent behind it would take the place of its end.
 fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<bool> {
     let last = messages.checked_add(done.checked_sub(1)?.checked_mul(64)?)?;
     let (array, count) = (word(last.checked_add(16)?)?, word(last.checked_add(24)?)?);
@@ -169,7 +170,8 @@ fn several(
         let behind = match pieces {
             Pieces::Received => {
                 next_piece(array, at + 1..count.min(MOST), word).map(|(base, more)| {
-                    // The kernel would write to a header, which stands where the program cannot: one more piece, and that is all.
+                    // The kernel would write to a header, which stands where the program cannot:
+                    // one more piece, and that is all.
                     let arguments = with(descriptor, base, more, [third, 0, 0]);
                     let call = Call { number: libc::SYS_recvfrom as u64, arguments };
                     Behind { after: length, call, header: None }

@@ -1,4 +1,5 @@
-//! Time limits among the arguments of calls that are made again: only what remains of them is asked for.
+//! Time limits among the arguments of calls that are made again: only what remains of them is asked
+//! for.
 
 use std::time::Duration;
 
@@ -26,14 +27,14 @@ pub enum Limit {
 pub struct LimitedCall {
     /// The whole time.
     pub whole: Duration,
-    /// What it returns when that is over.
+    /// The call returns this when the time is over.
     pub late: i64,
     limit: Limit,
 }
 
 impl LimitedCall {
-    /// The arguments with which the call waits so long, with `place` an address in the program at which [`timespec`] of that time
-    /// will stand. `arguments` are those of the program.
+    /// The arguments with which the call waits so long, with `place` an address in the program at
+    /// which [`timespec`] of that time will stand. `arguments` are those of the program.
     ///
     /// [`timespec`]: Self::timespec
     pub fn shortened(&self, arguments: &[u64; 6], remains: Duration, place: u64) -> [u64; 6] {
@@ -63,8 +64,8 @@ impl LimitedCall {
     }
 }
 
-/// The limited call that a thread was interrupted in which a stop has ended and that is made again; `None`: it is in none. `word` reads eight
-/// bytes of its memory.
+/// The limited call that a thread was interrupted in which a stop has ended and that is made again;
+/// `None`: it is in none. `word` reads eight bytes of its memory.
 ///
 /// The thread shows `EINTR`, or already what [`redo`](super::redo) makes of that.
 pub fn limit(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<LimitedCall> {

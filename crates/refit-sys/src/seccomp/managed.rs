@@ -13,9 +13,9 @@ use super::{Action, Condition, Filter};
 
 /// What the filter says of a call that may make a task which is not traced.
 pub const MAKES: u16 = 0x6d74;
-/// What it says of a call that gives its thread a filter, or strict mode.
+/// The filter says this of a call that gives its thread a filter, or strict mode.
 pub const LIMITS: u16 = 0x736c;
-/// What the filter that stands for strict mode says of a call that is not permitted there.
+/// The filter that stands for strict mode says this of a call that strict mode forbids.
 pub const KILLS: u16 = 0x736b;
 /// `MADV_GUARD_INSTALL` of `asm-generic/mman-common.h`.
 const GUARD_INSTALL: u64 = 102;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::{Event, Held, Information, Options, Registers, Stop, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
-use crate::restart::AGAIN;
+use crate::restart::{AGAIN, set_arguments};
 
 /// A system call was not made, or was made and refused.
 #[derive(Debug)]
@@ -86,8 +86,9 @@ impl Held {
     /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]). What it returns.
     ///
     /// # Errors
-    /// [`CallError`]. `ESRCH` also where its process has become another program meanwhile, through another thread, which has its number
-    /// then and [stands before its first instruction](Self::executed); and for whatever it is to do after that.
+    /// [`CallError`]. `ESRCH` also where another thread has called `execve` meanwhile: that thread
+    /// has this one's number then, and [stands before its first instruction](Self::executed). Each
+    /// later call fails in the same way.
     pub fn call(
         &mut self,
         instruction: u64,
@@ -259,14 +260,15 @@ impl Held {
         told: Told<'_>,
     ) -> io::Result<Registers> {
         if self.gone {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            return Err(ended());
         }
         let before = self.registers()?;
-        // Between two calls it stands, but for a signal that kills it, as `execve` of another thread does.
+        // Between two calls it stands, but for a signal that kills it, as `execve` of another
+        // thread does.
         let at_exec = self.executed().is_some();
         if !*self.began_at_exec.get_or_insert(at_exec) && at_exec {
             self.gone = true;
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            return Err(ended());
         }
         let mut registers = before;
         asking(&mut registers);
@@ -274,7 +276,7 @@ impl Held {
         let trapped = self.run_telling(run, told);
         if self.gone {
             // Nothing of it is put into the program that may have its number by now.
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            return Err(ended());
         }
         let after = self.registers();
         self.set_registers(&before)?;
@@ -284,8 +286,8 @@ impl Held {
         after
     }
 
-    /// Gives the program its own `SIGTRAP`, which it blocks as a rule: the kernel puts it back where it was. The thread stands where its own trap has
-    /// stopped it.
+    /// Gives the program its own `SIGTRAP`, which it blocks as a rule: the kernel queues it again.
+    /// The thread has to stand in the stop that its trap has led to.
     fn give_back(&mut self, own: &Information) -> io::Result<()> {
         self.set_information(own)?;
         self.interrupt()?;
@@ -293,7 +295,8 @@ impl Held {
         self.settle(Instant::now() + LONG).map(drop)
     }
 
-    /// Lets it `run` until it traps. The program's own `SIGTRAP`, if one waited and is taken for that.
+    /// Lets it `run` until it traps. Returns the program's own `SIGTRAP` if one waited: the thread
+    /// has stopped for that first, and it is not queued any more.
     fn run_telling(&mut self, run: Run, told: Told<'_>) -> io::Result<Option<Information>> {
         let mask = self.signal_mask()?;
         self.set_signal_mask(STEPPING)?;
@@ -306,7 +309,12 @@ impl Held {
                     Ok(_) => break Ok(()),
                     Err(error) => break Err(error),
                 },
-                Ok(Stop::Ended) => break Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                Ok(Stop::Ended) => return Err(ended()),
+                // Another thread has made the call: this one is no more.
+                Ok(Stop::Exec) => {
+                    self.gone = true;
+                    return Err(ended());
+                }
                 Ok(Stop::Signal(0)) => {
                     if let Err(error) = told(self) {
                         break Err(error);
@@ -315,17 +323,9 @@ impl Held {
                 // `SIGSTOP` cannot be blocked.
                 Ok(Stop::Signal(signal)) => stop_signal = Some(signal),
                 Ok(Stop::Event) => {}
-                // Another thread has made the call: this one is no more.
-                Ok(Stop::Exec) => self.gone = true,
                 Err(error) => break Err(error),
             }
-            if self.gone {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
         };
-        if self.gone {
-            return trapped.map(|()| None);
-        }
         self.set_signal_mask(mask)?;
         if let Some(signal) = stop_signal {
             // It is to stop its process when the thread goes on.
@@ -336,11 +336,15 @@ impl Held {
     }
 }
 
+/// The thread is no more.
+fn ended() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}
+
 fn ask(registers: &mut Registers, instruction: u64, number: i64, arguments: [u64; 6]) {
     registers.rip = instruction;
     registers.rax = number.cast_unsigned();
     // None was interrupted: the kernel must not step back to make it again.
     registers.orig_rax = u64::MAX;
-    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
-        arguments;
+    set_arguments(registers, arguments);
 }

@@ -31,7 +31,8 @@ bitflags! {
         const SECCOMP = libc::PTRACE_O_TRACESECCOMP.cast_unsigned();
         /// System calls are told as [`Event::SystemCall`], not as a `SIGTRAP`.
         const SYSTEM_CALL = libc::PTRACE_O_TRACESYSGOOD.cast_unsigned();
-        /// Filters are not asked about its calls: by who has `CAP_SYS_ADMIN`, on kernels with `CONFIG_CHECKPOINT_RESTORE`.
+        /// Filters are not asked about its calls: by who has `CAP_SYS_ADMIN`, on kernels with
+        /// `CONFIG_CHECKPOINT_RESTORE`.
         const SUSPEND_SECCOMP = libc::PTRACE_O_SUSPEND_SECCOMP.cast_unsigned();
         /// They are killed when the tracing thread ends.
         const EXIT_KILL = libc::PTRACE_O_EXITKILL.cast_unsigned();

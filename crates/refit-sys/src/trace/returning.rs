@@ -137,8 +137,7 @@ impl Held {
         registers.rax = number.cast_unsigned();
         // None was interrupted: the kernel must not step back to make it again.
         registers.orig_rax = u64::MAX;
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
-            arguments;
+        crate::restart::set_arguments(&mut registers, arguments);
         self.set_registers(&registers)?;
         loop {
             self.resume_to_system_call(0)?;

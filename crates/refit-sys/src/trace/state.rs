@@ -179,9 +179,13 @@ impl Held {
         }
     }
 
-    /// Whether it stands since its process has just become another program (`execve`). A thread that was stopped stands so without having been let go, and
-    /// before that is told, if another one has made the call: that one has its number from then on (ptrace(2), "execve(2) under ptrace"). Returns the
-    /// number that the one which made the call had before; `None`: it stands for something else, or was killed.
+    /// Whether it has stopped since its process has just become another program; returns the number
+    /// that the thread which called `execve` had before. `None`: it stands for something else, or
+    /// was killed.
+    ///
+    /// A first thread that stands can be replaced without being let go, and before `next` tells of
+    /// it: the kernel kills it when another thread calls `execve`, and gives that one its number
+    /// (ptrace(2), "execve(2) under ptrace").
     pub fn executed(&self) -> Option<u32> {
         let stop = libc::PTRACE_EVENT_EXEC << 8 | libc::SIGTRAP;
         let stands = self.information().is_ok_and(|information| information.code() == stop);
@@ -249,6 +253,11 @@ impl Held {
     /// `ESRCH`: it is not stopped, or was killed meanwhile. `EIO`: an earlier kernel.
     pub fn system_call(&self) -> io::Result<SystemCall> {
         Ok(self.system_call_by()?.0)
+    }
+
+    /// Whether it stands at the end of a system call.
+    pub fn has_returned(&self) -> bool {
+        matches!(self.system_call(), Ok(SystemCall::Exit { .. }))
     }
 
     /// As [`system_call`](Self::system_call), and whether it stands in one of this machine's own convention, or in none.

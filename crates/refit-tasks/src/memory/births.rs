@@ -59,11 +59,9 @@ impl Shared {
     ) -> Option<Vec<Inherited>> {
         // In a namespace of its own its number is another one.
         let told = thread.and_then(process_of);
-        let process = told.filter(|&one| self.is(pager, one)).or_else(|| {
-            let all = procfs::process::all_processes().ok()?;
-            let numbers = all.filter_map(|one| u32::try_from(one.ok()?.pid).ok());
-            numbers.into_iter().find(|&one| self.is(pager, one))
-        })?;
+        let process = told
+            .filter(|&one| self.is(pager, one))
+            .or_else(|| refit_sys::process::all().find(|&one| self.is(pager, one)))?;
         inherited(process)
     }
 

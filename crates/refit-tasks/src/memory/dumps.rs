@@ -44,7 +44,7 @@ impl Shared {
 
     fn give_back(&self, pager: &Arc<Pager>) {
         for _ in 0..TIMES {
-            // The warden may set the limit again in between.
+            // Another thread may set the limit again in between.
             self.commons.budget.allow(u64::MAX / PAGE_SIZE as u64);
             if pager.release() {
                 break;

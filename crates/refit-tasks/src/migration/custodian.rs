@@ -41,7 +41,7 @@ use refit_sys::linger::Linger;
 use refit_sys::words::Words;
 
 use self::asking::Asking;
-use self::killing::{Killer, kill};
+use self::killing::Killer;
 use super::abroad::Abroad;
 use super::counts::Ledger;
 use super::locks::Lock;

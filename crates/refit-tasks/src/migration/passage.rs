@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use refit_sys::park::{self, Place, Slot};
-use refit_sys::trace::{Held, Registers, SystemCall};
+use refit_sys::trace::{Held, Registers};
 
 use super::custodian::PATIENCE;
 use super::faults::{self, Step};
@@ -101,7 +101,7 @@ pub(super) fn between(held: &Held) -> bool {
     const INTERRUPTED: i32 = 128;
     let interrupted =
         held.information().is_ok_and(|information| information.code() >> 8 == INTERRUPTED);
-    interrupted || matches!(held.system_call(), Ok(SystemCall::Exit { .. }))
+    interrupted || held.has_returned()
 }
 
 /// The signal that a thread is about to be given.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use refit_messages::Reply;
 use refit_sys::linger;
 use refit_sys::park::{self, Slot};
+use refit_sys::restart::arguments;
 use refit_sys::schedule::{Urgency, set_urgency};
 use refit_sys::trace::{self, Event, Held, Options, Registers};
 
@@ -560,7 +561,3 @@ const SI_KERNEL: i32 = 0x80;
 const SEGV_MAPERR: i32 = 1;
 /// It is, but not for that (`asm-generic/siginfo.h`).
 const SEGV_ACCERR: i32 = 2;
-
-fn arguments(registers: &Registers) -> [u64; 6] {
-    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9]
-}

@@ -289,7 +289,8 @@ impl Space {
             let instruction = find_syscall(&memory, &maps::of(child)?)
                 .ok_or_else(|| io::Error::other("its code has no system call"))?;
             let mut held = Held::of(child);
-            // A filter that it has from its parent may forbid, or kill for, what only refit does here. Where the kernel does not let us, it is asked.
+            // A filter that it has from its parent may forbid, or kill for, what only refit does
+            // here. Where the kernel does not let us, it is asked.
             let unasked =
                 limited && held.set_options(WITH_ENDS.union(Options::SUSPEND_SECCOMP)).is_ok();
             let done = mapped.into_iter().try_for_each(|mapping| {

@@ -1,23 +1,22 @@
-//! Each call that a stop can end, or cut short, returns what it returns where nobody stops its thread: the rows of
-//! [`refit_sys::restart`]'s table, as those of the program that `refit-code` tests splicing with.
+//! Each call that a stop can end, or cut short, returns what it returns where nobody stops its
+//! thread: the rows of [`refit_sys::restart`]'s table, as those of the program that `refit-code`
+//! tests splicing with.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::Command;
+use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use refit_sys::process;
-
 use super::{After, Tree};
 
+#[path = "../../../refit-code/tests/splicing/caller.rs"]
+mod caller;
+
+use caller::{Caller, NEVER, Row, STOPS};
+
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../refit-code/tests/splicing/calls.c");
-/// How often one that waits is stopped before it gets what it waits for.
-const STOPS: usize = 5;
-/// Not part of what is tested: a call that is not over by then never ends.
-const NEVER: Duration = Duration::from_secs(30);
 
 fn program() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, std::path::PathBuf)> = OnceLock::new();
@@ -32,43 +31,12 @@ fn program() -> &'static Path {
     path
 }
 
-/// The program, in a call.
-struct Caller {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        // Whoever followed may have been told of its end.
-        let _ = self.child.wait();
-    }
-}
-
-impl Caller {
-    fn of(row: &str) -> Self {
-        let mut command = Command::new(program());
-        command.arg(row).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it runs");
-        let output = child.stdout.take().expect("a pipe");
-        let (tell, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _ = tell.send(line);
-            }
-        });
-        Self { child, lines }
-    }
-
-    /// Waits until its first thread waits in a call.
-    fn until_it_waits(&self) {
-        let asleep = || process::life(self.child.id()).is_some_and(|life| life.state == b'S');
-        let begun = Instant::now();
-        while !(asleep() && process::waits(self.child.id()).is_some_and(|one| one.call.is_some())) {
-            assert!(begun.elapsed() < NEVER, "it does not wait");
-            thread::yield_now();
-        }
+/// Waits until the call of a program has begun to wait.
+fn until_it_waits(caller: &Caller) {
+    let begun = Instant::now();
+    while !caller.waits() {
+        assert!(begun.elapsed() < NEVER, "it does not wait");
+        thread::yield_now();
     }
 }
 
@@ -78,14 +46,9 @@ fn stop(tree: &Arc<Tree>, process: u32) {
 }
 
 /// What the row says, if this host has what it needs.
-fn told(row: &str, by_time: bool, followed: bool) -> Option<String> {
-    let mut caller = Caller::of(row);
-    let first = caller.lines.recv_timeout(NEVER).expect("it begins");
-    if first != "ready" {
-        println!("skipped: {row}: {first}");
-        return None;
-    }
-    let (process, tree) = (caller.child.id(), Arc::new(Tree::default()));
+fn told(row: &Row, followed: bool) -> Option<String> {
+    let mut caller = Caller::of(program(), row)?;
+    let (process, tree) = (caller.id(), Arc::new(Tree::default()));
     let follows = followed.then(|| {
         let (tell, told) = mpsc::channel();
         let tree = Arc::clone(&tree);
@@ -96,26 +59,27 @@ fn told(row: &str, by_time: bool, followed: bool) -> Option<String> {
         let _ = told.recv();
         follows
     });
-    if row != "getrandom" && !by_time {
+    if row.waits() && !row.by_time {
         for _ in 0..if followed { STOPS } else { 0 } {
-            caller.until_it_waits();
+            until_it_waits(&caller);
             stop(&tree, process);
         }
-        caller.until_it_waits();
+        until_it_waits(&caller);
     }
-    let _ = caller.child.stdin.as_mut().expect("a pipe").write_all(b"go\n");
+    caller.go();
     let begun = Instant::now();
     let line = loop {
         match caller.lines.recv_timeout(Duration::from_millis(1)) {
             Ok(line) => break line,
-            Err(_) if begun.elapsed() >= NEVER => break format!("{row}: does not end"),
+            Err(_) if begun.elapsed() >= NEVER => break format!("{}: does not end", row.name),
             Err(_) if followed => stop(&tree, process),
             Err(_) => {}
         }
     };
-    let _ = caller.child.kill();
+    caller.kill();
     if let Some(follows) = follows {
-        // One that has ended before cannot be followed. Whoever waits for the child before that takes its stops from who follows.
+        // One that has ended before cannot be followed. Whoever waits for the child before that
+        // takes its stops from who follows.
         let _ = follows.join().expect("no panic");
     }
     Some(line)
@@ -123,14 +87,10 @@ fn told(row: &str, by_time: bool, followed: bool) -> Option<String> {
 
 #[test]
 fn every_row_of_the_table_is_told_as_where_nobody_stops() {
-    let output = Command::new(program()).output().expect("it runs");
-    let text = String::from_utf8(output.stdout).expect("text");
     let mut differ = Vec::new();
-    for line in text.lines() {
-        let words: Vec<_> = line.split(' ').collect();
-        let (row, by_time) = (words[0], words[2] == "time");
-        let Some(undisturbed) = told(row, by_time, false) else { continue };
-        let stopped = told(row, by_time, true).expect("this host has it");
+    for row in Row::all(program()) {
+        let Some(undisturbed) = told(&row, false) else { continue };
+        let stopped = told(&row, true).expect("this host has it");
         if stopped != undisturbed {
             differ.push(format!("{stopped}; undisturbed {undisturbed}"));
         }

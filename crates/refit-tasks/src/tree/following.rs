@@ -20,8 +20,8 @@ pub(super) struct Following {
     pub(super) kept: BTreeSet<u32>,
     /// Threads that stand in their ends until they are [let](Tree::let_end) go. Nothing else is done with them any more.
     pub(super) ending: BTreeSet<u32>,
-    /// Processes that have become other programs while something was done with their first threads, which is to be told, and the numbers that those
-    /// had which made them so.
+    /// Processes that were found to be other programs before that was told, and the numbers that
+    /// the threads had which called `execve`.
     pub(super) executed: Vec<(u32, u32)>,
     /// Those of the tree.
     pub(super) rests: Arc<Rests>,
@@ -56,21 +56,22 @@ impl Following {
         stands: Stands,
         works: Vec<Work>,
     ) -> io::Result<()> {
-        // What was to be done was for a thread of the former program, if it is another by now.
-        if let Some(former) = held.executed() {
-            self.executed.push((held.thread(), former));
+        if self.has_executed(held) {
+            // What was to be done was for a thread of the former program.
             return Ok(());
         }
         let (after, tells) = Self::do_all(held, stands, works);
-        if let Some(former) = held.executed() {
-            self.executed.push((held.thread(), former));
-            tells.into_iter().flatten().for_each(|tell| tell());
-            return Ok(());
-        }
-        let goes_on = self.go_on(held, after);
+        let goes_on = if self.has_executed(held) { Ok(()) } else { self.go_on(held, after) };
         // Before anything else that it does is seen here.
         tells.into_iter().flatten().for_each(|tell| tell());
         goes_on
+    }
+
+    /// Whether the process of a thread that stands has become another program, which is noted.
+    fn has_executed(&mut self, held: &Held) -> bool {
+        let former = held.executed();
+        self.executed.extend(former.map(|former| (held.thread(), former)));
+        former.is_some()
     }
 
     /// Does what a thread was interrupted for, if it was; not before it has been given what its last instruction has led to: a call that it is
@@ -108,8 +109,8 @@ impl Following {
                 self.kept.insert(task);
                 // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
                 let Some(works) = self.expected.remove(&task) else { return Ok(()) };
-                let mut again = Held::of(task);
                 self.kept.remove(&task);
+                let mut again = Held::of(task);
                 let done = self.run(&mut again, Stands::Kept, works);
                 again.leave();
                 done

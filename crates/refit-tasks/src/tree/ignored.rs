@@ -1,13 +1,15 @@
-//! Waits that are interrupted though no handler of the program's runs: by a signal that it ignores, or by refit.
+//! Waits that are interrupted though no handler of the program's runs: by a signal that it ignores,
+//! or by refit.
 //!
-//! The kernel throws an ignored signal away as it is sent, but not where the receiver is traced: the tracer may want to know. So it
-//! interrupts calls, and those that are never made again by themselves would fail with `EINTR` (signal(7)). So they would where refit stops
-//! a thread. Where nobody has a handler, such a call is made again: the thread is given back the word that the kernel itself has for that
-//! (`ERESTARTNOHAND`), by which it decides when all signals have been seen to; a handler that runs meanwhile ends the call with
-//! `EINTR`, as ever.
+//! The kernel throws an ignored signal away as it is sent, but not where the receiver is traced:
+//! the tracer may want to know. So it interrupts calls, and those that are never made again by
+//! themselves would fail with `EINTR` (signal(7)). So they would where refit stops a thread. Where
+//! nobody has a handler, such a call is made again: the thread is given back the word that the
+//! kernel itself has for that (`ERESTARTNOHAND`), by which it decides when all signals have been
+//! seen to; a handler that runs meanwhile ends the call with `EINTR`, as ever.
 //!
-//! *Time limits.* When a call began first nobody knows; but one that is interrupted is followed to its end, and waits from then on for what
-//! is left of its limit since the first interruption:
+//! *Time limits.* When a call began first nobody knows; but one that is interrupted is followed to
+//! its end, and waits from then on for what is left of its limit since the first interruption:
 //!
 //! ```text
 //!   interrupted ──► known: until when ──► goes on: the limit among its arguments is what is left ──► it returns
@@ -15,9 +17,10 @@
 //!        └── its own arguments ◄──────────────────┴── interrupted once more, or given a signal
 //! ```
 //!
-//! As in [`rests`](super::rests), whoever looks at the thread while it stands finds the arguments that the program has given. What is left of
-//! a limit in memory (`struct timespec`) stands behind the code of the vDSO ([`slack`]). Calls with a limit that is a property of a
-//! socket (`SO_RCVTIMEO`) begin it anew each time.
+//! As in [`rests`](super::rests), whoever looks at the thread while it stands finds the arguments
+//! that the program has given. What is left of a limit in memory (`struct timespec`) stands behind
+//! the code of the vDSO ([`slack`]). Calls with a limit that is a property of a socket
+//! (`SO_RCVTIMEO`) begin it anew each time.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -54,7 +57,8 @@ struct Wait {
 }
 
 impl Ignored {
-    /// Before anybody else looks at an event of a thread: its arguments are those that the program has given.
+    /// Before anybody else looks at an event of a thread: its arguments are those that the program
+    /// has given.
     pub(super) fn look(&self, held: &Held, event: Event) {
         let mut waits = lock(&self.waits);
         let Some(wait) = waits.get_mut(&held.thread()) else { return };
@@ -65,13 +69,13 @@ impl Ignored {
         let Some(own) = wait.own.take() else { return };
         // Killed meanwhile, if not.
         let _ = held.registers().and_then(|mut registers| {
-            set_arguments(&mut registers, own);
+            restart::set_arguments(&mut registers, own);
             held.set_registers(&registers)
         });
     }
 
-    /// A thread is about to be given a signal: a call that is not to end because of it is made again. Whether that is followed to its end, which
-    /// the caller may not want.
+    /// A thread is about to be given a signal: a call that is not to end because of it is made
+    /// again. Whether that is followed to its end, which the caller may not want.
     pub(super) fn is_given(&self, held: &Held, signal: i32, follow: bool) -> bool {
         if !ignored(held.thread(), signal) {
             self.forget(held.thread());
@@ -81,8 +85,8 @@ impl Ignored {
         self.shorten(held)
     }
 
-    /// A thread was interrupted: a call that would end for that alone is made again when it goes on, and followed if it has a time limit
-    /// and the caller wants that.
+    /// A thread was interrupted: a call that would end for that alone is made again when it goes
+    /// on, and followed if it has a time limit and the caller wants that.
     pub(super) fn is_interrupted(&self, held: &Held, follow: bool) {
         let task = held.thread();
         let Ok(mut registers) = held.registers() else { return };
@@ -128,7 +132,8 @@ impl Ignored {
         }
     }
 
-    /// A call that is about to be made again waits for what is left of its limit. Whether there is one.
+    /// A call that is about to be made again waits for what is left of its limit. Whether there is
+    /// one.
     fn shorten(&self, held: &Held) -> bool {
         let task = held.thread();
         let mut waits = lock(&self.waits);
@@ -153,7 +158,7 @@ impl Ignored {
         }
         let own = restart::arguments(&registers);
         let place = wait.place.unwrap_or_default();
-        set_arguments(&mut registers, wait.limited.shortened(&own, remains, place));
+        restart::set_arguments(&mut registers, wait.limited.shortened(&own, remains, place));
         if held.set_registers(&registers).is_ok() {
             wait.own = Some(own);
             waits.insert(task, wait);
@@ -188,8 +193,7 @@ impl Ignored {
 
 /// Whether a thread stands before a call.
 fn is_entry(held: &Held, event: Event) -> bool {
-    let exit = || held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }));
-    event == Event::SystemCall && !exit()
+    event == Event::SystemCall && !held.has_returned()
 }
 
 /// The limited call that a thread was interrupted in.
@@ -197,7 +201,8 @@ fn limit(task: u32, registers: &Registers) -> Option<LimitedCall> {
     restart::limit(registers, |at| Memory::of(task).ok()?.word(at).ok())
 }
 
-/// A place for what is left of a thread's limit that no other thread has; for those of one program they differ, others do no harm.
+/// A place for what is left of a thread's limit that no other thread has; for those of one program
+/// they differ, others do no harm.
 fn place(task: u32, waits: &BTreeMap<u32, Wait>) -> Option<u64> {
     let mappings = maps::of(task).ok()?;
     let memory = Memory::of(task).ok()?;
@@ -218,9 +223,4 @@ const SIZE: usize = 16;
 fn write(task: u32, place: u64, remains: Duration) -> Option<()> {
     let [seconds, nanoseconds] = LimitedCall::timespec(remains).map(u64::to_ne_bytes);
     Memory::of(task).ok()?.write(place, &[seconds, nanoseconds].concat()).ok()
-}
-
-fn set_arguments(registers: &mut Registers, arguments: [u64; 6]) {
-    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
-        arguments;
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use refit_sys::foreign::Memory;
-use refit_sys::restart::AGAIN;
+use refit_sys::restart::{self, AGAIN};
 use refit_sys::seccomp::managed::LIMITS;
-use refit_sys::trace::{Event, Held, SystemCall};
+use refit_sys::trace::{Event, Held};
 
 use super::asking::Wish;
 use super::passing::{Passing, WORDS};
@@ -95,7 +95,8 @@ pub(crate) enum Standing {
     Away,
 }
 
-/// Which custodian: a process that becomes another program (`execve`) gets another one, and the first may still be at something then.
+/// Which custodian: a process that becomes another program (`execve`) gets another one, and the
+/// first may still be at something then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Custody {
     /// The process.
@@ -184,7 +185,8 @@ impl Moves {
         }
     }
 
-    /// Whether a thread is one of a custodian's. While who follows does what that wants of a thread, it stays so.
+    /// Whether a thread is one of a custodian's. While who follows does what that wants of a
+    /// thread, it stays so.
     pub(crate) fn is_of(&self, task: u32, custody: Custody) -> bool {
         let mut state = self.state();
         let process = state.threads.get(&task).map(|(process, _)| *process);
@@ -511,7 +513,7 @@ impl State {
 
     /// A thread stands at the end of a call that makes a process, if it does: its registers are again what it had put there. Whether it does.
     fn fork_returns(&mut self, held: &Held) -> bool {
-        let exit = held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }));
+        let exit = held.has_returned();
         if exit && self.forking.remove(&held.thread()).is_some() {
             // Killed meanwhile, if not.
             let _ = say_again(held);
@@ -537,8 +539,7 @@ pub(crate) fn say_again(held: &Held) -> io::Result<()> {
 
 /// Whether a thread is back from a call, for good.
 fn returned(held: &Held) -> bool {
-    let exit = held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }));
-    exit && held.registers().is_ok_and(|registers| !interrupted(registers.rax))
+    held.has_returned() && held.registers().is_ok_and(|registers| !interrupted(registers.rax))
 }
 
 /// Whether a thread that stands in the call that makes a task shares its memory with it.
@@ -555,7 +556,5 @@ fn flags_of_clone(held: &Held) -> io::Result<bool> {
 /// What a thread that stands before a call is about to call.
 pub(crate) fn about_to_call(held: &Held) -> io::Result<(u64, [u64; 6])> {
     let registers = held.registers()?;
-    let arguments =
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
-    Ok((registers.orig_rax, arguments))
+    Ok((registers.orig_rax, restart::arguments(&registers)))
 }

@@ -1,7 +1,8 @@
 //! What is left of a call when its thread is stopped by refit.
 //!
-//! A thread that waits for room in a pipe or socket, or for all that it wants to receive, and is stopped after it has done a part, finds
-//! the call ended with a short count, as after a signal (pipe(7)). A thread that nobody has stopped would have gone on; so it does:
+//! A thread that waits for room in a pipe or socket, or for all that it wants to receive, and is
+//! stopped after it has done a part, finds the call ended with a short count, as after a signal
+//! (pipe(7)). A thread that nobody has stopped would have gone on; so it does:
 //!
 //! ```text
 //!   stops ──► short ──► goes on ──► under way: a call for what is left ──► it returns ──► behind the first call, with the sum
@@ -9,14 +10,17 @@
 //!               └── what is done ◄───────┴── stops once more, or is given a signal
 //! ```
 //!
-//! What is left the table of all calls says ([`refit_sys::restart::left`]); of memory in several pieces, the rest of one piece comes first.
+//! What is left the table of all calls says ([`refit_sys::restart::left`]); of memory in several
+//! pieces, the rest of one piece comes first.
 //!
-//! Whenever the thread stands where somebody else looks at it, its registers are those that the kernel could have left: behind the call that
-//! the program has made, with what is done so far. Only between two stops they are others. So whoever takes the registers, gives it a
-//! signal, or ends it needs to know nothing of this; and a short count that the thread is left with is one that the kernel would give,
-//! too, since there is a signal.
+//! Whenever the thread stands where somebody else looks at it, its registers are those that the
+//! kernel could have left: behind the call that the program has made, with what is done so far.
+//! Only between two stops they are others. So whoever takes the registers, gives it a signal, or
+//! ends it needs to know nothing of this; and a short count that the thread is left with is one
+//! that the kernel would give, too, since there is a signal.
 //!
-//! A rest that cannot be had (nobody reads any more, the memory is not there) ends the call with what was done, as it would have.
+//! A rest that cannot be had (nobody reads any more, the memory is not there) ends the call with
+//! what was done, as it would have.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +30,7 @@ use std::sync::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::park;
 use refit_sys::restart::{self, Call, Left};
-use refit_sys::trace::{Event, Held, Registers, SystemCall};
+use refit_sys::trace::{Event, Held, Registers};
 
 use super::moves::interrupted;
 use super::signals;
@@ -57,9 +61,7 @@ impl Rests {
         }
         let returned = match event {
             Event::Interrupted => true,
-            Event::SystemCall => {
-                held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }))
-            }
+            Event::SystemCall => held.has_returned(),
             _ => false,
         };
         let before = lock(&self.of).get(&task).copied();
@@ -96,7 +98,8 @@ impl Rests {
         lock(&self.of).remove(&task);
     }
 
-    /// A thread goes on in this way: it does what is left, unless it is given a signal. How it goes on then.
+    /// A thread goes on in this way: it does what is left, unless it is given a signal. How it goes
+    /// on then.
     pub(super) fn goes_on(&self, held: &Held, after: After) -> After {
         let task = held.thread();
         let mut of = lock(&self.of);
@@ -126,7 +129,8 @@ fn ended(held: &Held) -> bool {
     held.registers().is_ok_and(|registers| !interrupted(registers.rax))
 }
 
-/// The number of the call that a thread stands behind, if that has done a part only since the thread was stopped.
+/// The number of the call that a thread stands behind, if that has done a part only since the
+/// thread was stopped.
 fn short(held: &Held) -> Option<u64> {
     let registers = held.registers().ok()?;
     let part = left(held.thread(), &registers).is_some();
@@ -170,14 +174,15 @@ fn waits(task: u32, registers: &Registers) -> bool {
         && flags.is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
-/// Has a thread make a call for what is left of its own, which has this number. `None`: what is left cannot be told any more.
+/// Has a thread make a call for what is left of its own, which has this number. `None`: what is
+/// left cannot be told any more.
 fn take_up(held: &Held, number: u64) -> std::io::Result<Option<Rest>> {
     let mut registers = held.registers()?;
     registers.orig_rax = number;
     let Some(left) = left(held.thread(), &registers) else { return Ok(None) };
     let own = Call { number, arguments: restart::arguments(&registers) };
     park::step_back(&mut registers, left.next.number);
-    set_arguments(&mut registers, left.next.arguments);
+    restart::set_arguments(&mut registers, left.next.arguments);
     held.set_registers(&registers)?;
     Ok(Some(Rest::UnderWay { own, at: registers.rip, done: left.done }))
 }
@@ -194,12 +199,7 @@ fn add(held: &Held, own: Call, at: u64, done: u64) -> std::io::Result<bool> {
     };
     registers.orig_rax = own.number;
     registers.rax = done + more.filter(|more| *more > 0).unwrap_or(0).cast_unsigned();
-    set_arguments(&mut registers, own.arguments);
+    restart::set_arguments(&mut registers, own.arguments);
     held.set_registers(&registers)?;
     Ok(more.is_none_or(|more| more > 0 || interrupted(more.cast_unsigned())))
-}
-
-fn set_arguments(registers: &mut Registers, arguments: [u64; 6]) {
-    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
-        arguments;
 }

@@ -1,11 +1,14 @@
 //! Programs that limit their own calls (seccomp).
 //!
-//! A filter of the program's own would look at calls that refit makes in its threads, too, and at those of a shadow that waits for calls: it
-//! could kill the program for them. So a process that limits its calls stays at home from then on, and so do those that it makes. One of which
-//! threads are elsewhere has all of them back before the call is made that limits it ([`Told::Limits`](super::moves::Told)).
+//! A filter of the program's own would look at calls that refit makes in its threads, too, and at
+//! those of a shadow that waits for calls: it could kill the program for them. So a process that
+//! limits its calls stays at home from then on, and so do those that it makes. One of which threads
+//! are elsewhere has all of them back before the call is made that limits it
+//! ([`Told::Limits`](super::moves::Told)).
 //!
-//! *Strict mode* (`SECCOMP_MODE_STRICT`) the kernel gives nobody who has a filter already, as programs have from refit. So the thread is given
-//! a filter instead that permits the same calls, and tells of all others: for those the thread is killed, as in strict mode.
+//! *Strict mode* (`SECCOMP_MODE_STRICT`) the kernel gives nobody who has a filter already, as
+//! programs have from refit. So the thread is given a filter instead that permits the same calls,
+//! and tells of all others: for those the thread is killed, as in strict mode.
 //!
 //! ```text
 //!   before seccomp(STRICT) ──► the call is another: seccomp(FILTER, rules behind the vDSO's code) ──► its own registers again
@@ -20,7 +23,7 @@ use refit_sys::maps;
 use refit_sys::seccomp::managed::KILLS;
 use refit_sys::seccomp::{Action, Filter, Install};
 use refit_sys::slack;
-use refit_sys::trace::{Event, Held, Registers, SystemCall};
+use refit_sys::trace::{Event, Held, Registers};
 
 use super::lock;
 use crate::process;
@@ -36,7 +39,8 @@ pub(super) struct Sandbox {
     processes: Mutex<BTreeSet<u32>>,
     /// Threads that are in strict mode.
     strict: Mutex<BTreeSet<u32>>,
-    /// Threads that are about to be, and the registers that they have behind the call, but for what it returns.
+    /// Threads that are about to be, and the registers that they have behind the call, but for what
+    /// it returns.
     entering: Mutex<BTreeMap<u32, Registers>>,
 }
 
@@ -75,11 +79,14 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Before anybody else looks at an event of a thread: behind the call its registers are its own.
+    /// Before anybody else looks at an event of a thread: behind the call its registers are its
+    /// own.
     pub(super) fn look(&self, held: &Held, event: Event) {
-        let exit = || held.system_call().is_ok_and(|call| matches!(call, SystemCall::Exit { .. }));
         let mut entering = lock(&self.entering);
-        if !entering.contains_key(&held.thread()) || event != Event::SystemCall || !exit() {
+        if event != Event::SystemCall
+            || !entering.contains_key(&held.thread())
+            || !held.has_returned()
+        {
             return;
         }
         let Some(own) = entering.remove(&held.thread()) else { return };
@@ -101,14 +108,13 @@ impl Sandbox {
         lock(&self.strict).contains(&task)
     }
 
-    /// A thread in strict mode has made a call that it may not make: it ends, and its process with it if it is alone.
+    /// A thread in strict mode has made a call that it may not make: it ends, and its process with
+    /// it if it is alone.
     pub(super) fn kills(held: &Held) -> io::Result<()> {
         let task = held.thread();
         let process = process::process_of(task).unwrap_or(task);
-        let number = rustix::process::Pid::from_raw(process.cast_signed());
-        let alone = refit_sys::process::threads(process).len() <= 1;
-        if let Some(number) = number.filter(|_| alone) {
-            return Ok(rustix::process::kill_process(number, rustix::process::Signal::KILL)?);
+        if refit_sys::process::threads(process).len() <= 1 {
+            return process::kill(process);
         }
         let registers = held.registers()?;
         let exit = libc::SYS_exit.cast_unsigned();

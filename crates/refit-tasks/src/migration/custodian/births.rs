@@ -2,7 +2,8 @@
 
 use refit_sys::trace::Held;
 
-use super::{Ask, Custodian, Next, PATIENCE, kill};
+use super::{Ask, Custodian, Next, PATIENCE};
+use crate::process::kill;
 use crate::tree::After;
 use crate::tree::moves::Told;
 
@@ -45,7 +46,7 @@ impl Custodian {
             if ![Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error()) {
                 eprintln!("refit: a child of {} is killed: {error}", self.group.process);
             }
-            kill(child);
+            let _ = kill(child);
         }
         self.tree.moves.begins(child);
         // It stands in its first stop, or where a call was made in it. If it is killed meanwhile that is told.

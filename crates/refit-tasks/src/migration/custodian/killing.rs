@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::process::kill;
+
 /// Kills one program, and says why, once. Whoever finds that it cannot go on does so at once, and leaves it to nobody who may wait for it.
 pub(super) struct Killer {
     process: u32,
@@ -26,20 +28,15 @@ impl Killer {
             // Relaxed: the end of its custodian, which follows, is told by a channel.
             self.killed.store(true, Ordering::Relaxed);
             eprintln!("refit: {name} ({process}) is killed: {why}");
-            kill(process);
-            kill(agent);
+            for one in [process, agent] {
+                // It is of this user.
+                let _ = kill(one);
+            }
         }
     }
 
     /// Its custodian ends: whatever has the number from now on is another program.
     pub(super) fn disarm(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
-pub(super) fn kill(process: u32) {
-    if let Some(process) = rustix::process::Pid::from_raw(process.cast_signed()) {
-        // One that has ended needs it no more.
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
     }
 }

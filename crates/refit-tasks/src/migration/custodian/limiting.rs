@@ -1,4 +1,5 @@
-//! Programs that limit their own calls (seccomp; [`crate::tree`]'s `sandbox`): all of their threads are at home before that, and stay there.
+//! Programs that limit their own calls (seccomp; [`crate::tree`]'s `sandbox`): all of their threads
+//! are at home before that, and stay there.
 
 use std::sync::Arc;
 

@@ -25,13 +25,7 @@ struct Rights {
 
 /// Whether it is so of this thread.
 pub(super) fn alike(thread: u32) -> bool {
-    let users = |task: &str| {
-        let users = fs::metadata(format!("/proc/{task}/ns/user")).ok()?;
-        Some((users.dev(), users.ino()))
-    };
-    let theirs = users(&thread.to_string()).and_then(|users| of(&Status::of(thread).ok()?, users));
-    let ours = users("thread-self").and_then(|users| of(&Status::of_this_thread().ok()?, users));
-    let told = theirs.zip(ours);
+    let told = of(&thread.to_string()).zip(of("thread-self"));
     told.is_some_and(|(theirs, ours)| {
         // What this instance was started under, the program was, too.
         let filters = ours.filters + OURS;
@@ -39,7 +33,12 @@ pub(super) fn alike(thread: u32) -> bool {
     })
 }
 
-fn of(status: &Status, users: (u64, u64)) -> Option<Rights> {
+fn of(task: &str) -> Option<Rights> {
+    let users = fs::metadata(format!("/proc/{task}/ns/user")).ok()?;
+    parse(&Status::of(task).ok()?, (users.dev(), users.ino()))
+}
+
+fn parse(status: &Status, users: (u64, u64)) -> Option<Rights> {
     let mut lines: [String; LINES.len()] = Default::default();
     for (text, name) in lines.iter_mut().zip(LINES) {
         status.line(name)?.clone_into(text);
@@ -56,7 +55,7 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_seen() {
-        let read = |status: &str| of(&Status::from(status), (1, 2));
+        let read = |status: &str| parse(&Status::from(status), (1, 2));
         let found = read(STATUS).expect("all is told");
         assert_eq!((found.filters, found.lines[1].as_str()), (3, "5\t5\t5\t5"));
         let others = [
@@ -70,7 +69,7 @@ mod tests {
             let other = read(&STATUS.replace(from, to)).expect("all is told");
             assert_ne!(other, found, "{from}");
         }
-        assert_ne!(of(&Status::from(STATUS), (1, 3)), Some(found));
+        assert_ne!(parse(&Status::from(STATUS), (1, 3)), Some(found));
         assert_eq!(read(&STATUS.replace("Seccomp:\t2", "Seccomp:\t1")), None);
         assert_eq!(read(&STATUS.replace("CapEff", "Cap")), None);
     }
