@@ -189,8 +189,7 @@ fn peer(served: &mut Served, program: &Program) -> Result<Sample, String> {
         if attaching {
             sample.push(served.run(FEW, 1)?);
         }
-        interrupt(&child);
-        child.wait().map_err(|e| e.to_string())?;
+        end_peer(&mut child)?;
     }
     Ok(sample)
 }
@@ -225,11 +224,25 @@ fn frida(served: &mut Served, program: &Program) -> Result<Sample, String> {
     Ok(sample)
 }
 
-fn interrupt(child: &Child) {
-    if let Some(process) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        // It may have ended by itself.
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::INT);
+/// Ends bpftrace. It loses a `SIGINT` that comes while it attaches (0.17), and would go on for ever.
+fn end_peer(child: &mut Child) -> Result<(), String> {
+    const ASKED: usize = 20;
+    const PAUSE: Duration = Duration::from_millis(500);
+    for _ in 0..ASKED {
+        if let Some(process) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::INT);
+        }
+        let asked = Instant::now();
+        while asked.elapsed() < PAUSE {
+            if child.try_wait().map_err(|e| e.to_string())?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE / 100);
+        }
     }
+    let _ = child.kill();
+    child.wait().map(drop).map_err(|e| e.to_string())
 }
 
 /// All functions of sqlite's library counted at once.
