@@ -41,14 +41,17 @@ impl Root<CounterInterface> for PlainRoot {
         self.1.store(state, Ordering::Relaxed);
         Ok(())
     }
+    fn transfers_promptly(&self) -> bool {
+        self.0 != "unpromised"
+    }
 }
 
-/// One implementation under two names, so that a class can go to and fro.
+/// One implementation under two names, so that a class can go to and fro, and one that does not promise to transfer its state promptly.
 pub(crate) struct Both;
 
 impl Implementations<CounterInterface> for Both {
     fn names(&self) -> Vec<&'static str> {
-        vec!["plain", "other"]
+        vec!["plain", "other", "unpromised"]
     }
     fn root(&self, name: &str) -> Option<Box<dyn Root<CounterInterface>>> {
         let name = self.names().into_iter().find(|n| *n == name)?;

@@ -463,6 +463,8 @@ impl Report {
         let counter = counter::object();
         let of_counter = idle(counter.id(), "plain", SWAPS);
         self.swap_row("counter, idle", &of_counter, "");
+        let of_counter = idle(counter.id(), "unpromised", SWAPS);
+        self.swap_row("the same, its state moved on a thread of its own", &of_counter, "");
         let call = |_: usize| {
             counter.next(1);
         };

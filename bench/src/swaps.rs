@@ -22,7 +22,9 @@ pub(crate) struct Swaps {
 
 /// Microseconds from the request to the commit.
 fn swap(id: ObjectId, to: &str) -> f64 {
-    let options = SwapOptions { deadline: Duration::from_secs(10), ..SwapOptions::default() };
+    // As `refit swap` asks for it.
+    let deadline = Duration::from_secs(10);
+    let options = SwapOptions { deadline, urgent: true, ..SwapOptions::default() };
     let report = swap_named(id, to, 1, &options);
     assert!(report.committed(), "{report:?}");
     report.total_ns() as f64 / 1000.0

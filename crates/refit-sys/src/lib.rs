@@ -54,6 +54,7 @@ pub mod smaps;
 pub mod status;
 pub mod step;
 pub mod tcp;
+mod text;
 pub mod thread;
 pub mod trace;
 pub mod userfault;

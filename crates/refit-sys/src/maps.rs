@@ -1,7 +1,7 @@
 //! What a process has mapped where, as `/proc/PID/maps` tells it: all of it ([`of`]), or what is at one address ([`Maps`]).
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use linux_raw_sys::general::{procmap_query, procmap_query_flags as flags};
 use rustix::ioctl::{Opcode, opcode};
+
+use crate::text;
 
 /// One mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl Mapping {
 /// # Errors
 /// `ENOENT`: no such process. `EACCES`, `EPERM`: it is somebody else's. `EINVAL`: a line that is none.
 pub fn of(process: u32) -> io::Result<Vec<Mapping>> {
-    let text = fs::read(format!("/proc/{process}/maps"))?;
+    let text = text::read(format!("/proc/{process}/maps"))?;
     text.split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
         .map(|line| parse(line).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use crate::status::Status;
+use crate::text;
 
 /// What `/proc` says of a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub fn threads(process: u32) -> Vec<u32> {
 
 /// How many threads a process has, the first one until all have ended; `None`: there is no such process.
 fn counted(process: u32) -> Option<usize> {
-    let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    let stat = text::read(format!("/proc/{process}/stat")).ok()?;
     fields(&stat)?.nth(fields::THREADS).and_then(number).filter(|count| *count > 0)
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io;
 
+use crate::text;
+
 /// The text of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status(String);
@@ -13,7 +15,8 @@ impl Status {
     /// # Errors
     /// There is none, or it may not be seen.
     pub fn of(thread: impl Display) -> io::Result<Self> {
-        std::fs::read_to_string(format!("/proc/{thread}/status")).map(Self)
+        let text = text::read(format!("/proc/{thread}/status"))?;
+        String::from_utf8(text).map(Self).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
     /// What stands behind `name` and its colon; `None`: this kernel has no such line.

@@ -34,7 +34,9 @@ impl Key {
     pub fn of(image: &Image) -> Self {
         // Separate debug symbols change what is found.
         let mut hasher = blake3::Hasher::new();
-        hasher.update_rayon(image.data());
+        for (begin, piece) in image.contents() {
+            hasher.update(&(begin as u64).to_le_bytes()).update_rayon(piece);
+        }
         for symbol in image.symbols() {
             hasher.update(&symbol.address.to_le_bytes());
         }

@@ -73,6 +73,7 @@ pub(super) fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
     let mut image = Image {
         path: path.to_owned(),
         data: Vec::new(),
+        left_out: Vec::new(),
         kind: kind(&elf),
         build_id: build_id(&elf),
         constant: constant(&elf),

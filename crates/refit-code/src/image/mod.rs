@@ -4,6 +4,7 @@
 //! are damaged are left out, as far as they are: a file without sections, symbols or frame descriptions is analysed from its
 //! entry point. Only a file that no kernel would run for this machine is refused.
 
+mod contents;
 mod elf;
 mod error;
 mod frames;
@@ -67,6 +68,8 @@ pub struct Code {
 pub struct Image {
     path: PathBuf,
     data: Vec<u8>,
+    /// Where `data` has zeros instead of debug information: ascending, apart from each other.
+    left_out: Vec<Range<usize>>,
     kind: Kind,
     build_id: Vec<u8>,
     segments: Vec<Segment>,
@@ -99,18 +102,13 @@ impl Image {
         if !meta.is_file() {
             return Err(OpenError::Kind { path: path.to_owned(), what: "not a regular file" });
         }
-        let too_large = |size| OpenError::TooLarge { path: path.to_owned(), size, limit: LARGEST };
         if meta.len() > LARGEST {
-            return Err(too_large(meta.len()));
+            let (path, size) = (path.to_owned(), meta.len());
+            return Err(OpenError::TooLarge { path, size, limit: LARGEST });
         }
-        let mut data = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 1);
-        // It may grow while it is read.
-        let mut limited = std::io::Read::take(file, LARGEST + 1);
-        std::io::Read::read_to_end(&mut limited, &mut data).map_err(failed)?;
-        if data.len() as u64 > LARGEST {
-            return Err(too_large(data.len() as u64));
-        }
-        Self::parse(path, data)
+        let contents = contents::read(&file, meta.len() as usize).map_err(failed)?;
+        let image = Self::parse(path, contents.data)?;
+        Ok(Self { left_out: contents.left_out, ..image })
     }
 
     /// Reads `data` as the contents of the file at `path`.
@@ -143,9 +141,11 @@ impl Image {
         separate::lines(self)
     }
 
-    /// Its contents.
-    pub fn data(&self) -> &[u8] {
-        &self.data
+    /// Its contents but for its debug information: pieces, and where in the file they begin.
+    pub fn contents(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let ends = self.left_out.iter().map(|gap| gap.start).chain([self.data.len()]);
+        let begins = std::iter::once(0).chain(self.left_out.iter().map(|gap| gap.end));
+        begins.zip(ends).map(|(begin, end)| (begin, &self.data[begin..end]))
     }
 
     /// What is mapped of it, by ascending address.

@@ -23,7 +23,9 @@ pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
 
 /// The file with debug information for `image`, and the one that it shares some of it with others in.
 pub(super) fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
-    let elf = Elf::parse(image.path(), image.data()).ok()?;
+    // The image is without what is looked for.
+    let data = std::fs::read(image.path()).ok()?;
+    let elf = Elf::parse(image.path(), &data).ok()?;
     let found = |path: &Path, elf: &Elf| {
         unpacks_well(elf).then(|| (path.to_owned(), alternative(path, elf)))
     };

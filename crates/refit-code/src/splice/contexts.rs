@@ -8,9 +8,13 @@
 //! is the code segment. By that it is told from return addresses, of which some lead to where nobody returns (calls that do not come
 //! back), and from addresses that a profiler has noted. What a handler has left over that has returned looks the same: to change it does no harm. Where
 //! it counts whether it is in use, what is below a thread's stack pointer, or on an alternate stack that nobody is on, is not.
+//!
+//! While a handler takes a context from one place to another, its program counter may be in a register only. So where the search matters the
+//! program is stopped when no thread is in a handler ([`stand_still`]); one that is always in one is searched all the same.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use refit_sys::maps::Mapping;
 use refit_sys::pagemap::Pagemap;
@@ -28,6 +32,43 @@ const WIDEST: u64 = 1 << 36;
 const RED_ZONE: u64 = 128;
 /// From a frame's first word to what tells of the alternate stack (`uc_stack`): its address, flags, size.
 const ALTERNATE: u64 = 8 + 16;
+
+/// How often a program is stopped until no thread is in a handler.
+const TURNS: u32 = 10;
+/// Between the first stop and the second; after each the pause is as much longer.
+const PAUSE: Duration = Duration::from_micros(700);
+
+/// Holds a program still, as [`Program::stand_still`] does, at a moment at which no handler has a context in its hands.
+pub(super) fn stand_still<R: Send, E: From<Refusal> + Send>(
+    program: &Program,
+    within: Duration,
+    work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
+) -> Result<(R, Duration), E> {
+    let mut work = Some(work);
+    for turn in 1.. {
+        let (done, stood) = program.stand_still(within, |still| {
+            if turn < TURNS && may_be_switching(still)? {
+                return Ok(None);
+            }
+            let Some(work) = work.take() else { unreachable!("it is done once") };
+            work(still).map(Some)
+        })?;
+        if let Some(done) = done {
+            return Ok((done, stood));
+        }
+        std::thread::sleep(PAUSE * turn);
+    }
+    unreachable!("the last turn does the work")
+}
+
+/// Whether a thread is in a handler, and handlers may switch threads.
+fn may_be_switching(still: &Still<'_>) -> Result<bool, Refusal> {
+    let program = still.program();
+    if !switches(program.face()) || frames::is_go(still)? {
+        return Ok(false);
+    }
+    Ok(!frames::of_handlers(still, &program.mappings()?)?.is_empty())
+}
 
 /// What a search for saved contexts has come to.
 #[derive(Debug)]

@@ -37,6 +37,18 @@ pub(super) struct Saved {
 pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let program = still.program();
     let mappings = program.mappings()?;
+    let mut found = of_handlers(still, &mappings)?;
+    let backs = backs(program, &mappings).into_iter();
+    found.extend(backs.map(|(at, counter)| Saved { at, counter }));
+    Ok(found.into_iter().collect())
+}
+
+/// Those to which handlers return that threads are in.
+pub(super) fn of_handlers(
+    still: &Still<'_>,
+    mappings: &[Mapping],
+) -> Result<BTreeSet<Saved>, Refusal> {
+    let program = still.program();
     let mut found = BTreeSet::new();
     // Most words that point at code are return addresses, and the same ones again and again.
     let mut known = BTreeMap::new();
@@ -53,7 +65,7 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
         let mut stacks = vec![top];
         let mut seen = BTreeSet::new();
         while let Some(top) = stacks.pop() {
-            let Some(mut end) = end_of_stack(&mappings, top).filter(|_| seen.insert(top)) else {
+            let Some(mut end) = end_of_stack(mappings, top).filter(|_| seen.insert(top)) else {
                 continue;
             };
             if let Some(own) = goroutine.clone().filter(|own| own.contains(&top)) {
@@ -61,7 +73,7 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
             }
             let words = words(program, top, end);
             for (index, &word) in words.iter().enumerate() {
-                if !is_restorer(program, &mappings, word, &mut known) {
+                if !is_restorer(program, mappings, word, &mut known) {
                     continue;
                 }
                 let (Some(&stack), Some(&counter)) =
@@ -79,9 +91,7 @@ pub(super) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
             }
         }
     }
-    let backs = backs(program, &mappings).into_iter();
-    found.extend(backs.map(|(at, counter)| Saved { at, counter }));
-    Ok(found.into_iter().collect())
+    Ok(found)
 }
 
 /// Where a thread's stack begins, for frames: a handler that has returned to the code that ends it has taken the address of that code from the

@@ -121,7 +121,7 @@ impl Installed {
         let changed =
             Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
                 let work = |still: &mut Still<'_>| change(still, &changes);
-                let ((), changing) = program.stand_still(PATIENCE, work)?;
+                let ((), changing) = contexts::stand_still(program, PATIENCE, work)?;
                 Ok((changes.places, changing))
             });
         match changed {

@@ -179,7 +179,7 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 
 fn take_out(program: &Program) -> Result<Removed, Why> {
     let leaked = leaked(program);
-    let (mut removed, stood) = program.stand_still(PATIENCE, |still| {
+    let (mut removed, stood) = contexts::stand_still(program, PATIENCE, |still| {
         // Read while nobody runs: a fork copies what it finds.
         let remains = find(program)?;
         let mut removed = Removed::default();
@@ -205,7 +205,7 @@ pub(super) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
         process::clean(still)?;
         Ok::<_, Why>(())
     };
-    program.stand_still(PATIENCE, work).map(drop)
+    contexts::stand_still(program, PATIENCE, work).map(drop)
 }
 
 /// Descriptors of areas that a program has open: refit was killed between two calls.

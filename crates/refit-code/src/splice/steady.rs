@@ -5,19 +5,21 @@
 //! system call `arch_prctl`; its files show whether it has either. The C library and the dynamic linker have, for the beginning of
 //! a thread. A file that only seems to costs some nanoseconds each time that something is counted: snippets ask the processor then.
 
+use memchr::memmem;
 use refit_sys::maps::Mapping;
 
 use crate::process::{Program, Refusal};
 
-/// The number of `arch_prctl` as the operand of `mov eax` or `mov edi`, for `syscall` and for a function of that name; in 64 bits, too.
-const NUMBERS: [&[u8]; 4] = [
-    &[0xb8, 158, 0, 0, 0],
-    &[0xbf, 158, 0, 0, 0],
-    &[0x48, 0xc7, 0xc0, 158, 0, 0, 0],
-    &[0x48, 0xc7, 0xc7, 158, 0, 0, 0],
-];
-/// Its name, among those that a file imports.
-const NAME: &[u8] = b"\0arch_prctl\0";
+/// The number of `arch_prctl` as the operand of `mov eax`, before `syscall`.
+const NUMBERS: [&[u8]; 2] = [&[0xb8, 158, 0, 0, 0], &[0x48, 0xc7, 0xc0, 158, 0, 0, 0]];
+const SYSCALL: &[u8] = &[0x0f, 0x05];
+/// And as the first argument (`mov edi`) of a call: of the C library's `syscall`.
+const ARGUMENTS: [&[u8]; 2] = [&[0xbf, 158, 0, 0, 0], &[0x48, 0xc7, 0xc7, 158, 0, 0, 0]];
+const CALLS: [&[u8]; 2] = [&[0xe8], &[0xff]];
+/// How far behind its number a call is made, in bytes: its other arguments are set between them.
+const NEAR: usize = 64;
+/// Its name; a file that imports it has a zero before it and one behind it.
+const NAME: &[u8] = b"arch_prctl";
 /// How much of a mapping is looked at: names stand at the beginning of a file.
 const MOST: u64 = 64 << 20;
 
@@ -46,19 +48,37 @@ fn sets_thread_pointers(program: &Program, mapping: &Mapping) -> bool {
     if program.read(mapping.range.start, &mut bytes).is_err() {
         return false;
     }
-    if !mapping.executable {
-        return bytes.windows(NAME.len()).any(|window| window == NAME);
+    match mapping.executable {
+        true => has_code_for_it(&bytes),
+        false => imports_it(&bytes),
     }
-    let number = |at: &[u8]| NUMBERS.iter().any(|number| at.starts_with(number));
-    (0..bytes.len()).any(|at| match bytes[at] {
-        0xb8 | 0xbf | 0x48 => number(&bytes[at..]),
-        0xf3 => writes_base(&bytes[at + 1..]),
-        _ => false,
-    })
 }
 
-/// Whether this is `wrfsbase` behind its prefix: `0f ae /2` of a register.
+fn imports_it(bytes: &[u8]) -> bool {
+    let zero = |at: usize| bytes.get(at) == Some(&0);
+    memmem::find_iter(bytes, NAME).any(|at| at > 0 && zero(at - 1) && zero(at + NAME.len()))
+}
+
+/// Whether something among these instructions sets a thread pointer, wherever they begin.
+fn has_code_for_it(bytes: &[u8]) -> bool {
+    let calls = |numbers: [&[u8]; 2], call: &[&[u8]]| {
+        numbers.iter().any(|number| {
+            memmem::find_iter(&bytes, number).any(|at| {
+                let behind = &bytes[at + number.len()..];
+                let near = &behind[..behind.len().min(NEAR)];
+                call.iter().any(|call| memmem::find(near, call).is_some())
+            })
+        })
+    };
+    calls(NUMBERS, &[SYSCALL])
+        || calls(ARGUMENTS, &CALLS)
+        || memmem::find_iter(&bytes, &[0x0f, 0xae])
+            .any(|at| (1..=2).any(|before| at >= before && writes_base(&bytes[at - before..])))
+}
+
+/// Whether this is `wrfsbase`: `f3`, perhaps a prefix, `0f ae /2` of a register.
 fn writes_base(code: &[u8]) -> bool {
+    let [0xf3, code @ ..] = code else { return false };
     let code = match code {
         [0x40..=0x4f, rest @ ..] => rest,
         code => code,
@@ -72,8 +92,32 @@ mod tests {
 
     #[test]
     fn the_instruction_is_known_with_and_without_a_prefix() {
-        assert!(writes_base(&[0x0f, 0xae, 0xd7]) && writes_base(&[0x48, 0x0f, 0xae, 0xd0]));
+        assert!(has_code_for_it(&[0x90, 0xf3, 0x0f, 0xae, 0xd7]));
+        assert!(has_code_for_it(&[0xf3, 0x48, 0x0f, 0xae, 0xd0]));
         // `rdfsbase`, `wrgsbase`.
-        assert!(!writes_base(&[0x48, 0x0f, 0xae, 0xc0]) && !writes_base(&[0x0f, 0xae, 0xd8]));
+        assert!(!has_code_for_it(&[0xf3, 0x48, 0x0f, 0xae, 0xc0]));
+        assert!(!has_code_for_it(&[0xf3, 0x0f, 0xae, 0xd8]));
+    }
+
+    #[test]
+    fn the_name_counts_where_it_is_one_of_a_table() {
+        assert!(imports_it(b"\0syscall\0arch_prctl\0"));
+        assert!(!imports_it(b"\0my_arch_prctl\0") && !imports_it(b"arch_prctl\0"));
+        assert!(!imports_it(b"\0arch_prctl and more\0") && !imports_it(b"\0arch_prctl"));
+    }
+
+    #[test]
+    fn the_number_counts_where_a_call_is_made_with_it() {
+        let number = |before: u8| [before, 158, 0, 0, 0];
+        let then = |number: [u8; 5], between: usize, call: &[u8]| {
+            [&number[..], &vec![0x90; between], call].concat()
+        };
+        assert!(has_code_for_it(&then(number(0xb8), 20, SYSCALL)));
+        assert!(has_code_for_it(&then(number(0xbf), 20, &[0xe8, 1, 2, 3, 4])));
+        assert!(has_code_for_it(&then(number(0xbf), 20, &[0xff, 0x15, 1, 2, 3, 4])));
+        // A number that is compared with, or a line of source.
+        assert!(!has_code_for_it(&then(number(0xb8), 20, &[0xc3])));
+        assert!(!has_code_for_it(&then(number(0xb8), 2 * NEAR, SYSCALL)));
+        assert!(!has_code_for_it(&then(number(0xbf), 20, &[0xc3])));
     }
 }

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use super::area::Record;
+use super::contexts;
 use super::patches::{self, Now};
 use super::{Installed, Why};
 use crate::process::{Program, Refusal, Still};
@@ -63,7 +64,7 @@ impl Installed {
             change.make(still.program())?;
             Ok::<_, Why>(withdrawn)
         };
-        let (withdrawn, stood) = program.stand_still(within, work)?;
+        let (withdrawn, stood) = contexts::stand_still(program, within, work)?;
         Ok(Withdrawn { stood, ..withdrawn })
     }
 

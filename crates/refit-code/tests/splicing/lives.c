@@ -86,9 +86,24 @@ static void switches(int signal, siginfo_t *info, void *context) {
 	registers[REG_CSGSFS] = segments;
 	(void)signal, (void)info;
 }
-static void *switched(void *unused) {
-	struct sigaction action = {.sa_sigaction = switches, .sa_flags = SA_SIGINFO | SA_RESTART};
-	struct itimerval often = {{0, 500}, {0, 500}};
+// For a while no memory has the program counter of the thread that waits from now on.
+static void holds(int signal, siginfo_t *info, void *context) {
+	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs, segments = registers[REG_CSGSFS];
+	greg_t counter = registers[REG_RIP];
+	int next = (now + 1) % THREADS;
+	memcpy(threads[now].registers, registers, sizeof threads[now].registers);
+	threads[now].registers[REG_RIP] = 0;
+	memcpy(registers, threads[next].registers, sizeof threads[next].registers);
+	registers[REG_CSGSFS] = segments;
+	for (int i = 0; i < 900000; i++) __asm__ volatile("" : "+r"(counter));
+	threads[now].registers[REG_RIP] = counter;
+	now = next;
+	(void)signal, (void)info;
+}
+static void *switched(void *handler) {
+	struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+	long often = handler == (void *)switches ? 500 : 3000;
+	struct itimerval interval = {{0, often}, {0, often}};
 	sigset_t alarm;
 	for (int i = 1; i < THREADS; i++) {
 		threads[i].registers[REG_RIP] = (greg_t)body;
@@ -99,9 +114,9 @@ static void *switched(void *unused) {
 	sigemptyset(&alarm);
 	sigaddset(&alarm, SIGALRM);
 	pthread_sigmask(SIG_UNBLOCK, &alarm, 0);
-	setitimer(ITIMER_REAL, &often, 0);
+	setitimer(ITIMER_REAL, &interval, 0);
 	body();
-	return unused;
+	return 0;
 }
 
 // Faults and traps, of which the handlers are told everything.
@@ -192,12 +207,12 @@ static void begin(const char *kind, pthread_t *other) {
 	if (!strcmp(kind, "shares")) {
 		char *stack = malloc(1 << 20);
 		if (clone(shares, stack + (1 << 20) - 64, CLONE_VM | SIGCHLD, 0) < 0) exit(6);
-	} else if (!strcmp(kind, "switches")) {
+	} else if (!strcmp(kind, "switches") || !strcmp(kind, "holds")) {
 		sigset_t alarm;
 		sigemptyset(&alarm);
 		sigaddset(&alarm, SIGALRM);
 		pthread_sigmask(SIG_BLOCK, &alarm, 0);
-		pthread_create(other, 0, switched, 0);
+		pthread_create(other, 0, switched, *kind == 's' ? switches : holds);
 	} else if (!strcmp(kind, "transfers")) {
 		transfers(other);
 	} else if (!strcmp(kind, "faults")) {

@@ -117,6 +117,23 @@ fn threads_that_a_program_switches_by_itself_are_waited_for() {
     assert_eq!(victim.ask("end"), "right");
 }
 
+/// A quarter of the time a handler has a program counter in a register and nowhere else, and that is mostly one of the patch area.
+#[test]
+fn contexts_that_a_handler_has_in_its_hands_are_waited_for() {
+    let mut victim = Victim::with(program(), &["holds"]);
+    let program = victim.program();
+    for round in 0..60 {
+        // The next area is where this one was: what is counted differs, so that who comes back late finds something else.
+        let cells = if round % 2 == 0 { 16 } else { 1 };
+        let steps = (0..cells).map(|cell| Action::Count { cell }.into()).collect();
+        let installed = watch(&victim, steps).expect("installed");
+        until(|| installed.cell(cells - 1).expect("read") > 0);
+        let removed = remains::repair(&program).expect("taken out");
+        assert_eq!((removed.sites, removed.foreign, removed.kept), (1, 0, 0), "{removed:?}");
+    }
+    assert_eq!(victim.ask("end"), "right");
+}
+
 #[test]
 fn faults_and_traps_are_told_as_they_were() {
     let mut victim = Victim::with(program(), &["faults"]);
