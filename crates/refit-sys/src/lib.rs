@@ -49,6 +49,7 @@ pub mod restart;
 pub mod ring;
 pub mod schedule;
 pub mod seccomp;
+pub mod sharers;
 pub mod slack;
 pub mod smaps;
 pub mod status;

@@ -133,14 +133,6 @@ pub fn waits(thread: u32) -> Option<Waits> {
     })
 }
 
-/// Processes that have the memory of a thread and are not `own`, its process: those of `vfork`, and of `clone` with `CLONE_VM`.
-pub fn sharers(thread: u32, own: u32) -> Vec<u32> {
-    // What may not be compared cannot be held still either.
-    all()
-        .filter(|&id| id != own && id != thread && same_memory(thread, id).unwrap_or(false))
-        .collect()
-}
-
 /// What a thread was doing when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {

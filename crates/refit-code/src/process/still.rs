@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use refit_sys::process::{Waits, living, sharers};
+use refit_sys::process::{Waits, living};
+use refit_sys::sharers::Sharers;
 use refit_sys::trace::{Held, Registers};
 
 use super::complete::Limited;
@@ -121,6 +122,9 @@ impl<E: From<Refusal>> Ended<E> {
 
 impl<'p> Still<'p> {
     fn hold(program: &'p Program, turn: Duration, within: Duration) -> Result<Self, Refusal> {
+        // Nobody stands yet.
+        let mut sharers = Sharers::default();
+        sharers.of(program.face(), program.id);
         let began = Instant::now();
         let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
         let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
@@ -132,7 +136,7 @@ impl<'p> Still<'p> {
             while let fresh @ [_, ..] = &still.unheld(&others)[..] {
                 still.bring(fresh, patience)?;
             }
-            let found = living(program.id).map(|face| sharers(face, program.id));
+            let found = living(program.id).map(|face| sharers.of(face, program.id));
             let found = found.unwrap_or_default();
             let known = others.len();
             others.extend(found.into_iter().filter(|id| !still.gone.contains(id)));
