@@ -140,7 +140,7 @@ pub(crate) struct Moves {
     pub(crate) faults: Times,
     /// Of those: questions and answers.
     pub(crate) asks: Times,
-    /// Of those: in the custodian's queue.
+    /// Of those: in the coordinator's queue.
     pub(crate) questions: Times,
     /// Of those: finding the answer.
     pub(crate) answers: Times,

@@ -12,7 +12,7 @@ pub(crate) const CYCLES: f64 = 1400.0;
 const MECHANISMS_NOTE: &str = "\n\
     Of table 6.1, these have nothing beside them: exit of a task (96.3 µs), which is a thread that comes back and ends at home;\n\
     exit of a group (4.4), which the one process at home does; breaking a copy-on-write page (13.5), which is a part of finding\n\
-    what is at an address; counting the members of a group elsewhere (169.5): the custodian knows them all.\n";
+    what is at an address; counting the members of a group elsewhere (169.5): the coordinator knows them all.\n";
 
 impl Report {
     pub(crate) fn workloads(&mut self, measured: Result<Vec<Case>, String>) {
@@ -88,7 +88,7 @@ impl Report {
                 ("a thread comes back", moves.back, None),
                 ("finding what is at an address", moves.answers, None),
                 ("telling a change of the memory", moves.forgets, Some(40_598.0)),
-                ("waiting for the custodian", moves.waits, Some(27_777.0)),
+                ("waiting for the coordinator", moves.waits, Some(27_777.0)),
                 ("a system call by a shadow", moves.calls, None),
             ];
             for (what, times, paper) in all.into_iter().filter(|(_, times, _)| times.count > 0) {

@@ -79,7 +79,7 @@ pub struct MovesInfo {
     pub forgets: TimesInfo,
     /// How many were told, in sum.
     pub told: u64,
-    /// Whatever was asked of the program's custodian: how long it waited in the queue.
+    /// Whatever was asked of the program's coordinator: how long it waited in the queue.
     pub waits: TimesInfo,
     /// Its pages, where they move.
     pub pages: PagesInfo,
@@ -134,7 +134,7 @@ impl From<PageCounts> for PagesInfo {
     }
 }
 
-/// What an instance counts of a program's threads that run there as guests.
+/// What an instance counts of a program's threads that run there as replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostInfo {
     /// The number of the instance.

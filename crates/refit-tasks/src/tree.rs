@@ -130,7 +130,7 @@ pub struct Tree {
     /// Threads that wait on where something has interrupted them that they do not see.
     ignored: Arc<Ignored>,
     /// Who is told before the end of the first process.
-    mourner: Mutex<Option<Watcher>>,
+    exit_observer: Mutex<Option<Watcher>>,
     /// By thread: the word that the kernel clears when it ends.
     words: Mutex<BTreeMap<u32, Word>>,
     /// Whether its programs are to hold nothing of the kernel that runs them.
@@ -330,7 +330,7 @@ impl Tree {
             // Others only if they are killed before they have begun.
             Event::Exit { .. } => {
                 if task == following.first {
-                    Self::tell(&self.mourner, task);
+                    Self::tell(&self.exit_observer, task);
                 }
                 // Whoever waits for what was to be done with it is told that it is gone: its end itself may not be told for long, if it is the
                 // first thread of its process.
@@ -341,7 +341,7 @@ impl Tree {
                 }
             }
             Event::Interrupted => {
-                // Nobody but us interrupts it. Elsewhere its custodian sees to what becomes of its
+                // Nobody but us interrupts it. Elsewhere its coordinator sees to what becomes of its
                 // call.
                 self.ignored.is_interrupted(held, !self.moves.knows(task));
                 if !self.tasks().contains(&task) {
@@ -385,7 +385,7 @@ impl Tree {
             return following.go_on(held, After::Stay);
         }
         following.interrupt_again(held)?;
-        // Elsewhere its custodian sees to what becomes of its call.
+        // Elsewhere its coordinator sees to what becomes of its call.
         let follow = !self.moves.knows(task);
         if self.ignored.is_given(held, signal, follow) {
             return held.resume_to_system_call(signal);

@@ -1,7 +1,7 @@
 //! The interface of hardware address translation: which pages a program has, and at which addresses (Hui 2000, §3.2: HAT).
 //!
 //! Pages are put into the program and woken for with its userfaultfd. Nobody outside of a program can take a page away from it; a task
-//! of ours that shares its memory does: it *moves* pages, without a copy, to a place that is ours, the berth, where they are read,
+//! of ours that shares its memory does: it *moves* pages, without a copy, to a place that is ours, the staging area, where they are read,
 //! and thrown away. `UFFDIO_MOVE` fails as long as the program changes its mappings and has not been heard, so that what has left is always
 //! what stood there when its mapping was last known.
 
@@ -20,7 +20,7 @@ use crate::PAGE_SIZE;
 const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Pages that can be taken at once: what their calls take fits into the agent's buffer.
-pub const BERTH: usize = 64;
+pub const STAGING_AREA: usize = 64;
 
 /// Why a page could not be put into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +61,24 @@ pub trait Translation {
     /// Who waits for a page looks again.
     fn wake(&self, address: u64);
     /// Whoever touches this page from now on is told that it is lost (`SIGBUS`).
-    /// `false`: not yet, the program changes its mappings, be it only that the berth is emptied.
+    /// `false`: not yet, the program changes its mappings, be it only that the staging area is emptied.
     fn poison(&self, address: u64) -> bool;
-    /// Moves pages, sorted by address and at most [`BERTH`], out to the berth, which is empty; what the kernel says of each. While it
+    /// Moves pages, sorted by address and at most [`STAGING_AREA`], out to the staging area, which is empty; what the kernel says of each. While it
     /// moves pages for itself (compaction), it can have moved one more than it says.
     fn take(&self, pages: &[u64]) -> Vec<Taken>;
-    /// Reads what stands in the berth for the pages that `take` was asked for; for each whether there is one. `None`: the program
+    /// Reads what stands in the staging area for the pages that `take` was asked for; for each whether there is one. `None`: the program
     /// has ended.
     fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>>;
     /// The program gets copies of its own of pages that it has shared with a child. Its faults must be heard meanwhile.
     fn own(&self, pages: &[u64]);
-    /// Empties the berth. Its faults must be heard meanwhile: this is one of its changes.
+    /// Empties the staging area. Its faults must be heard meanwhile: this is one of its changes.
     fn clear(&self);
 }
 
 /// What has become of a page that was to be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is in the berth.
+    /// It is in the staging area.
     Gone,
     /// It stays: it is shared with a child, or with a device.
     Shared,
@@ -91,7 +91,7 @@ const USERFAULT: &str = "userfault";
 
 /// What moves pages out of a program.
 #[derive(Debug)]
-pub struct Berth {
+pub struct StagingArea {
     /// The task that does it.
     pub agent: Agent,
     /// The same, to be ended: it may be in a call of which the program's pager would have to hear.
@@ -100,21 +100,21 @@ pub struct Berth {
     pub userfault: u32,
     /// The program's memory.
     pub memory: Memory,
-    /// Where pages are moved to: [`BERTH`] pages, registered with the userfaultfd.
+    /// Where pages are moved to: [`STAGING_AREA`] pages, registered with the userfaultfd.
     pub place: Range<u64>,
 }
 
-/// A program's userfaultfd and, once it is there, its berth.
+/// A program's userfaultfd and, once it is there, its staging area.
 #[derive(Debug)]
 pub struct Pages {
     userfault: Arc<Userfault>,
-    berth: Mutex<Option<Arc<Berth>>>,
+    staging_area: Mutex<Option<Arc<StagingArea>>>,
 }
 
 impl Pages {
     /// Pages that can be put in, but not taken out yet.
     pub fn new(userfault: Arc<Userfault>) -> Arc<Self> {
-        Arc::new(Self { userfault, berth: Mutex::new(None) })
+        Arc::new(Self { userfault, staging_area: Mutex::new(None) })
     }
 
     /// Makes the object.
@@ -126,26 +126,26 @@ impl Pages {
     }
 
     /// Pages can be taken out from now on.
-    pub fn moor(&self, berth: Berth) {
-        *lock(&self.berth) = Some(Arc::new(berth));
+    pub fn moor(&self, staging_area: StagingArea) {
+        *lock(&self.staging_area) = Some(Arc::new(staging_area));
     }
 
     /// Whether pages can be taken out.
     pub fn moored(&self) -> bool {
-        self.berth().is_some()
+        self.staging_area().is_some()
     }
 
     /// They cannot any more: the program is gone, or has become another. Who waits for the agent does so no longer.
     pub fn cast_off(&self) {
-        let berth = lock(&self.berth).take();
-        if let Some(berth) = berth {
-            berth.end();
+        let staging_area = lock(&self.staging_area).take();
+        if let Some(staging_area) = staging_area {
+            staging_area.end();
         }
     }
 
     /// Not under the lock for longer: its agent may have to be waited for.
-    fn berth(&self) -> Option<Arc<Berth>> {
-        lock(&self.berth).clone()
+    fn staging_area(&self) -> Option<Arc<StagingArea>> {
+        lock(&self.staging_area).clone()
     }
 }
 
@@ -211,27 +211,27 @@ impl Translation for Server {
     }
 
     fn take(&self, pages: &[u64]) -> Vec<Taken> {
-        let berth = self.0.berth();
-        let taken = berth.as_ref().and_then(|berth| berth.take(pages).ok());
+        let staging_area = self.0.staging_area();
+        let taken = staging_area.as_ref().and_then(|staging_area| staging_area.take(pages).ok());
         taken.unwrap_or_else(|| vec![Taken::Stays; pages.len()])
     }
 
     fn own(&self, pages: &[u64]) {
-        if let Some(berth) = self.0.berth() {
+        if let Some(staging_area) = self.0.staging_area() {
             // What cannot be had so is tried again with the next.
-            let _ = berth.own(pages);
+            let _ = staging_area.own(pages);
         }
     }
 
     fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>> {
-        let berth = self.0.berth();
-        berth.as_ref().and_then(|berth| berth.fetch(into))
+        let staging_area = self.0.staging_area();
+        staging_area.as_ref().and_then(|staging_area| staging_area.fetch(into))
     }
 
     fn clear(&self) {
-        if let Some(berth) = self.0.berth() {
+        if let Some(staging_area) = self.0.staging_area() {
             // What stands there would be taken for pages that are moved there next.
-            if berth.clear().is_err() {
+            if staging_area.clear().is_err() {
                 self.0.cast_off();
             }
         }
@@ -239,13 +239,13 @@ impl Translation for Server {
 }
 
 /// Nothing is left of it, whoever has not got to use it.
-impl Drop for Berth {
+impl Drop for StagingArea {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Berth {
+impl StagingArea {
     fn end(&self) {
         self.agent.end();
         // `ESRCH`: it has ended, with the program or since.

@@ -37,7 +37,7 @@ pub use fcm::{
     AnonymousStats, Before, GROUP, LendError, Place,
 };
 pub use hat::{
-    BERTH, Berth, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
+    STAGING_AREA, StagingArea, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
     TranslationRef,
 };
 pub use pager::{Inherited, Outside, Pager};

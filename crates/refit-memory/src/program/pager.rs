@@ -18,7 +18,7 @@
 //!   acts upon tables that are changed meanwhile, and no page is under way when addresses change.
 //!
 //! They are taken in this order. Who waits for a frame, or for a page that is on its way, holds neither: it stands in `waiting`
-//! ([`Waiting`]), and is tried again when the bell rings. Whoever empties the berth holds neither, since that is a change of the program's,
+//! ([`Waiting`]), and is tried again when the bell rings. Whoever empties the staging area holds neither, since that is a change of the program's,
 //! too, which has to be heard before it ends.
 //!
 //! `MADV_DONTNEED` is told *before* the pages go: they are doomed, which keeps them from being evicted, until they are seen to be gone,
@@ -39,7 +39,7 @@ use refit_sys::userfault::{CopyModes, Modes, Userfault};
 use refit_sys::waiting::Waiting;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::hat::{Berth, Pages, TranslationInterface};
+use super::hat::{StagingArea, Pages, TranslationInterface};
 use super::part::Commons;
 use super::region::FaultError;
 use super::space::{ProcessInterface, ProcessRef, Recalled, Space, Which};
@@ -85,7 +85,7 @@ pub struct Pager {
     /// Wakes who sleeps; who is awake looks at `waiting`.
     bell: OwnedFd,
     ended: AtomicBool,
-    /// One batch at a time: there is one berth.
+    /// One batch at a time: there is one staging area.
     batch: Mutex<()>,
     children: AtomicU64,
     lost: AtomicU64,
@@ -181,15 +181,15 @@ impl Pager {
         self.pages.moored()
     }
 
-    /// Pages can be taken out of the program from now on. The berth's place is registered here, and so are `marks`: pages that
+    /// Pages can be taken out of the program from now on. The staging area's place is registered here, and so are `marks`: pages that
     /// the program does not touch, and its children inherit ([`mark`](Self::mark)).
     ///
     /// # Errors
     /// The kernel refuses to serve them.
-    pub fn moor(&self, berth: Berth, marks: &Range<u64>) -> io::Result<()> {
-        self.userfault.register(berth.place.clone(), Modes::MISSING)?;
+    pub fn moor(&self, staging_area: StagingArea, marks: &Range<u64>) -> io::Result<()> {
+        self.userfault.register(staging_area.place.clone(), Modes::MISSING)?;
         self.userfault.register(marks.clone(), Modes::MISSING)?;
-        self.pages.moor(berth);
+        self.pages.moor(staging_area);
         Ok(())
     }
 

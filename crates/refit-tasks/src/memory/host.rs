@@ -34,7 +34,7 @@ pub enum LimitError {
     },
     /// Nobody can see to frames.
     #[error("no thread or process can be made for it: {0}")]
-    NoWarden(io::Error),
+    NoReclaimer(io::Error),
 }
 
 /// Whether programs of this user can be run within a limit, with a swap file in this directory.

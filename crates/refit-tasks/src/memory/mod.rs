@@ -2,12 +2,12 @@
 //! touched.
 //!
 //! As long as the programs have less than half of what they may, nobody but the kernel is concerned with their faults. Beyond that, their anonymous
-//! memory is served ([`refit_memory::program`]), and one thread, the warden, sees to it that frames are free before they are needed.
+//! memory is served ([`refit_memory::program`]), and one thread, the reclaimer, sees to it that frames are free before they are needed.
 //!
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | what may be had, and by whom; starts and ends |
-//! | `warden.rs` | the warden's rounds: who is served, what is counted, what goes |
+//! | `reclaimer.rs` | the reclaimer's rounds: who is served, what is counted, what goes |
 //! | `served.rs` | a program that is served |
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
 //! | `plant.rs` | getting hold of a program's memory |
@@ -24,7 +24,7 @@ mod plant;
 mod served;
 mod survey;
 mod untold;
-mod warden;
+mod reclaimer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,7 +47,7 @@ use crate::tree::Tree;
 pub use host::{LimitError, can_limit};
 use served::Served;
 pub use untold::{Unserved, Untold};
-use warden::Warden;
+use reclaimer::Reclaimer;
 
 /// How much of the disk's room may be taken: an address space has no more.
 const SWAP: u64 = 1 << 40;
@@ -55,10 +55,10 @@ const SWAP: u64 = 1 << 40;
 /// The memory of a tree's programs.
 pub struct Memory {
     shared: Arc<Shared>,
-    warden: Mutex<Option<thread::JoinHandle<()>>>,
+    reclaimer: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// What the warden and others look at.
+/// What the reclaimer and others look at.
 struct Shared {
     tree: Arc<Tree>,
     commons: Arc<Commons>,
@@ -92,7 +92,7 @@ struct State {
     untold: Untold,
 }
 
-/// What a tree's memory comes to, in bytes, when the warden last looked.
+/// What a tree's memory comes to, in bytes, when the reclaimer last looked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// What it may have; `None`: all there is.
@@ -107,7 +107,7 @@ pub struct Totals {
     pub lost: u64,
     /// The store takes no more pages: more is in memory than may be.
     pub full: bool,
-    /// How often the warden has met a fault of its own, and has limited nothing for as long.
+    /// How often the reclaimer has met a fault of its own, and has limited nothing for as long.
     pub failures: u64,
 }
 
@@ -155,7 +155,7 @@ impl Memory {
             dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
         });
         tree.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
-        Ok(Self { shared, warden: Mutex::default() })
+        Ok(Self { shared, reclaimer: Mutex::default() })
     }
 
     /// Allows so many bytes from now on; `None`: all there is. What was allowed before.
@@ -166,10 +166,10 @@ impl Memory {
         if limit.is_some_and(|bytes| bytes < Self::LEAST) {
             return Err(LimitError::TooLittle);
         }
-        let mut warden = self.warden.lock().unwrap_or_else(PoisonError::into_inner);
-        if warden.is_none() && limit.is_some() {
+        let mut reclaimer = self.reclaimer.lock().unwrap_or_else(PoisonError::into_inner);
+        if reclaimer.is_none() && limit.is_some() {
             host::check()?;
-            *warden = Some(self.begin().map_err(LimitError::NoWarden)?);
+            *reclaimer = Some(self.begin().map_err(LimitError::NoReclaimer)?);
         }
         let mut state = self.shared.state();
         let before = std::mem::replace(&mut state.limit, limit);
@@ -179,7 +179,7 @@ impl Memory {
         Ok(before)
     }
 
-    /// Starts the warden.
+    /// Starts the reclaimer.
     fn begin(&self) -> io::Result<thread::JoinHandle<()>> {
         let shared = Arc::clone(&self.shared);
         let (tell, told) = mpsc::channel();
@@ -191,12 +191,12 @@ impl Memory {
             let _ = tell.send(kept);
             if keeper.is_ok() {
                 refit_sys::thread::go_before_others();
-                Warden::new(shared).run();
+                Reclaimer::new(shared).run();
             }
         };
-        let warden = thread::Builder::new().name("refit-warden".to_owned()).spawn(run)?;
+        let reclaimer = thread::Builder::new().name("refit-reclaimer".to_owned()).spawn(run)?;
         match told.recv() {
-            Ok(kept) => kept.map(|()| warden).map_err(io::Error::other),
+            Ok(kept) => kept.map(|()| reclaimer).map_err(io::Error::other),
             Err(_) => Err(io::Error::other("it has ended at once")),
         }
     }
@@ -242,9 +242,9 @@ impl Drop for Memory {
     fn drop(&mut self) {
         self.shared.state().ended = true;
         self.shared.call.notify_all();
-        let warden = self.warden.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let reclaimer = self.reclaimer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // It panics in no other way than by a fault of ours, which has been told.
-        let _ = warden.map(thread::JoinHandle::join);
+        let _ = reclaimer.map(thread::JoinHandle::join);
         let mut state = self.shared.state();
         let (served, pagers) =
             (std::mem::take(&mut state.served), std::mem::take(&mut state.pagers));
@@ -339,7 +339,7 @@ impl Shared {
 
 impl Outside for Shared {
     fn short(&self) {
-        // Pairs with the swap in `Warden::run`; the lock below orders it with the warden's wait.
+        // Pairs with the swap in `Reclaimer::run`; the lock below orders it with the reclaimer's wait.
         if !self.short.swap(true, Ordering::AcqRel) {
             self.state().called = true;
             self.call.notify_all();

@@ -4,7 +4,7 @@
 //! the agent. Nothing of it stays among the program's descriptors.
 //!
 //! ```text
-//!   area:  agent's buffer and code │ berth │ marks
+//!   area:  agent's buffer and code │ staging area │ marks
 //!          not for children ───────────────┘ └── for children: which of them a userfaultfd belongs to is told by a mark
 //! ```
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use refit_memory::PAGE_SIZE;
-use refit_memory::program::{BERTH, Berth};
+use refit_memory::program::{STAGING_AREA, StagingArea};
 use refit_sys::agent::{AREA, Agent, Ground};
 use refit_sys::foreign::Memory;
 use refit_sys::pidfd::Pidfd;
@@ -30,8 +30,8 @@ use crate::tree::{FOLLOWED, Tree};
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages for marks.
 const MARKS: u64 = 64;
-const BERTH_LENGTH: u64 = BERTH as u64 * PAGE;
-const WHOLE: u64 = AREA + BERTH_LENGTH + MARKS * PAGE;
+const STAGING_AREA_LENGTH: u64 = STAGING_AREA as u64 * PAGE;
+const WHOLE: u64 = AREA + STAGING_AREA_LENGTH + MARKS * PAGE;
 
 /// How long the program's thread may take to stop. One that waits for a page does not, and everybody else waits for us.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ pub(super) const FEATURES: Features = Features::EVENT_FORK
 /// What was planted into a program.
 pub(super) struct Planted {
     pub(super) userfault: Arc<Userfault>,
-    pub(super) berth: Berth,
+    pub(super) staging_area: StagingArea,
     /// All of what is ours in its memory.
     pub(super) area: Range<u64>,
     pub(super) marks: Range<u64>,
@@ -105,10 +105,10 @@ fn plant_by(
             return Err(error);
         }
     };
-    let place = start + AREA..start + AREA + BERTH_LENGTH;
+    let place = start + AREA..start + AREA + STAGING_AREA_LENGTH;
     let marks = place.end..start + WHOLE;
-    let berth = Berth { agent, task, userfault: number, memory, place };
-    Ok(Planted { userfault, berth, area: start..start + WHOLE, marks })
+    let staging_area = StagingArea { agent, task, userfault: number, memory, place };
+    Ok(Planted { userfault, staging_area, area: start..start + WHOLE, marks })
 }
 
 /// Why a program is not served that has one.
@@ -157,7 +157,7 @@ fn ours(
         let arguments = [from, length, u64::from(advice.cast_unsigned()), 0, 0, 0];
         held.call(instruction, libc::SYS_madvise, arguments)
     };
-    advise(area, AREA + BERTH_LENGTH, libc::MADV_DONTFORK)?;
+    advise(area, AREA + STAGING_AREA_LENGTH, libc::MADV_DONTFORK)?;
     // A kernel without huge pages says no.
     let _ = advise(area, WHOLE, libc::MADV_NOHUGEPAGE);
     let userfault = match known {

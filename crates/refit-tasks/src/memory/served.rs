@@ -1,4 +1,4 @@
-//! A program whose faults are served, as the warden sees it.
+//! A program whose faults are served, as the reclaimer sees it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ pub struct Untold {
     pub lost: u64,
     /// For a while the store took no more pages, and more was in memory than might be.
     pub full: bool,
-    /// How often the warden has met a fault of its own, and has limited nothing for as long.
+    /// How often the reclaimer has met a fault of its own, and has limited nothing for as long.
     pub failures: u64,
 }
 

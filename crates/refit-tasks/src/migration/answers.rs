@@ -1,11 +1,11 @@
-//! Which messages of other instances are answered here, and by whom: a program's custodian, or its guest.
+//! Which messages of other instances are answered here, and by whom: a program's coordinator, or its replica.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 
 use refit_messages::Builder;
 
-use super::custodian::{Ask, Asked};
+use super::coordinator::{Ask, Asked};
 use super::wire::{
     Arrive, Came, Change, Claim, Counted, Drop, Expect, Fell, Fetch, Follow, Forget, Found, Full,
     Grant, GroupId, Made, Make, Prepare, Recall, Retrieve, Seek, Thaw, Vanish, Yield,
@@ -29,21 +29,21 @@ impl Migration {
             })
             .on::<Expect>(move |_, expect, _| {
                 refit_sys::linger::one_follows();
-                let guest = k.upgrade().and_then(|this| this.guest(expect.group));
-                if let Some(runner) = guest.and_then(|guest| guest.known(expect.thread)) {
-                    runner.expect();
+                let replica = k.upgrade().and_then(|this| this.replica(expect.group));
+                if let Some(executor) = replica.and_then(|replica| replica.known(expect.thread)) {
+                    executor.expect();
                 }
             })
             .on::<Recall>(move |_, recall, _| {
-                let guest = b.upgrade().and_then(|this| this.guest(recall.group));
-                let runner = guest.and_then(|guest| guest.known(recall.thread));
-                if let Some(runner) = runner {
-                    runner.recall(recall.stay);
+                let replica = b.upgrade().and_then(|this| this.replica(recall.group));
+                let executor = replica.and_then(|replica| replica.known(recall.thread));
+                if let Some(executor) = executor {
+                    executor.recall(recall.stay);
                 }
             })
             .answer::<Forget>(move |_, forget, _, reply| {
-                match c.upgrade().and_then(|this| this.guest(forget.group)) {
-                    Some(guest) => guest.forget(forget, reply),
+                match c.upgrade().and_then(|this| this.replica(forget.group)) {
+                    Some(replica) => replica.forget(forget, reply),
                     None => reply.say(&(), &[]),
                 }
             })
@@ -54,8 +54,8 @@ impl Migration {
             })
             .on::<Came>(move |_, came, _| {
                 let Some(this) = e.upgrade() else { return };
-                if let Some(custodian) = this.custodian_of(came.group) {
-                    this.returns.hear(Box::new(came), custodian);
+                if let Some(coordinator) = this.coordinator_of(came.group) {
+                    this.returns.hear(Box::new(came), coordinator);
                     // Whoever makes it go on has the processor meanwhile.
                     refit_sys::linger::none_follows();
                 }
@@ -85,38 +85,38 @@ impl Migration {
             })
             .on::<Fetch>(move |from, fetch, _| {
                 if let Some(this) = a.upgrade()
-                    && this.custodian_of(fetch.group).is_some()
+                    && this.coordinator_of(fetch.group).is_some()
                 {
                     this.abroad.fetch(from, fetch);
                 }
             })
             .on::<Make>(move |_, make, _| {
                 if let Some(this) = b.upgrade()
-                    && this.custodian_of(make.group).is_some()
+                    && this.coordinator_of(make.group).is_some()
                 {
                     this.abroad.make(make);
                 }
             })
             .on::<Made>(move |_, made, _| {
-                let guest = c.upgrade().and_then(|this| this.guest(made.group));
-                if let Some(runner) = guest.and_then(|guest| guest.known(made.thread)) {
-                    runner.made(made.stay, made.value);
+                let replica = c.upgrade().and_then(|this| this.replica(made.group));
+                if let Some(executor) = replica.and_then(|replica| replica.known(made.thread)) {
+                    executor.made(made.stay, made.value);
                 }
             })
             .on::<Grant>(move |_, grant, body| {
-                if let Some(guest) = d.upgrade().and_then(|this| this.guest(grant.group)) {
-                    guest.grant(&grant, body);
+                if let Some(replica) = d.upgrade().and_then(|this| this.replica(grant.group)) {
+                    replica.grant(&grant, body);
                 }
             })
             .answer::<Yield>(move |_, question, _, reply| {
-                let guest = e.upgrade().and_then(|this| this.guest(question.group));
-                let found = guest.and_then(|guest| guest.yields(&question));
+                let replica = e.upgrade().and_then(|this| this.replica(question.group));
+                let found = replica.and_then(|replica| replica.yields(&question));
                 let (piece, bytes) = found.unzip();
                 reply.say(&piece, &bytes.unwrap_or_default());
             })
             .answer::<Drop>(move |_, drop, _, reply| {
-                if let Some(guest) = f.upgrade().and_then(|this| this.guest(drop.group)) {
-                    guest.drop_pages(&drop.ranges);
+                if let Some(replica) = f.upgrade().and_then(|this| this.replica(drop.group)) {
+                    replica.drop_pages(&drop.ranges);
                 }
                 reply.say(&(), &[]);
             })
@@ -127,18 +127,18 @@ impl Migration {
         let [a, b, c, d, e] = std::array::from_fn(|_| Arc::downgrade(self));
         builder
             .on::<Claim>(move |from, claim, _| {
-                if let Some(guest) = e.upgrade().and_then(|this| this.guest(claim.group)) {
-                    guest.hear_claim(from, claim);
+                if let Some(replica) = e.upgrade().and_then(|this| this.replica(claim.group)) {
+                    replica.hear_claim(from, claim);
                 }
             })
             .on::<Thaw>(move |_, thaw, _| {
-                if let Some(guest) = a.upgrade().and_then(|this| this.guest(thaw.group)) {
-                    guest.thaw();
+                if let Some(replica) = a.upgrade().and_then(|this| this.replica(thaw.group)) {
+                    replica.thaw();
                 }
             })
             .answer::<Follow>(move |_, follow, _, reply| {
-                match b.upgrade().and_then(|this| this.guest(follow.group)) {
-                    Some(guest) => guest.follow(follow, reply),
+                match b.upgrade().and_then(|this| this.replica(follow.group)) {
+                    Some(replica) => replica.follow(follow, reply),
                     None => reply.say(&(), &[]),
                 }
             })
@@ -148,21 +148,21 @@ impl Migration {
                 }
             })
             .on::<Found>(move |from, found, _| {
-                if let Some(guest) = d.upgrade().and_then(|this| this.guest(found.group)) {
-                    guest.found(from, found);
+                if let Some(replica) = d.upgrade().and_then(|this| this.replica(found.group)) {
+                    replica.found(from, found);
                 }
             })
     }
 
     /// Somebody looks for what is at an address: the origin knows, others may.
     fn is_sought(&self, seek: Seek) {
-        let custodian = self.custodian_of(seek.group);
+        let coordinator = self.coordinator_of(seek.group);
         let told = |one: Sender<Asked>| one.send(Asked::now(Ask::Seek(seek.clone()))).is_ok();
-        if custodian.is_some_and(told) {
+        if coordinator.is_some_and(told) {
             return;
         }
-        match (self.guest(seek.group), self.layer.get()) {
-            (Some(guest), _) => guest.is_sought(seek),
+        match (self.replica(seek.group), self.layer.get()) {
+            (Some(replica), _) => replica.is_sought(seek),
             (None, Some(layer)) => retrieval::pass_on(layer, seek, None),
             (None, None) => {}
         }
@@ -171,17 +171,17 @@ impl Migration {
     fn answer_counted(self: &Arc<Self>, builder: Builder) -> Builder {
         let this = Arc::downgrade(self);
         builder.answer::<Counted>(move |_, counted, _, reply| {
-            let guest = this.upgrade().and_then(|this| this.guest(counted.group));
-            reply.say(&guest.map(|guest| guest.counted()), &[]);
+            let replica = this.upgrade().and_then(|this| this.replica(counted.group));
+            reply.say(&replica.map(|replica| replica.counted()), &[]);
         })
     }
 }
 
-/// Brings what is said of a group to its custodian, if there is one.
+/// Brings what is said of a group to its coordinator, if there is one.
 fn tell(migration: &Weak<Migration>, group: GroupId, ask: impl FnOnce(()) -> Ask) {
     let Some(this) = migration.upgrade() else { return };
-    if let Some(custodian) = this.custodian_of(group) {
+    if let Some(coordinator) = this.coordinator_of(group) {
         // A group that is no more tells its hosts.
-        let _ = custodian.send(Asked::now(ask(())));
+        let _ = coordinator.send(Asked::now(ask(())));
     }
 }

@@ -1,5 +1,5 @@
 //! Whether what instances have mapped of one memory is consistent (Katz 2014, §5.7.1): an instance that checks says so of its programs after each step
-//! of a custodian's, or kills the first whose memory is not.
+//! of a coordinator's, or kills the first whose memory is not.
 //!
 //! Of each page either a replica has nothing mapped, or what the origin has: the same page of the same file, privately or not, and
 //! nothing may be done with it there that may not be done at the origin. What is private at the origin and may be written to is nobody else's (the

@@ -1,8 +1,8 @@
 //! What the moves of a program come to: counted where it happens, read by whoever wants to know.
 //!
 //! ```text
-//!   custodian ──► Ledger: moves, retrievals, changes, waits in its queue ◄── reader
-//!   runner ─────► Tally:  calls, faults                ◄── "counted?" ──────────┘
+//!   coordinator ──► Ledger: moves, retrievals, changes, waits in its queue ◄── reader
+//!   executor ─────► Tally:  calls, faults                ◄── "counted?" ──────────┘
 //! ```
 //!
 //! Nothing of it is told unasked: what a host counts comes when somebody reads it, and when the program ends. Each count has one writer,
@@ -54,7 +54,7 @@ impl Times {
     }
 }
 
-/// What an instance counts of a program's threads that run there as guests.
+/// What an instance counts of a program's threads that run there as replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// System calls that shadows have made, by number; from the stop before it to the result.
@@ -63,7 +63,7 @@ pub struct Tally {
     pub files: BTreeMap<u32, Times>,
     /// System calls that needed nobody.
     pub local: u64,
-    /// System calls that change the memory, which the custodian makes, or has made.
+    /// System calls that change the memory, which the coordinator makes, or has made.
     pub changes: Times,
     /// Accesses to what was not mapped there; from the stop to the mapping.
     pub faults: Times,
@@ -194,7 +194,7 @@ pub struct MoveCounts {
     pub forgets: Times,
     /// To how many, in sum.
     pub told: u64,
-    /// Whatever the custodian was asked or told: how long that waited in its queue.
+    /// Whatever the coordinator was asked or told: how long that waited in its queue.
     pub waits: Times,
     /// Its pages, where they move.
     pub pages: PageCounts,
@@ -312,7 +312,7 @@ impl Ledgers {
         all.push_back(Arc::clone(&ledger));
         let mut spare = all.len().saturating_sub(KEPT);
         all.retain(|one| {
-            // Its custodian has it as long as it lives.
+            // Its coordinator has it as long as it lives.
             let goes = spare > 0 && Arc::strong_count(one) == 1;
             spare -= usize::from(goes);
             !goes

@@ -1,11 +1,11 @@
 //! Calls on regular files that a thread makes where it runs, instead of its shadow (Katz 2014, §8.3).
 //!
 //! ```text
-//!   program: descriptor ──► open file ◄── pidfd_getfd ── runner: read, write, … ◄──► bounce buffer ◄──► replica's memory
+//!   program: descriptor ──► open file ◄── pidfd_getfd ── executor: read, write, … ◄──► bounce buffer ◄──► replica's memory
 //!                            position, O_APPEND, locks, cached pages: one for all
 //! ```
 //!
-//! **It is the same file.** What a runner gets is not the file opened once more but the program's own open file, and the kernel that both
+//! **It is the same file.** What an executor gets is not the file opened once more but the program's own open file, and the kernel that both
 //! run under is one. So nothing is copied that could be out of date: position, flags, locks and cached pages exist once. It is asked for anew at each call
 //! and given back before the call returns: a descriptor that another thread closes, or makes another file of, is found as the shadow would find it, and an open
 //! file ends no later than with a call that is under way in it. It is asked for by the *thread* (`PIDFD_THREAD`), not by the process: what it has for itself
@@ -15,12 +15,12 @@
 //! - The file is a regular one on a file system of [`mounts`], which asks nobody who would see another caller. Where closing one of several descriptors does something,
 //!   only what writes nothing is called. What the kernel says to that is said to nobody else (an error that it has met when it wrote earlier), and so is what
 //!   the call returns.
-//! - The thread may do exactly what the runner may ([`rights`]), and no filter but refit's looks at its calls. A file that is written to has no
-//!   limit (`RLIMIT_FSIZE`), which would be the runner's.
+//! - The thread may do exactly what the executor may ([`rights`]), and no filter but refit's looks at its calls. A file that is written to has no
+//!   limit (`RLIMIT_FSIZE`), which would be the executor's.
 //! - What fails has done nothing, but for writes, and is made again by the shadow: so errors are those that it meets. A write that fails may have done something all the same
 //!   (`O_SYNC`), and is told as it failed; only that it is not permitted the shadow says itself.
 //!
-//! **Memory** ([`super::runner`]'s `on_files`). What is written is copied from the replica first, all of it, or the shadow calls: these are the bytes that the thread's own
+//! **Memory** ([`super::executor`]'s `on_files`). What is written is copied from the replica first, all of it, or the shadow calls: these are the bytes that the thread's own
 //! instructions would load. What is read is delivered to frames that the replica has mapped to be written to, as the thread's own stores would be.
 //! That they are mapped is looked at before; but others may change the memory while the file is read. So it is looked at again under the lock that mappings are
 //! forgotten under, and copied under it: no change of the memory comes in between, and none before is overlooked, for a change is made only when all
@@ -29,7 +29,7 @@
 //! again by the shadow; else the position is set back first by what was read. Only then, and only where others use the same position at that moment, an
 //! observer sees a position that a kernel alone would not have shown.
 //!
-//! The runner obeys orders one after the other, and so none during the call: a signal, a recall, or a stop is served behind it, as it would be behind a call in
+//! The executor obeys orders one after the other, and so none during the call: a signal, a recall, or a stop is served behind it, as it would be behind a call in
 //! the kernel that cannot be interrupted; and the call has been made once, with its result in the registers that go home.
 
 pub(super) mod call;
@@ -51,7 +51,7 @@ pub(super) const MOST: usize = 128 << 10;
 /// A descriptor that was no such file is looked at again behind so many calls.
 const RARELY: u8 = 63;
 
-/// What a runner knows of the files of the thread that it serves.
+/// What an executor knows of the files of the thread that it serves.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// The thread, and its process.

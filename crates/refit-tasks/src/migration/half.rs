@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Registers of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct UserHalf {
+pub(crate) struct ThreadState {
     /// The general ones, in the kernel's order (`struct user_regs_struct`).
     general: [u64; 27],
     /// All others, as `XSAVE` lays them out.
@@ -33,7 +33,7 @@ in_order! {
     r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs
 }
 
-impl UserHalf {
+impl ThreadState {
     /// That of a thread that stands, with general registers that may differ from those it has.
     pub(crate) fn of(held: &Held, general: &Registers) -> io::Result<Self> {
         Ok(Self { general: to_words(general), extended: held.extended_state()? })
@@ -115,7 +115,7 @@ mod tests {
         for extended in
             [vec![], vec![0; 2688], vec![0, 7, 0, 0], [vec![1; 832], vec![0; 10176]].concat()]
         {
-            let half = UserHalf { general: [5; 27], extended };
+            let half = ThreadState { general: [5; 27], extended };
             let told = postcard::to_stdvec(&half).expect("it has a form");
             let used = half.extended.iter().filter(|&&byte| byte != 0).count();
             assert!(told.len() < 27 + used + 8, "{}", told.len());

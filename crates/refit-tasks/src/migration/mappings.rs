@@ -87,7 +87,7 @@ pub(super) fn make_moving(
 }
 
 /// A replica, as far as mappings are made in it.
-pub(super) struct Replica<'a> {
+pub(super) struct ReplicaMappings<'a> {
     pub(super) window: &'a Range<u64>,
     pub(super) memory: &'a Memory,
     pub(super) mapped: &'a Mapped,
@@ -100,7 +100,7 @@ pub(super) struct Replica<'a> {
 pub(super) fn make(
     held: &mut Held,
     instruction: u64,
-    replica: &Replica<'_>,
+    replica: &ReplicaMappings<'_>,
     (mapping, beside): (&Mapping, &[Frames]),
 ) -> io::Result<Option<u64>> {
     match mapping {
@@ -126,11 +126,11 @@ pub(super) fn make(
 fn make_frames(
     held: &mut Held,
     instruction: u64,
-    replica: &Replica<'_>,
+    replica: &ReplicaMappings<'_>,
     one: Frames,
     beside: &[Frames],
 ) -> io::Result<u64> {
-    let Replica { window, memory, mapped } = *replica;
+    let ReplicaMappings { window, memory, mapped } = *replica;
     let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // Another thread may have been faster there.
     let free = |range: &Range<u64>| {

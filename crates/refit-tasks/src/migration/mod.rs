@@ -3,9 +3,9 @@
 //! ```text
 //!   origin                                          another instance
 //!   program ─ shadow of a thread                    replica ─ the thread's instructions
-//!      │         makes its system calls  ◄─ slot ─      │  runner: one of our threads each
+//!      │         makes its system calls  ◄─ slot ─      │  executor: one of our threads each
 //!      ▼                                                ▼
-//!   Tree (who follows) ◄─► custodian  ◄── messages ──► Guest
+//!   Tree (who follows) ◄─► coordinator  ◄── messages ──► Replica
 //!                             └ Space: memory becomes frames, which replicas map when they touch it
 //! ```
 //!
@@ -24,10 +24,10 @@ mod calls;
 mod changes;
 mod consistency;
 mod counts;
-mod custodian;
+mod coordinator;
 mod faults;
 mod files;
-mod guest;
+mod replica;
 mod half;
 mod locks;
 mod mappings;
@@ -39,7 +39,7 @@ mod proxy;
 mod quota;
 mod retrieval;
 mod returns;
-mod runner;
+mod executor;
 mod space;
 mod stub;
 mod wire;
@@ -62,9 +62,9 @@ use crate::tree::Tree;
 use crate::tree::moves::Told;
 use abroad::Abroad;
 use counts::Ledgers;
-use custodian::{Ask, Asked, Custodian, Means, Pages};
+use coordinator::{Ask, Asked, Coordinator, Means, Pages};
 use faults::Step;
-use guest::{Guest, Vacancies};
+use replica::{Replica, SpareReplicas};
 use pages::PAGE;
 use quota::Quota;
 use returns::Returns;
@@ -144,17 +144,17 @@ impl Places {
     }
 }
 
-/// What an instance has of programs that move: those that began here, and guests.
+/// What an instance has of programs that move: those that began here, and replicas.
 pub struct Migration {
     own: InstanceId,
     layer: OnceLock<Arc<Layer>>,
     /// By process: of its last program that has moved.
-    custodians: Mutex<BTreeMap<u32, (GroupId, Sender<Asked>)>>,
-    /// How many programs have had a custodian.
+    coordinators: Mutex<BTreeMap<u32, (GroupId, Sender<Asked>)>>,
+    /// How many programs have had a coordinator.
     programs: AtomicU64,
-    /// For each process one after the other makes a custodian.
+    /// For each process one after the other makes a coordinator.
     turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
-    guests: Mutex<BTreeMap<GroupId, Arc<Guest>>>,
+    replicas: Mutex<BTreeMap<GroupId, Arc<Replica>>>,
     places: Arc<Places>,
     abroad: Arc<Abroad>,
     returns: Arc<Returns>,
@@ -165,7 +165,7 @@ pub struct Migration {
     /// Had by who must not wait for a processor to wake up; `None`: nobody.
     watch: Option<Watch>,
     quota: Arc<Quota>,
-    vacancies: Vacancies,
+    spare_replicas: SpareReplicas,
     /// Whether any program had to be killed.
     killed: Arc<AtomicBool>,
 }
@@ -177,10 +177,10 @@ impl Migration {
         Arc::new(Self {
             own,
             layer: OnceLock::new(),
-            custodians: Mutex::default(),
+            coordinators: Mutex::default(),
             programs: AtomicU64::new(0),
             turns: Mutex::default(),
-            guests: Mutex::default(),
+            replicas: Mutex::default(),
             places: Arc::default(),
             abroad: Arc::default(),
             returns: Arc::default(),
@@ -190,7 +190,7 @@ impl Migration {
             ledgers: Ledgers::default(),
             watch: awake.then(Watch::default),
             quota: Arc::new(Quota::new(own, memory)),
-            vacancies: Vacancies::default(),
+            spare_replicas: SpareReplicas::default(),
             killed: Arc::default(),
         })
     }
@@ -199,7 +199,7 @@ impl Migration {
     pub fn over(&self, layer: Arc<Layer>) {
         // The first is the one.
         let _ = self.layer.set(layer);
-        self.vacancies.fill();
+        self.spare_replicas.fill();
     }
 
     /// Has a thread of a process of `tree`, or all of them, run at another instance, or here again.
@@ -265,22 +265,22 @@ impl Migration {
         process: u32,
         ask: impl FnOnce(Sender<Result<(), MoveError>>) -> Ask,
     ) -> Result<(), MoveError> {
-        let custodian = self.custodian(tree, process)?;
+        let coordinator = self.coordinator(tree, process)?;
         let (done, told) = mpsc::channel();
-        custodian.send(Asked::now(ask(done))).map_err(|_| MoveError::Ended)?;
+        coordinator.send(Asked::now(ask(done))).map_err(|_| MoveError::Ended)?;
         // As many as there are threads; none, where they have all ended.
         told.iter().collect()
     }
 
-    /// The custodian of a process, which begins with the first move.
-    fn custodian(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
+    /// The coordinator of a process, which begins with the first move.
+    fn coordinator(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
         let turn = Arc::clone(self.turns().entry(process).or_default());
         // Making one takes a while, and others are asked about other programs.
         let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let custodian = self.begin(tree, process);
+        let coordinator = self.begin(tree, process);
         self.turns().remove(&process);
         drop(turn);
-        custodian
+        coordinator
     }
 
     fn begin(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
@@ -288,10 +288,10 @@ impl Migration {
             return Err(MoveError::NoProcess(process));
         }
         // One that has ended was of an earlier program.
-        if let Some((_, custodian)) = self.custodians().get(&process)
-            && custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
+        if let Some((_, coordinator)) = self.coordinators().get(&process)
+            && coordinator.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
         {
-            return Ok(custodian.clone());
+            return Ok(coordinator.clone());
         }
         tree.movable(process).map_err(MoveError::NotMovable)?;
         let layer = self.layer.get().ok_or(MoveError::NoInstance(self.own.0))?;
@@ -312,50 +312,50 @@ impl Migration {
             killed: Arc::clone(&self.killed),
         };
         let awake = self.awake();
-        let begun = Custodian::begin(group, tree, layer, asked, means);
-        let custodian = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
-        let started = thread::Builder::new().name("refit-custodian".to_owned());
+        let begun = Coordinator::begin(group, tree, layer, asked, means);
+        let coordinator = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
+        let started = thread::Builder::new().name("refit-coordinator".to_owned());
         let run = move || {
-            custodian.run();
+            coordinator.run();
             drop(awake);
         };
         started.spawn(run).map_err(MoveError::from)?;
-        self.custodians().insert(process, (group, ask.clone()));
+        self.coordinators().insert(process, (group, ask.clone()));
         Ok(ask)
     }
 
-    /// The custodian of a group; `None`: it is of another instance, or its process runs another program by now.
-    fn custodian_of(&self, group: GroupId) -> Option<Sender<Asked>> {
-        let custodians = self.custodians();
-        let (of, custodian) = custodians.get(&group.process)?;
-        (*of == group).then(|| custodian.clone())
+    /// The coordinator of a group; `None`: it is of another instance, or its process runs another program by now.
+    fn coordinator_of(&self, group: GroupId) -> Option<Sender<Asked>> {
+        let coordinators = self.coordinators();
+        let (of, coordinator) = coordinators.get(&group.process)?;
+        (*of == group).then(|| coordinator.clone())
     }
 
-    fn custodians(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<Asked>)>> {
-        self.custodians.lock().unwrap_or_else(PoisonError::into_inner)
+    fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<Asked>)>> {
+        self.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn turns(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Mutex<()>>>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn guest(&self, group: GroupId) -> Option<Arc<Guest>> {
-        self.guests().get(&group).cloned()
+    fn replica(&self, group: GroupId) -> Option<Arc<Replica>> {
+        self.replicas().get(&group).cloned()
     }
 
-    fn guests(&self) -> MutexGuard<'_, BTreeMap<GroupId, Arc<Guest>>> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn replicas(&self) -> MutexGuard<'_, BTreeMap<GroupId, Arc<Replica>>> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn prepare(self: &Arc<Self>, prepare: Prepare, reply: Reply<Prepare>) {
         let this = Arc::clone(self);
         let serve = move || {
             let Prepare { group, particulars, thread } = prepare;
-            let guest = this.has_room(&particulars);
-            let guest = guest.and_then(|()| this.guest_for(group, &particulars));
-            let ready = guest.and_then(|guest| guest.ready(thread).map(|()| guest.process));
+            let replica = this.has_room(&particulars);
+            let replica = replica.and_then(|()| this.replica_for(group, &particulars));
+            let ready = replica.and_then(|replica| replica.ready(thread).map(|()| replica.process));
             reply.say(&ready.map_err(MoveError::from), &[]);
-            this.vacancies.fill_later();
+            this.spare_replicas.fill_later();
         };
         Self::apart(serve);
     }
@@ -368,14 +368,14 @@ impl Migration {
             return reply.say(&Err(error.into()), &[]);
         }
         // As a rule it is expected.
-        let guest = self.guests.try_lock().ok();
-        let guest = guest.and_then(|guests| guests.get(&arrive.group).cloned());
-        if let Some(runner) = guest.and_then(|guest| guest.known(arrive.thread)) {
-            return runner.arrive(arrive, reply);
+        let replica = self.replicas.try_lock().ok();
+        let replica = replica.and_then(|replicas| replicas.get(&arrive.group).cloned());
+        if let Some(executor) = replica.and_then(|replica| replica.known(arrive.thread)) {
+            return executor.arrive(arrive, reply);
         }
         let this = Arc::clone(self);
-        Self::apart(move || match this.guest_for(arrive.group, &arrive.particulars) {
-            Ok(guest) => guest.arrive(arrive, reply),
+        Self::apart(move || match this.replica_for(arrive.group, &arrive.particulars) {
+            Ok(replica) => replica.arrive(arrive, reply),
             Err(error) => reply.say(&Err(error.into()), &[]),
         });
     }
@@ -401,55 +401,55 @@ impl Migration {
         self.watch.as_ref()?.keep().ok()
     }
 
-    fn guest_for(&self, group: GroupId, particulars: &Particulars) -> io::Result<Arc<Guest>> {
-        let mut guests = self.guests();
-        if let Some(guest) = guests.get(&group) {
-            return Ok(Arc::clone(guest));
+    fn replica_for(&self, group: GroupId, particulars: &Particulars) -> io::Result<Arc<Replica>> {
+        let mut replicas = self.replicas();
+        if let Some(replica) = replicas.get(&group) {
+            return Ok(Arc::clone(replica));
         }
         let layer = self.layer.get().ok_or(io::ErrorKind::NotConnected)?;
-        let with = (&self.vacancies, self.awake(), &self.quota);
-        let guest = Guest::begin(group, particulars, layer, with)?;
-        guests.insert(group, Arc::clone(&guest));
-        Ok(guest)
+        let with = (&self.spare_replicas, self.awake(), &self.quota);
+        let replica = Replica::begin(group, particulars, layer, with)?;
+        replicas.insert(group, Arc::clone(&replica));
+        Ok(replica)
     }
 
     fn vanish(&self, vanish: Vanish) {
         match vanish.thread {
             Some(thread) => {
-                if let Some(guest) = self.guest(vanish.group) {
-                    guest.vanish(thread);
+                if let Some(replica) = self.replica(vanish.group) {
+                    replica.vanish(thread);
                 }
             }
             None => {
-                if let Some(guest) = self.guests().remove(&vanish.group) {
-                    guest.end();
+                if let Some(replica) = self.replicas().remove(&vanish.group) {
+                    replica.end();
                 }
             }
         }
     }
 
     fn lost(&self, peer: InstanceId, why: &str) {
-        let mut guests = self.guests();
-        let theirs = guests.extract_if(.., |group, _| group.home() == peer);
-        let theirs: Vec<_> = theirs.map(|(_, guest)| guest).collect();
-        drop(guests);
+        let mut replicas = self.replicas();
+        let theirs = replicas.extract_if(.., |group, _| group.home() == peer);
+        let theirs: Vec<_> = theirs.map(|(_, replica)| replica).collect();
+        drop(replicas);
         let lost = || Asked::now(Ask::Lost(peer, why.to_owned()));
-        let custodians: Vec<Sender<Asked>> =
-            self.custodians().values().map(|(_, custodian)| custodian.clone()).collect();
+        let coordinators: Vec<Sender<Asked>> =
+            self.coordinators().values().map(|(_, coordinator)| coordinator.clone()).collect();
         // One that has ended has nothing there, and takes nothing.
-        let concerned = |custodian: &Sender<Asked>| {
-            custodian.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
+        let concerned = |coordinator: &Sender<Asked>| {
+            coordinator.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
         };
-        // Whoever needed it may have been killed already, and its custodian have ended.
-        let concerns = custodians.iter().any(concerned) || self.killed.load(Ordering::Relaxed);
+        // Whoever needed it may have been killed already, and its coordinator have ended.
+        let concerns = coordinators.iter().any(concerned) || self.killed.load(Ordering::Relaxed);
         if why != ENDED || !theirs.is_empty() || concerns {
             // Else it is the end of both.
             eprintln!("refit: {} has lost {peer}: {why}", self.own);
         }
-        theirs.into_iter().for_each(|guest| guest.end());
-        let others: Vec<_> = self.guests().values().cloned().collect();
-        others.iter().for_each(|guest| guest.lose(peer));
-        custodians.iter().for_each(|custodian| drop(custodian.send(lost())));
+        theirs.into_iter().for_each(|replica| replica.end());
+        let others: Vec<_> = self.replicas().values().cloned().collect();
+        others.iter().for_each(|replica| replica.lose(peer));
+        coordinators.iter().for_each(|coordinator| drop(coordinator.send(lost())));
     }
 }
 

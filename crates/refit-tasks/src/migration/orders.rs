@@ -1,4 +1,4 @@
-//! What a runner is asked to do, in order, and how it hears of that wherever it waits.
+//! What an executor is asked to do, in order, and how it hears of that wherever it waits.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

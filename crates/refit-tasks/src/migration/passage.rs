@@ -14,9 +14,9 @@ use std::time::Duration;
 use refit_sys::park::{self, Place, Slot};
 use refit_sys::trace::{Held, Registers};
 
-use super::custodian::PATIENCE;
+use super::coordinator::PATIENCE;
 use super::faults::{self, Step};
-use super::half::UserHalf;
+use super::half::ThreadState;
 use super::wire::{Came, Why};
 use crate::tree::moves::{Custody, Standing, interrupted};
 use crate::tree::signals;
@@ -65,7 +65,7 @@ pub(super) enum Stays {
 }
 
 /// Takes the user half out of a thread, whose shadow stays; and whether that is in a call.
-pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, UserHalf), Stays> {
+pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, ThreadState), Stays> {
     if tree.lends(id) {
         return Err(Stays::NotNow);
     }
@@ -128,7 +128,7 @@ pub(super) fn hold(tree: &Arc<Tree>, custody: Custody, id: u32) {
     tree.order_later(id, move |_, stands| moves.others(custody, id, stands).unwrap_or(After::Stay));
 }
 
-fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
+fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, ThreadState)> {
     faults::reach(Step::Leave)?;
     let stood = held.registers()?;
     let (mut user, mut shadow) = (stood, stood);
@@ -147,7 +147,7 @@ fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, UserHalf)> {
         }
         user.orig_rax = u64::MAX;
     }
-    let half = UserHalf::of(held, &user)?;
+    let half = ThreadState::of(held, &user)?;
     held.set_registers(&shadow)?;
     if in_call {
         way.slot.under_way(number);
@@ -184,7 +184,7 @@ pub(super) fn come(
     tree: &Arc<Tree>,
     id: u32,
     way: Way,
-    half: &UserHalf,
+    half: &ThreadState,
     call: Call,
     onward: Onward,
 ) -> Has {
@@ -218,7 +218,7 @@ fn come_to(
     tree: &Tree,
     (held, stands): (&mut Held, Stands),
     way: Way,
-    half: &UserHalf,
+    half: &ThreadState,
     call: Call,
     onward: Onward,
 ) -> (Has, After) {
@@ -232,7 +232,7 @@ fn come_to(
     if !matches!(done, Ok(true)) {
         tree.rests.forget(id);
     }
-    // Its custodian has been told so, or will be.
+    // Its coordinator has been told so, or will be.
     let signal = (!between(held)).then(|| signal_of(held));
     let after = match (onward, signal) {
         (Onward::Stay, _) => After::Stay,
@@ -247,7 +247,7 @@ fn come_to(
 }
 
 /// Gives a thread its registers; whether it stands behind a call as its shadow does.
-fn come_by(held: &Held, way: Way, half: &UserHalf, call: Call) -> io::Result<bool> {
+fn come_by(held: &Held, way: Way, half: &ThreadState, call: Call) -> io::Result<bool> {
     faults::reach(Step::Come)?;
     let shadow = held.registers()?;
     let mut user = half.general(shadow);
@@ -266,7 +266,7 @@ fn come_by(held: &Held, way: Way, half: &UserHalf, call: Call) -> io::Result<boo
             Place::Behind => user.rax = way.slot.result(),
             Place::Before | Place::Outside => park::step_back(&mut user, number),
         }
-        // It may have lacked pages that are elsewhere, and has done nothing: made here, it does not (`custodian/lacking.rs`).
+        // It may have lacked pages that are elsewhere, and has done nothing: made here, it does not (`coordinator/lacking.rs`).
         let failed = user.rax.cast_signed() == -i64::from(libc::EFAULT);
         if failed && number.cast_signed() == libc::SYS_futex {
             park::step_back(&mut user, number);

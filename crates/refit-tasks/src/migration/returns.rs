@@ -1,25 +1,25 @@
-//! Threads that come back go on at once: whoever hears that one is back has its registers given to it, and its custodian is told of that afterwards.
+//! Threads that come back go on at once: whoever hears that one is back has its registers given to it, and its coordinator is told of that afterwards.
 //!
 //! ```text
-//!   host: it is back ──► Returns ──► who follows: registers, it goes on ──► custodian: it is here
+//!   host: it is back ──► Returns ──► who follows: registers, it goes on ──► coordinator: it is here
 //!                           │ in a call, or before a signal                 ▲
 //!                           └───────────────────────────────────────────────┘
 //! ```
 //!
-//! **A thread runs once.** Its custodian makes a [`Ticket`] for a stay when the thread is elsewhere, and nobody but the host of that stay says that
-//! it has come back; who is said so takes the ticket, so it is used once, and a stay is over once. What the custodian does with a thread that
+//! **A thread runs once.** Its coordinator makes a [`Ticket`] for a stay when the thread is elsewhere, and nobody but the host of that stay says that
+//! it has come back; who is said so takes the ticket, so it is used once, and a stay is over once. What the coordinator does with a thread that
 //! is away needs the ticket still to be there ([`Returns::is_away`], [`Returns::while_away`]): else it does nothing, and hears soon of the return. The
 //! errand of a return is left within the same lock as the ticket is taken, and so are those that need it: a thread is never made to stand
 //! for a return that has been.
 //!
-//! **Nothing is decided here.** A thread in a call, or one whose shadow is about to be given a signal, comes as its custodian says.
+//! **Nothing is decided here.** A thread in a call, or one whose shadow is about to be given a signal, comes as its coordinator says.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::custodian::{Ask, Asked};
+use super::coordinator::{Ask, Asked};
 use super::passage::{self, Has, Way};
 use super::wire::Came;
 use crate::tree::Tree;
@@ -75,19 +75,19 @@ impl Returns {
         away
     }
 
-    /// A thread is back: it goes on as soon as that can be, and its custodian is told.
-    pub(super) fn hear(&self, came: Box<Came>, custodian: Sender<Asked>) {
+    /// A thread is back: it goes on as soon as that can be, and its coordinator is told.
+    pub(super) fn hear(&self, came: Box<Came>, coordinator: Sender<Asked>) {
         let heard = Instant::now();
         let tell = move |came, has: Option<Has>| {
             let given = has.map(|has| Given { has, took: heard.elapsed() });
             // A group that is no more tells its hosts.
-            drop(custodian.send(Asked::now(Ask::Came(came, given))));
+            drop(coordinator.send(Asked::now(Ask::Came(came, given))));
         };
         self.is_back(came.thread, came.stay, |ticket| match ticket {
             Some(Ticket { tree, way, .. }) if !came.in_call => {
                 passage::come_at_once(&tree, way, came, tell);
             }
-            // What its call has returned, its custodian knows.
+            // What its call has returned, its coordinator knows.
             _ => tell(came, None),
         });
     }

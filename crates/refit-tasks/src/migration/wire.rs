@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MoveError;
 use super::counts::Tally;
-use super::half::UserHalf;
+use super::half::ThreadState;
 use super::locks::{Lock, Word};
 use super::retrieval::Plan;
 
@@ -127,7 +127,7 @@ pub(crate) struct Arrive {
     pub(crate) in_call: bool,
     /// How urgent it is, if that is known: policy, priority, niceness (sched(7)).
     pub(crate) urgency: Option<(i32, i32, i32)>,
-    pub(crate) half: UserHalf,
+    pub(crate) half: ThreadState,
 }
 
 /// A thread is wanted back, wherever in its program it is.
@@ -191,7 +191,7 @@ pub(crate) struct Came {
     pub(crate) why: Why,
     /// Whether it stands behind a call whose result it has not seen.
     pub(crate) in_call: bool,
-    pub(crate) half: UserHalf,
+    pub(crate) half: ThreadState,
 }
 
 /// A thread cannot go on where it was: its registers are lost.

@@ -27,7 +27,7 @@ impl Migration {
             // Who follows, and tells this, has a part in what is to be done.
             let begin = move || {
                 match this.begin_for(&asked, wish) {
-                    // Its custodian is told, from a stop in which nothing was done with it.
+                    // Its coordinator is told, from a stop in which nothing was done with it.
                     Ok(()) => asked.ask_again(wish),
                     Err(error) => asked.answer(wish, -number(&error), After::GoOn),
                 }
@@ -39,11 +39,11 @@ impl Migration {
     }
 
     fn begin_for(&self, tree: &Arc<Tree>, wish: Wish) -> Result<(), MoveError> {
-        // What is no number is what no instance has, as a rule; if one does, its custodian says so.
+        // What is no number is what no instance has, as a rule; if one does, its coordinator says so.
         let to = u16::try_from(wish.to).unwrap_or(u16::MAX);
         self.known(InstanceId(to))?;
         let process = process::process_of(wish.thread).ok_or(MoveError::Ended)?;
-        self.custodian(tree, process).map(drop)
+        self.coordinator(tree, process).map(drop)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Threads that ask refit where they run, or to run elsewhere (`include/refit_move.h`), and stand here.
 //!
 //! ```text
-//!   prctl ──► told, by a filter ──► made not to be a call: the thread stands *before* it again ──► wish ──► custodian
+//!   prctl ──► told, by a filter ──► made not to be a call: the thread stands *before* it again ──► wish ──► coordinator
 //!     ▲                                                                                                       │
 //!     └── makes it again: it is there, and is told 0 ◄── arrives there ◄── leaves ────────────────────────────┤
 //!         or is told an error, here ◄── stands behind it ◄── answered ◄───────────────────────────────────────┘
@@ -65,7 +65,7 @@ impl Asking {
 }
 
 impl Tree {
-    /// Threads may ask from now on, and run at this instance. `begins` is told of wishes in programs that have no custodian yet: by the thread
+    /// Threads may ask from now on, and run at this instance. `begins` is told of wishes in programs that have no coordinator yet: by the thread
     /// that follows, which it must not wait for.
     pub(crate) fn answer_wishes(&self, own: u16, begins: impl Fn(Wish) + Send + Sync + 'static) {
         // The first is the one.
@@ -89,7 +89,7 @@ impl Tree {
         let (number, arguments) = about_to_call(held).ok()?;
         let request = Request::of(number, &arguments)?;
         let mut registers = held.registers().ok()?;
-        // Where it is to be from now on, a custodian decides.
+        // Where it is to be from now on, a coordinator decides.
         let moves = matches!(request, Request::Move(_)) && self.moves.knows(task);
         if let Some(value) = request.answer(answers.own).filter(|_| !moves) {
             // No call, and this is what it has returned.

@@ -89,7 +89,7 @@ impl Tree {
         self.until_answered(&answered, &decided, Instant::now() + within, waits, ended)
     }
 
-    /// As [`order`](Self::order), of a thread that a custodian decides about. One that is none of
+    /// As [`order`](Self::order), of a thread that a coordinator decides about. One that is none of
     /// its any more, since its process has become another program, goes on, or stays, as it would
     /// without: `ESRCH`.
     pub(crate) fn order_of<R: Send + 'static>(
@@ -110,7 +110,7 @@ impl Tree {
         self.order(task, within, own)?
     }
 
-    /// How a thread goes on that a custodian wants something of and that is none of its any more;
+    /// How a thread goes on that a coordinator wants something of and that is none of its any more;
     /// `None`: it is.
     pub(crate) fn others(&self, custody: Custody, task: u32, stands: Stands) -> Option<After> {
         match stands {

@@ -1,6 +1,6 @@
 //! Threads that are followed here, but whose instructions run elsewhere: what their events mean, and who is told.
 //!
-//! Of such a process one thread of ours decides everything (its *custodian*, `migration::custodian`): it is told here, and answers by
+//! Of such a process one thread of ours decides everything (its *coordinator*, `migration::coordinator`): it is told here, and answers by
 //! [`Tree::order`](super::Tree::order). Whatever it has to decide about stands until then. Nothing here waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(crate) const FORKS: u16 = 0x666b;
 /// Has the kernel tell a new process its number in its memory (`linux/sched.h`).
 pub(crate) const SETS_NUMBER: u64 = libc::CLONE_CHILD_SETTID as u64;
 
-/// What a custodian is told. The task that is named stands, unless it is said otherwise.
+/// What a coordinator is told. The task that is named stands, unless it is said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// A thread that runs elsewhere is to be given a signal that it has a handler for.
@@ -95,13 +95,13 @@ pub(crate) enum Standing {
     Away,
 }
 
-/// Which custodian: a process that becomes another program (`execve`) gets another one, and the
+/// Which coordinator: a process that becomes another program (`execve`) gets another one, and the
 /// first may still be at something then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Custody {
     /// The process.
     pub(crate) process: u32,
-    /// No two custodians of a [`Moves`] have the same.
+    /// No two coordinators of a [`Moves`] have the same.
     number: u64,
 }
 
@@ -110,14 +110,14 @@ pub(crate) struct Custody {
 pub(crate) struct Moves {
     /// Whether there are any.
     any: AtomicBool,
-    /// How many custodians have begun.
+    /// How many coordinators have begun.
     begun: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    custodians: BTreeMap<u32, Custodian>,
+    coordinators: BTreeMap<u32, CoordinatorHandle>,
     threads: BTreeMap<u32, (u32, Standing)>,
     /// Threads in a call that makes a process which we tell its number, and where.
     forking: BTreeMap<u32, u64>,
@@ -127,20 +127,20 @@ struct State {
     stopped: BTreeSet<u32>,
     /// Threads that are being given a signal that stops all.
     given_stop: BTreeSet<u32>,
-    /// Tasks of which whoever has made them has told before there was a custodian, and that have not been seen: their memory is their own.
+    /// Tasks of which whoever has made them has told before there was a coordinator, and that have not been seen: their memory is their own.
     early: BTreeSet<u32>,
-    /// Tasks that have been told of, and not been seen: by whose custodian they are waited for.
+    /// Tasks that have been told of, and not been seen: by whose coordinator they are waited for.
     awaited: BTreeMap<u32, u32>,
-    /// Tasks that were seen before there was a custodian, and that whoever has made them has not told of; and their parents.
+    /// Tasks that were seen before there was a coordinator, and that whoever has made them has not told of; and their parents.
     seen: BTreeMap<u32, u32>,
     /// Processes that have not begun: their memory is not their own yet.
     unborn: BTreeSet<u32>,
 }
 
-/// How a custodian is told; whether it is still there.
+/// How a coordinator is told; whether it is still there.
 type Tell = Box<dyn Fn(Told) -> bool + Send>;
 
-struct Custodian {
+struct CoordinatorHandle {
     number: u64,
     tell: Tell,
     /// Whether any other instance has some of the memory.
@@ -155,7 +155,7 @@ pub(crate) fn interrupted(rax: u64) -> bool {
 }
 
 impl Moves {
-    /// A custodian begins, in the thread that follows; the threads of its process. They are known at the same moment: of whatever they make
+    /// A coordinator begins, in the thread that follows; the threads of its process. They are known at the same moment: of whatever they make
     /// it is told both halves ([`Told::Made`], [`Told::Born`]), or none; and of their ends.
     pub(crate) fn begin(
         &self,
@@ -165,9 +165,9 @@ impl Moves {
         // Relaxed: it only has to be another one.
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let tell = Box::new(tell);
-        let custodian = Custodian { number, tell, shared: false, pages_move: false };
+        let coordinator = CoordinatorHandle { number, tell, shared: false, pages_move: false };
         let mut state = self.state();
-        state.custodians.insert(process, custodian);
+        state.coordinators.insert(process, coordinator);
         let threads = refit_sys::process::threads(process);
         state.threads.extend(threads.iter().map(|&thread| (thread, (process, Standing::Home))));
         drop(state);
@@ -176,54 +176,54 @@ impl Moves {
         (Custody { process, number }, threads)
     }
 
-    /// A custodian has ended.
+    /// A coordinator has ended.
     pub(crate) fn end(&self, custody: Custody) {
         let mut state = self.state();
-        if state.custodian(custody).is_some() {
-            state.custodians.remove(&custody.process);
+        if state.coordinator(custody).is_some() {
+            state.coordinators.remove(&custody.process);
             state.threads.retain(|_, (of, _)| *of != custody.process);
         }
     }
 
-    /// Whether a thread is one of a custodian's. While who follows does what that wants of a
+    /// Whether a thread is one of a coordinator's. While who follows does what that wants of a
     /// thread, it stays so.
     pub(crate) fn is_of(&self, task: u32, custody: Custody) -> bool {
         let mut state = self.state();
         let process = state.threads.get(&task).map(|(process, _)| *process);
-        process == Some(custody.process) && state.custodian(custody).is_some()
+        process == Some(custody.process) && state.coordinator(custody).is_some()
     }
 
-    /// Whether a process has a custodian.
+    /// Whether a process has a coordinator.
     pub(crate) fn has(&self, process: u32) -> bool {
-        !self.none() && self.state().custodians.contains_key(&process)
+        !self.none() && self.state().coordinators.contains_key(&process)
     }
 
     /// From now on another instance has some of a process's memory: changes of it are told.
     pub(crate) fn share(&self, custody: Custody) {
-        if let Some(custodian) = self.state().custodian(custody) {
-            custodian.shared = true;
+        if let Some(coordinator) = self.state().coordinator(custody) {
+            coordinator.shared = true;
         }
     }
 
     /// From now on pages of a process can be elsewhere only: ends of its threads are told before, too.
     pub(crate) fn pages_move(&self, custody: Custody) {
-        if let Some(custodian) = self.state().custodian(custody) {
-            custodian.pages_move = true;
+        if let Some(coordinator) = self.state().coordinator(custody) {
+            coordinator.pages_move = true;
         }
     }
 
-    /// A thread is about to end; whether it stands until its custodian says something.
+    /// A thread is about to end; whether it stands until its coordinator says something.
     pub(super) fn exits(&self, task: u32) -> bool {
         let state = self.state();
         let of = state.threads.get(&task);
-        let custodian = of.and_then(|(process, _)| state.custodians.get(process));
-        custodian.is_some_and(|one| one.pages_move && (one.tell)(Told::Ends(task)))
+        let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
+        coordinator.is_some_and(|one| one.pages_move && (one.tell)(Told::Ends(task)))
     }
 
-    /// Where a thread of a custodian's is from now on, if it is still one.
+    /// Where a thread of a coordinator's is from now on, if it is still one.
     pub(crate) fn place(&self, custody: Custody, thread: u32, standing: Standing) {
         let mut state = self.state();
-        if state.custodian(custody).is_some()
+        if state.coordinator(custody).is_some()
             && let Some((of, was)) = state.threads.get_mut(&thread)
             && *of == custody.process
         {
@@ -239,10 +239,10 @@ impl Moves {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// A thread has made a task. Whether a custodian is to know.
+    /// A thread has made a task. Whether a coordinator is to know.
     fn is_made(&self, by: u32, child: u32) -> bool {
         let mut state = self.state();
-        // One that was seen before there was a custodian has a memory of its own.
+        // One that was seen before there was a coordinator has a memory of its own.
         if state.seen.remove(&child).is_some() {
             return false;
         }
@@ -274,14 +274,14 @@ impl Moves {
         let by_job_control = state.stop_of(task, event);
         let &(process, standing) = state.threads.get(&task)?;
         let stops_all = state.stops_all(task, process, event);
-        let State { custodians, threads, forking, passing, given_stop, .. } = &mut *state;
+        let State { coordinators, threads, forking, passing, given_stop, .. } = &mut *state;
         let tell = |told| {
             // It ends with its process only.
-            custodians.get(&process).is_some_and(|custodian| (custodian.tell)(told))
+            coordinators.get(&process).is_some_and(|coordinator| (coordinator.tell)(told))
         };
-        let custodian = custodians.get(&process);
-        let shared = custodian.is_some_and(|custodian| custodian.shared);
-        let moving = custodian.is_some_and(|custodian| custodian.pages_move);
+        let coordinator = coordinators.get(&process);
+        let shared = coordinator.is_some_and(|coordinator| coordinator.shared);
+        let moving = coordinator.is_some_and(|coordinator| coordinator.pages_move);
         // Without anybody who decides it means what it does to any.
         let keep = |told| tell(told).then_some(After::Stay);
         let given = given_stop.remove(&task).then_some(Told::StopGiven(task));
@@ -372,7 +372,7 @@ impl Moves {
         }
     }
 
-    /// There is a new task; whether it stands until its custodian, or that of its parent, says something.
+    /// There is a new task; whether it stands until its coordinator, or that of its parent, says something.
     pub(super) fn born(&self, task: u32) -> bool {
         let mut state = self.state();
         state.awaited.remove(&task);
@@ -392,40 +392,40 @@ impl Moves {
         }
         let Some(process) = process::process_of(task) else { return false };
         let mut state = self.state();
-        let of = if state.custodians.contains_key(&process) {
+        let of = if state.coordinators.contains_key(&process) {
             state.threads.insert(task, (process, Standing::Home));
             process
         } else {
             let Some(parent) = process::parent_of(task).filter(|_| !early) else { return false };
             parent
         };
-        let custodian = state.custodians.get(&of);
-        let stands = custodian.is_some_and(|custodian| (custodian.tell)(Told::Born(task)));
+        let coordinator = state.coordinators.get(&of);
+        let stands = coordinator.is_some_and(|coordinator| (coordinator.tell)(Told::Born(task)));
         if stands && of != process {
             state.unborn.insert(process);
         }
         stands
     }
 
-    /// A thread asks to run elsewhere; whether its custodian is told.
+    /// A thread asks to run elsewhere; whether its coordinator is told.
     pub(super) fn asks(&self, wish: Wish) -> bool {
         let state = self.state();
         let of = state.threads.get(&wish.thread);
-        let custodian = of.and_then(|(process, _)| state.custodians.get(process));
-        custodian.is_some_and(|custodian| (custodian.tell)(Told::Asks(wish)))
+        let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
+        coordinator.is_some_and(|coordinator| (coordinator.tell)(Told::Asks(wish)))
     }
 
-    /// Whether a thread is one of a program with a custodian: not, once the program has become another one.
+    /// Whether a thread is one of a program with a coordinator: not, once the program has become another one.
     pub(crate) fn knows(&self, thread: u32) -> bool {
         self.state().threads.contains_key(&thread)
     }
 
-    /// Whether a thread waits for its custodian to [decide](Self::decides) whether a call is made again.
+    /// Whether a thread waits for its coordinator to [decide](Self::decides) whether a call is made again.
     pub(crate) fn waits_for_pages(&self, thread: u32) -> bool {
         self.state().passing.waits(thread)
     }
 
-    /// Its custodian does.
+    /// Its coordinator does.
     pub(crate) fn decides(&self, thread: u32) {
         self.state().passing.decide(thread);
     }
@@ -456,17 +456,17 @@ impl Moves {
         state.stopped.remove(&task);
         state.given_stop.remove(&task);
         state.unborn.remove(&task);
-        if let Some(custodian) =
-            state.awaited.remove(&task).and_then(|of| state.custodians.get(&of))
+        if let Some(coordinator) =
+            state.awaited.remove(&task).and_then(|of| state.coordinators.get(&of))
         {
             // Killed before it was seen: nobody is to wait for it.
-            (custodian.tell)(Told::Born(task));
+            (coordinator.tell)(Told::Born(task));
         }
         let Some((process, _)) = state.threads.remove(&task) else { return };
-        if let Some(custodian) = state.custodians.get(&process) {
+        if let Some(coordinator) = state.coordinators.get(&process) {
             // It may have ended, too.
-            word.map(|word| (custodian.tell)(Told::Cleared { thread: task, word }));
-            (custodian.tell)(Told::Ended(task));
+            word.map(|word| (coordinator.tell)(Told::Cleared { thread: task, word }));
+            (coordinator.tell)(Told::Ended(task));
         }
     }
 
@@ -479,17 +479,17 @@ impl Moves {
         state.threads.remove(&former);
         [former, process].into_iter().for_each(|thread| state.passing.forget(thread));
         state.threads.retain(|_, (of, _)| *of != process);
-        if let Some(custodian) = state.custodians.remove(&process) {
-            (custodian.tell)(Told::Another);
+        if let Some(coordinator) = state.coordinators.remove(&process) {
+            (coordinator.tell)(Told::Another);
         }
     }
 }
 
 impl State {
-    /// The custodian, if it has not been followed by another.
-    fn custodian(&mut self, custody: Custody) -> Option<&mut Custodian> {
-        let custodian = self.custodians.get_mut(&custody.process);
-        custodian.filter(|custodian| custodian.number == custody.number)
+    /// The coordinator, if it has not been followed by another.
+    fn coordinator(&mut self, custody: Custody) -> Option<&mut CoordinatorHandle> {
+        let coordinator = self.coordinators.get_mut(&custody.process);
+        coordinator.filter(|coordinator| coordinator.number == custody.number)
     }
 
     /// What an event of a thread tells of its process being stopped, or going on.

@@ -41,11 +41,11 @@ impl Tree {
         }
     }
 
-    /// Tells `mourner` of the first process when it is about to end and still has all its descriptors: in the thread that follows, and
+    /// Tells `exit_observer` of the first process when it is about to end and still has all its descriptors: in the thread that follows, and
     /// the process waits for it. A first thread that ends before others, or gives way to one that becomes another program, is told
     /// like the end; with another program the true end is told as well.
-    pub fn before_end(&self, mourner: impl Fn(u32) + Send + Sync + 'static) {
-        *lock(&self.mourner) = Some(Box::new(mourner));
+    pub fn before_end(&self, exit_observer: impl Fn(u32) + Send + Sync + 'static) {
+        *lock(&self.exit_observer) = Some(Box::new(exit_observer));
     }
 
     /// Whether a new task stands until an order for it comes.

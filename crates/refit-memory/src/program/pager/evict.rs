@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Pager, lock};
-use crate::program::hat::{BERTH, Taken};
+use crate::program::hat::{STAGING_AREA, Taken};
 use crate::program::space::Recalled;
 use crate::{CacheError, PAGE_SIZE, events};
 
@@ -21,7 +21,7 @@ impl Pager {
         let hat = self.space.hat();
         let reading = lock(&self.reading);
         let changes = self.unchanged();
-        let Some(mut recalled) = self.space.recall(most.min(BERTH)) else { return Ok(0) };
+        let Some(mut recalled) = self.space.recall(most.min(STAGING_AREA)) else { return Ok(0) };
         recalled.keep(&self.outside.needed(self));
         if recalled.pages.is_empty() {
             return Ok(0);
@@ -45,7 +45,7 @@ impl Pager {
         result
     }
 
-    /// Pages in the berth go to the store; the others stay. `taken` is what they are held for, and then what has become of them: where
+    /// Pages in the staging area go to the store; the others stay. `taken` is what they are held for, and then what has become of them: where
     /// they stand decides.
     fn put_away(&self, recalled: &Recalled, taken: &mut [Taken]) -> Result<usize, CacheError> {
         let Recalled { fcm, pages, addresses, .. } = recalled;

@@ -2,8 +2,8 @@
 //!
 //! | lock | how | messages |
 //! |---|---|---|
-//! | `queue` | all changes come to the origin's custodian, which makes one after the other | none of its own |
-//! | `lamport` | an instance first agrees with all others that have a replica ([`lamport`]); then its change comes to the custodian | 3 for each of these |
+//! | `queue` | all changes come to the origin's coordinator, which makes one after the other | none of its own |
+//! | `lamport` | an instance first agrees with all others that have a replica ([`lamport`]); then its change comes to the coordinator | 3 for each of these |
 //!
 //! The queue is there in any case: the origin's own threads come to it, too, and it is what keeps changes and retrievals apart. So `lamport` decides
 //! only in which order instances come to it; it is the thesis's first lock, to be measured beside the other one.
@@ -28,7 +28,7 @@ use lamport::{Lamport, Said};
 /// The locks there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lock {
-    /// The custodian's queue.
+    /// The coordinator's queue.
     #[default]
     Queue,
     /// Lamport's algorithm, among the instances that have a replica.

@@ -218,7 +218,7 @@ mod tests {
             Self { stores, grants, fetches, wants, held: None, last: 0, writes: 0 }
         }
 
-        /// What the librarian takes from a holder comes behind all that was granted to it.
+        /// What the page home takes from a holder comes behind all that was granted to it.
         fn take(&mut self, from: InstanceId, keeps: bool) -> u8 {
             let at = usize::from(from.0);
             while let Some(granted) = self.grants[at].pop_front() {
@@ -274,7 +274,7 @@ mod tests {
             all
         }
 
-        /// The librarian does what was asked, in whatever order: what waits for a turn is overtaken.
+        /// The page home does what was asked, in whatever order: what waits for a turn is overtaken.
         fn served(&self, which: usize) -> Option<Self> {
             let mut next = self.clone();
             let (at, write) = next.fetches.remove(which)?;

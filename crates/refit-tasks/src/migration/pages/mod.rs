@@ -3,7 +3,7 @@
 //! ```text
 //!   replica, or the program itself                     origin
 //!     touches a page that is not there                   Directory: who has which page
-//!        │ userfaultfd                                       ▲ one thread, the librarian
+//!        │ userfaultfd                                       ▲ one thread, the page home
 //!      pager ──── Fetch ─────────────────────────────────────┤
 //!      Store ◄─── Grant: bytes, or the right to write ───────┤
 //!      Store ──── what was on it ◄── Yield, Drop ────────────┘  of those who had it
@@ -15,9 +15,9 @@
 //!
 //! # Why nobody reads what is not so any more
 //!
-//! 1. The librarian does one thing after the other, and the next page is given only when those who had it have said that they have it no more:
+//! 1. The page home does one thing after the other, and the next page is given only when those who had it have said that they have it no more:
 //!    so at each moment the directory's word holds of all stores, but for grants that are on their way.
-//! 2. What the librarian says to one holder arrives in order, and the holder does it at once, in the thread that receives: so a grant is there
+//! 2. What the page home says to one holder arrives in order, and the holder does it at once, in the thread that receives: so a grant is there
 //!    before the page is taken again.
 //! 3. A page is taken away by protecting it from writes, reading it, and punching it out. A write is either before the protection, and is
 //!    read, or waits, and is made where the page is then.
@@ -36,13 +36,13 @@ use refit_sys::trace::Held;
 use refit_sys::userfault::{Features, Flags, Userfault};
 
 mod directory;
-mod librarian;
+mod page_home;
 mod pager;
 mod store;
 mod turns;
 
 pub(super) use directory::Access;
-pub(super) use librarian::{Librarian, Library};
+pub(super) use page_home::{PageHome, Library};
 pub use pager::Window;
 pub(super) use pager::{Pager, Wanted};
 pub(super) use store::Store;

@@ -1,4 +1,4 @@
-//! What a guest does to find what is at an address, and what it says to others who look for that.
+//! What a replica does to find what is at an address, and what it says to others who look for that.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,7 +9,7 @@ use refit_messages::{InstanceId, Layer};
 use super::known::By;
 use super::seeks;
 use super::{Known, Mark, Plan};
-use crate::migration::guest::Guest;
+use crate::migration::replica::Replica;
 use crate::migration::wire::{Found, Frames, Mapping, Retrieve, Retrieved, Seek};
 use crate::remote::TOP;
 
@@ -60,7 +60,7 @@ pub(in crate::migration) fn pass_on(layer: &Layer, mut seek: Seek, mapping: Opti
     let _ = layer.send(InstanceId(seek.asker), &found, &[]);
 }
 
-impl Guest {
+impl Replica {
     /// Asks what is at an address, as the protocol says or only the origin.
     ///
     /// # Errors

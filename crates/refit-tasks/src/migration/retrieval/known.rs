@@ -148,7 +148,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
     /// The origin is 0.
-    const GUESTS: [u16; 2] = [1, 2];
+    const REPLICAS: [u16; 2] = [1, 2];
 
     #[test]
     fn what_is_mapped_is_known_piece_by_piece() {
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(known.at(PAGE), None);
     }
 
-    /// What the origin tells a guest, which does it in this order.
+    /// What the origin tells a replica, which does it in this order.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     enum Order {
         Forget,
@@ -175,9 +175,9 @@ mod tests {
         Follow,
     }
 
-    /// One guest.
+    /// One replica.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct Guest {
+    struct Replica {
         known: Known,
         orders: VecDeque<Order>,
         /// Its question: when, whom, and at which page.
@@ -189,15 +189,15 @@ mod tests {
     /// Everything at one moment. Two pages of one mapping, of which the second is changed; what may be done with a page is its version.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct World {
-        guests: [Guest; 2],
+        replicas: [Replica; 2],
         /// The version of the second page.
         version: u32,
         /// Changes that are left.
         left: u8,
-        /// Guests that have not said yet that they have forgotten, or know who is member.
+        /// Replicas that have not said yet that they have forgotten, or know who is member.
         awaited: BTreeSet<usize>,
         changing: bool,
-        /// The second guest and the origin do not hear each other any more, but both hear the first.
+        /// The second replica and the origin do not hear each other any more, but both hear the first.
         lost: bool,
         may_lose: bool,
     }
@@ -215,13 +215,13 @@ mod tests {
 
     impl World {
         fn new(may_lose: bool) -> Self {
-            let guest = |_| {
+            let replica = |_| {
                 let mut known = Known::default();
-                known.follow(GUESTS.into(), Plan::default());
-                Guest { known, orders: VecDeque::new(), asks: None, answer: None }
+                known.follow(REPLICAS.into(), Plan::default());
+                Replica { known, orders: VecDeque::new(), asks: None, answer: None }
             };
             Self {
-                guests: GUESTS.map(guest),
+                replicas: REPLICAS.map(replica),
                 version: 0,
                 left: 2,
                 awaited: BTreeSet::new(),
@@ -233,11 +233,11 @@ mod tests {
 
         /// What is not so, if anything.
         fn is_wrong(&self) -> bool {
-            let there = if self.lost { &self.guests[..1] } else { &self.guests[..] };
-            let old = |guest: &Guest, page: u64, version: u32| {
-                guest.known.at(page).is_some_and(|(_, access)| access != version)
+            let there = if self.lost { &self.replicas[..1] } else { &self.replicas[..] };
+            let old = |replica: &Replica, page: u64, version: u32| {
+                replica.known.at(page).is_some_and(|(_, access)| access != version)
             };
-            there.iter().any(|guest| old(guest, 0, 0) || old(guest, PAGE, self.version))
+            there.iter().any(|replica| old(replica, 0, 0) || old(replica, PAGE, self.version))
         }
 
         /// What the origin says is there.
@@ -257,7 +257,7 @@ mod tests {
                 next.lost = true;
                 // Who is lost is waited for no more; the other one learns of it before anything is waited for no more.
                 next.awaited.remove(&1);
-                next.guests[0].orders.push_back(Order::Follow);
+                next.replicas[0].orders.push_back(Order::Follow);
                 next.awaited.insert(0);
                 all.push(next);
             }
@@ -289,23 +289,23 @@ mod tests {
 
         fn tell(&mut self, order: &Order) -> BTreeSet<usize> {
             let there = if self.lost { 0..1 } else { 0..2 };
-            there.clone().for_each(|at| self.guests[at].orders.push_back(order.clone()));
+            there.clone().for_each(|at| self.replicas[at].orders.push_back(order.clone()));
             there.collect()
         }
 
         fn does_order(&self, at: usize) -> Option<Self> {
             let mut next = self.clone();
-            let guest = &mut next.guests[at];
-            match guest.orders.pop_front()? {
-                Order::Forget => guest.known.forget(&[CHANGED], true),
+            let replica = &mut next.replicas[at];
+            match replica.orders.pop_front()? {
+                Order::Forget => replica.known.forget(&[CHANGED], true),
                 Order::Thaw => {
-                    guest.known.thaw();
+                    replica.known.thaw();
                     return Some(next);
                 }
-                Order::Follow => guest.known.follow([GUESTS[0]].into(), Plan::default()),
+                Order::Follow => replica.known.follow([REPLICAS[0]].into(), Plan::default()),
             }
             // It says so, which the origin hears unless it still waits for more.
-            let all_done = guest.orders.iter().all(|order| *order == Order::Thaw);
+            let all_done = replica.orders.iter().all(|order| *order == Order::Thaw);
             let is_heard = at == 0 || !self.lost;
             if all_done && is_heard {
                 next.awaited.remove(&at);
@@ -314,21 +314,21 @@ mod tests {
         }
 
         fn asks(&self, at: usize) -> Vec<Self> {
-            if self.guests[at].asks.is_some() {
+            if self.replicas[at].asks.is_some() {
                 return Vec::new();
             }
-            let other = By::Member(GUESTS[1 - at]);
+            let other = By::Member(REPLICAS[1 - at]);
             let ask = |(by, page)| {
                 let mut next = self.clone();
-                let guest = &mut next.guests[at];
-                guest.asks = Some((guest.known.mark(), by, page));
+                let replica = &mut next.replicas[at];
+                replica.asks = Some((replica.known.mark(), by, page));
                 next
             };
             [(By::Origin, 0), (By::Origin, PAGE), (other, 0), (other, PAGE)].map(ask).into()
         }
 
         fn is_answered(&self, at: usize) -> Option<Self> {
-            let Guest { asks: Some((_, by, page)), answer: None, .. } = self.guests[at] else {
+            let Replica { asks: Some((_, by, page)), answer: None, .. } = self.replicas[at] else {
                 return None;
             };
             let mut next = self.clone();
@@ -336,10 +336,10 @@ mod tests {
                 // Its queue.
                 By::Origin if self.changing || !self.awaited.is_empty() => return None,
                 By::Origin if self.lost && at == 1 => return None,
-                By::Origin => next.guests[at].answer = Some(self.truth(page)),
-                By::Member(_) => match self.guests[1 - at].known.at(page) {
-                    Some(answer) => next.guests[at].answer = Some(answer),
-                    None => next.guests[at].asks = None,
+                By::Origin => next.replicas[at].answer = Some(self.truth(page)),
+                By::Member(_) => match self.replicas[1 - at].known.at(page) {
+                    Some(answer) => next.replicas[at].answer = Some(answer),
+                    None => next.replicas[at].asks = None,
                 },
             }
             Some(next)
@@ -347,18 +347,18 @@ mod tests {
 
         fn uses(&self, at: usize, without: Without) -> Option<Self> {
             let mut next = self.clone();
-            let guest = &mut next.guests[at];
-            let (range, version) = guest.answer.take()?;
-            let (mut mark, by, _) = guest.asks.take()?;
-            let mut judge = guest.known.clone();
+            let replica = &mut next.replicas[at];
+            let (range, version) = replica.answer.take()?;
+            let (mut mark, by, _) = replica.asks.take()?;
+            let mut judge = replica.known.clone();
             match without {
                 Without::Nothing => {}
                 Without::Count => mark = judge.mark(),
                 Without::Frozen => judge.frozen.clear(),
-                Without::Members => judge.members = GUESTS.into(),
+                Without::Members => judge.members = REPLICAS.into(),
             }
             if judge.allows(mark, by, &range) {
-                guest.known.insert(&range, version);
+                replica.known.insert(&range, version);
             }
             Some(next)
         }

@@ -1,7 +1,7 @@
 //! Finding what is mapped at an address: by protocols that are exchanged while programs run.
 //!
 //! ```text
-//!   refit swap retrieval:PID chain ──► object ── plan ──► custodian ── Follow ──► Guest
+//!   refit swap retrieval:PID chain ──► object ── plan ──► coordinator ── Follow ──► Replica
 //!                                                                                  │ a thread touches what is not there
 //!                                                             Seek ──► others ─────┤
 //!                                                             Retrieve ──► origin ─┴──► Known ──► mapped
@@ -14,7 +14,7 @@
 //! | `chain` | one, which answers or passes the question on, the origin last (§8.2.1) | 2, and 1 for each that passes it on |
 //! | `group` | those that have a replica, and the origin, at once (§8.2.2) | 2 for each of them |
 //!
-//! An object of its origin, `retrieval:PID`, says for each instance whom it is to ask ([`Retrieval::plan`]); the custodian tells it. Any instance that has
+//! An object of its origin, `retrieval:PID`, says for each instance whom it is to ask ([`Retrieval::plan`]); the coordinator tells it. Any instance that has
 //! the address mapped may answer; that there is nothing only the origin may say, and only it makes private memory frames (the precedence of §5.7.3,
 //! in which a mapping beats a mere area, and that beats nothing). Whatever else comes of a question, it is put to the origin then.
 //!

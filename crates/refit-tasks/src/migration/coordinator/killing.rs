@@ -25,7 +25,7 @@ impl Killer {
         if !self.is_over.swap(true, Ordering::Relaxed) {
             let Self { process, agent, .. } = *self;
             let name = refit_sys::process::name(process);
-            // Relaxed: the end of its custodian, which follows, is told by a channel.
+            // Relaxed: the end of its coordinator, which follows, is told by a channel.
             self.killed.store(true, Ordering::Relaxed);
             eprintln!("refit: {name} ({process}) is killed: {why}");
             for one in [process, agent] {
@@ -35,7 +35,7 @@ impl Killer {
         }
     }
 
-    /// Its custodian ends: whatever has the number from now on is another program.
+    /// Its coordinator ends: whatever has the number from now on is another program.
     pub(super) fn disarm(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

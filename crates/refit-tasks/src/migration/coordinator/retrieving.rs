@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use refit_messages::{InstanceId, Reply};
 
-use super::Custodian;
+use super::Coordinator;
 use crate::migration::MoveError;
 use crate::migration::locks::Lock;
 use crate::migration::retrieval::{Plan, pass_on};
 use crate::migration::wire::{Follow, Mapping, Retrieve, Retrieved, Seek, Thaw};
 
-impl Custodian {
+impl Coordinator {
     pub(super) fn answer(&mut self, question: Retrieve, reply: Reply<Retrieve>) {
         let Retrieve { thread, address, gap, beside, .. } = question;
         let mapping = self.at(thread, address);

@@ -7,11 +7,11 @@
 use refit_sys::park;
 use refit_sys::trace::Held;
 
-use super::{Custodian, Next, PATIENCE};
+use super::{Coordinator, Next, PATIENCE};
 use crate::tree::After;
 use crate::tree::moves::about_to_call;
 
-impl Custodian {
+impl Coordinator {
     /// A thread stands at the end of a call that may have lacked pages.
     pub(super) fn lacks(&mut self, id: u32) -> Next {
         self.tree.moves.decides(id);

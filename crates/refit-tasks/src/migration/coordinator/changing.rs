@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use refit_messages::Reply;
 use refit_sys::trace::Held;
 
-use super::{Ask, Custodian, Next, PATIENCE};
+use super::{Ask, Coordinator, Next, PATIENCE};
 use crate::migration::wire::{Change, Forget};
 use crate::migration::{changes, passage};
 use crate::tree::After;
 use crate::tree::moves::{Standing, Told};
 
-impl Custodian {
+impl Coordinator {
     /// A thread elsewhere changes the memory.
     pub(super) fn change(&mut self, change: Change, reply: Reply<Change>) -> Next {
         let Change { thread, number, arguments, stack, .. } = change;

@@ -2,10 +2,10 @@
 
 use refit_messages::InstanceId;
 
-use super::{Custodian, Next};
+use super::{Coordinator, Next};
 use crate::migration::MoveError;
 
-impl Custodian {
+impl Coordinator {
     /// A host has no memory for another page, which one of its threads waits for. Nobody knows which: all come.
     pub(super) fn is_full(&mut self, host: InstanceId) -> Next {
         let there = self.threads.iter().filter(|(_, thread)| thread.at == host);

@@ -1,10 +1,10 @@
 //! Threads end.
 
-use super::{Custodian, Ended, Next};
+use super::{Coordinator, Ended, Next};
 use crate::migration::MoveError;
 use crate::migration::wire::Vanish;
 
-impl Custodian {
+impl Coordinator {
     /// A thread stands in its end; what it holds is passed on while its memory is still its own.
     pub(super) fn ends(&mut self, id: u32) -> Next {
         // A list that cannot be read is passed over by the kernel, too.

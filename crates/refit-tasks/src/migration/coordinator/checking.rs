@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use refit_messages::{InstanceId, Transport};
 
-use super::Custodian;
+use super::Coordinator;
 use crate::migration::consistency;
 
-impl Custodian {
+impl Coordinator {
     /// Kills the program if it is not.
     pub(super) fn check(&self) {
         if !consistency::is_checked() {

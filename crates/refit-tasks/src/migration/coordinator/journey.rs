@@ -8,7 +8,7 @@ use refit_sys::park::Slot;
 use refit_sys::schedule::urgency;
 
 use super::asking::Asking;
-use super::{Custodian, Given, Next, Thread};
+use super::{Coordinator, Given, Next, Thread};
 use crate::migration::passage::{Has, Onward};
 use crate::migration::wire::{Arrive, Came, Expect, Particulars, Prepare, Recall, Why};
 use crate::migration::{MoveError, passage, stub};
@@ -20,7 +20,7 @@ const NOT_NOW: Duration = Duration::from_millis(5);
 /// How long one tries that, where somebody waits for it.
 const LONG: Duration = Duration::from_secs(5);
 
-impl Custodian {
+impl Coordinator {
     /// Has a thread go where it is wanted, if it can now.
     pub(super) fn settle(&mut self, id: u32) -> Next {
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };

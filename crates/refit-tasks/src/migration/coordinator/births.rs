@@ -2,12 +2,12 @@
 
 use refit_sys::trace::Held;
 
-use super::{Ask, Custodian, Next, PATIENCE};
+use super::{Ask, Coordinator, Next, PATIENCE};
 use crate::process::kill;
 use crate::tree::After;
 use crate::tree::moves::Told;
 
-impl Custodian {
+impl Coordinator {
     pub(super) fn is_born(&mut self, task: u32) -> Next {
         if crate::process::process_of(task) == Some(self.group.process) {
             self.know(task);

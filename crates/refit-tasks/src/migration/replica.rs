@@ -1,12 +1,12 @@
 //! A group's part at an instance that it did not begin at: a replica of its process, empty at first, in which threads of ours run the
 //! instructions of the group's.
 //!
-//! The first task of the replica, its *keeper*, never runs: it makes threads, and takes mappings away, at the *landlord*'s bidding, the
-//! one of our threads that traces it. Each further task has a thread of ours of its own ([`super::runner`]), which puts mappings in.
+//! The first task of the replica, its *keeper*, never runs: it makes threads, and takes mappings away, at the *replica server*'s bidding, the
+//! one of our threads that traces it. Each further task has a thread of ours of its own ([`super::executor`]), which puts mappings in.
 //!
-//! **No mapping outlives what it shows.** A runner asks what is at an address, and maps it later; in between the origin may have
+//! **No mapping outlives what it shows.** An executor asks what is at an address, and maps it later; in between the origin may have
 //! told to forget it. So each forgetting is counted, under the lock that mappings are made under: an answer to a question from before is
-//! asked for again ([`Guest::map`], [`super::retrieval::known`]).
+//! asked for again ([`Replica::map`], [`super::retrieval::known`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,25 +25,25 @@ use refit_sys::words::Words;
 use super::counts::Tally;
 use super::faults::{self, Step};
 use super::locks::{HeavyLock, Word};
-use super::mappings::{Mapped, Replica};
+use super::mappings::{Mapped, ReplicaMappings};
 use super::pages::Window;
 use super::quota::Quota;
 use super::retrieval::{Seeks, Told};
-use super::runner::Runner;
+use super::executor::Executor;
 use super::space::NAME;
 use super::stub;
 use super::wire::{Arrive, Claim, Descriptor, Follow, Forget, GroupId, Hold, Particulars};
 use crate::remote::TOP;
 
-mod landlord;
+mod replica_server;
 mod moving;
 
-pub(crate) use landlord::Vacancies;
-use landlord::{Job, LetIn};
+pub(crate) use replica_server::SpareReplicas;
+use replica_server::{Job, LetIn};
 use moving::Pages;
 
 /// A replica.
-pub(crate) struct Guest {
+pub(crate) struct Replica {
     pub(crate) group: GroupId,
     pub(crate) layer: Arc<Layer>,
     pub(crate) window: Range<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Guest {
     pages: Option<Pages>,
     /// What these may come to, with those of others.
     quota: Arc<Quota>,
-    /// What is mapped, and what is known of that. Changed while [`Guest::changes`] is held.
+    /// What is mapped, and what is known of that. Changed while [`Replica::changes`] is held.
     pub(super) mapped: Mapped,
     /// How many mappings are made unasked with one that is asked for.
     pub(super) beside: u16,
@@ -71,18 +71,18 @@ pub(crate) struct Guest {
     /// Held while mappings change.
     changes: Mutex<()>,
     jobs: Mutex<Sender<Job>>,
-    runners: Mutex<BTreeMap<u32, Arc<Runner>>>,
-    /// Runners whose threads have ended.
-    spare: Mutex<Vec<Arc<Runner>>>,
+    executors: Mutex<BTreeMap<u32, Arc<Executor>>>,
+    /// Executors whose threads have ended.
+    spare: Mutex<Vec<Arc<Executor>>>,
 }
 
-impl Guest {
+impl Replica {
     /// Makes a replica for a group.
     pub(crate) fn begin(
         group: GroupId,
         particulars: &Particulars,
         layer: &Arc<Layer>,
-        (vacancies, awake, quota): (&Vacancies, Option<Arc<Awake>>, &Arc<Quota>),
+        (spare_replicas, awake, quota): (&SpareReplicas, Option<Arc<Awake>>, &Arc<Quota>),
     ) -> io::Result<Arc<Self>> {
         faults::reach(Step::Replica)?;
         let (frames, slots) = match &particulars.hold {
@@ -93,7 +93,7 @@ impl Guest {
         };
         let slots = slots.map(|slots| slots.get());
         let moves = slots.is_none();
-        let let_in = vacancies.let_in(particulars.window.start, &frames, (moves, awake))?;
+        let let_in = spare_replicas.let_in(particulars.window.start, &frames, (moves, awake))?;
         let LetIn { process, store, hand_over, jobs } = let_in;
         let pages = match store {
             Some(store) => {
@@ -102,7 +102,7 @@ impl Guest {
             }
             None => None,
         };
-        let guest = Arc::new(Self {
+        let replica = Arc::new(Self {
             group,
             layer: Arc::clone(layer),
             window: particulars.window.clone(),
@@ -122,53 +122,53 @@ impl Guest {
             memory: Memory::of(process)?,
             changes: Mutex::default(),
             jobs: Mutex::new(jobs),
-            runners: Mutex::default(),
+            executors: Mutex::default(),
             spare: Mutex::default(),
         });
-        let gone = |_| io::Error::other("its landlord has ended at once");
-        hand_over.send(Arc::clone(&guest)).map_err(gone)?;
+        let gone = |_| io::Error::other("its replica server has ended at once");
+        hand_over.send(Arc::clone(&replica)).map_err(gone)?;
         if let Hold::Move { window } = particulars.hold {
-            guest.hear(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
+            replica.hear(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
         }
-        Ok(guest)
+        Ok(replica)
     }
 
     /// A thread of the group will run here: what it needs is made.
     pub(crate) fn ready(self: &Arc<Self>, thread: u32) -> io::Result<()> {
-        self.runner(thread).map(drop)
+        self.executor(thread).map(drop)
     }
 
     /// Has a thread of the group run here; `reply` is told when it does.
     pub(crate) fn arrive(self: &Arc<Self>, arrive: Arrive, reply: Reply<Arrive>) {
-        match self.runner(arrive.thread) {
-            Ok(runner) => runner.arrive(arrive, reply),
+        match self.executor(arrive.thread) {
+            Ok(executor) => executor.arrive(arrive, reply),
             Err(error) => reply.say(&Err(error.into()), &[]),
         }
     }
 
-    /// The runner of a thread, which is made if this is the first time that it is here.
-    fn runner(self: &Arc<Self>, thread: u32) -> io::Result<Arc<Runner>> {
-        if let Some(runner) = self.runners().get(&thread) {
-            return Ok(Arc::clone(runner));
+    /// The executor of a thread, which is made if this is the first time that it is here.
+    fn executor(self: &Arc<Self>, thread: u32) -> io::Result<Arc<Executor>> {
+        if let Some(executor) = self.executors().get(&thread) {
+            return Ok(Arc::clone(executor));
         }
         faults::reach(Step::Task)?;
         let spare = self.spare().pop();
-        let runner = match spare {
-            Some(runner) => runner,
+        let executor = match spare {
+            Some(executor) => executor,
             None => {
                 let (tell, told) = mpsc::channel();
                 self.ask(Job::Thread(tell));
                 let ended = |_| io::Error::other("its replica has ended");
-                Runner::begin(self, told.recv().map_err(ended)??)?
+                Executor::begin(self, told.recv().map_err(ended)??)?
             }
         };
-        self.runners().insert(thread, Arc::clone(&runner));
-        Ok(runner)
+        self.executors().insert(thread, Arc::clone(&executor));
+        Ok(executor)
     }
 
-    /// The runner of a thread that has been here.
-    pub(crate) fn known(&self, thread: u32) -> Option<Arc<Runner>> {
-        self.runners().get(&thread).cloned()
+    /// The executor of a thread that has been here.
+    pub(crate) fn known(&self, thread: u32) -> Option<Arc<Executor>> {
+        self.executors().get(&thread).cloned()
     }
 
     /// What is at these addresses is to be asked for again.
@@ -199,27 +199,27 @@ impl Guest {
         self.lock.lose(peer);
     }
 
-    /// A thread has ended: its runner serves another one, some day.
+    /// A thread has ended: its executor serves another one, some day.
     pub(crate) fn vanish(&self, thread: u32) {
-        if let Some(runner) = self.runners().remove(&thread) {
-            runner.rest();
-            self.spare().push(runner);
+        if let Some(executor) = self.executors().remove(&thread) {
+            executor.rest();
+            self.spare().push(executor);
         }
     }
 
-    /// What all runners have counted until now.
+    /// What all executors have counted until now.
     pub(crate) fn counted(&self) -> Tally {
         let mut all = Tally::default();
-        self.runners().values().chain(self.spare().iter()).for_each(|one| all.add(&one.tally()));
+        self.executors().values().chain(self.spare().iter()).for_each(|one| all.add(&one.tally()));
         all.pages = self.pages.as_ref().map(Pages::came).unwrap_or_default();
         all
     }
 
     /// Ends all.
     pub(crate) fn end(&self) {
-        let runners = std::mem::take(&mut *self.runners());
-        runners.values().for_each(|runner| runner.end());
-        self.spare().drain(..).for_each(|runner| runner.end());
+        let executors = std::mem::take(&mut *self.executors());
+        executors.values().for_each(|executor| executor.end());
+        self.spare().drain(..).for_each(|executor| executor.end());
         if let Some(pages) = &self.pages {
             pages.end();
         }
@@ -247,24 +247,24 @@ impl Guest {
     }
 
     /// For what [`mappings`](super::mappings) makes.
-    pub(super) fn replica(&self) -> Replica<'_> {
-        Replica { window: &self.window, memory: &self.memory, mapped: &self.mapped }
+    pub(super) fn replica(&self) -> ReplicaMappings<'_> {
+        ReplicaMappings { window: &self.window, memory: &self.memory, mapped: &self.mapped }
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn runners(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Runner>>> {
-        self.runners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn executors(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Executor>>> {
+        self.executors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Arc<Runner>>> {
+    fn spare(&self) -> MutexGuard<'_, Vec<Arc<Executor>>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask(&self, job: Job) {
-        // A landlord that has ended has dropped what waits for an answer.
+        // A replica server that has ended has dropped what waits for an answer.
         let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
     }
 }

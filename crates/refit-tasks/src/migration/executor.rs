@@ -30,8 +30,8 @@ use super::calls::{Kind, Request, kind};
 use super::counts::Tally;
 use super::faults::{self, Step};
 use super::files::Files;
-use super::guest::Guest;
-use super::half::UserHalf;
+use super::replica::Replica;
+use super::half::ThreadState;
 use super::locks;
 use super::mappings;
 use super::orders::{Order, Orders};
@@ -45,8 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Who waits for a call looks up that often, in case that it was called when nobody was there to hear it.
 const LOOK_UP: Duration = Duration::from_secs(1);
 
-/// A runner, as others see it.
-pub(crate) struct Runner {
+/// An executor, as others see it.
+pub(crate) struct Executor {
     task: u32,
     process: u32,
     orders: Orders,
@@ -54,25 +54,25 @@ pub(crate) struct Runner {
     tally: Mutex<Tally>,
 }
 
-impl Runner {
+impl Executor {
     /// Serves a task of a replica that rests.
-    pub(super) fn begin(guest: &Arc<Guest>, task: u32) -> io::Result<Arc<Self>> {
-        let process = guest.process;
+    pub(super) fn begin(replica: &Arc<Replica>, task: u32) -> io::Result<Arc<Self>> {
+        let process = replica.process;
         let (orders, tally) = (Orders::default(), Mutex::default());
-        let runner = Arc::new(Self { task, process, orders, tally });
+        let executor = Arc::new(Self { task, process, orders, tally });
         let (tell, told) = mpsc::channel();
-        let (serves, guest) = (Arc::clone(&runner), Arc::clone(guest));
+        let (serves, replica) = (Arc::clone(&executor), Arc::clone(replica));
         let serve = move || match seize(task) {
             Ok(held) => {
                 // Whoever has asked waits for it.
                 let _ = tell.send(Ok(()));
-                Running::new(&guest, &serves, held).serve();
+                Running::new(&replica, &serves, held).serve();
             }
             Err(error) => drop(tell.send(Err(error))),
         };
-        thread::Builder::new().name("refit-runner".to_owned()).spawn(serve)?;
+        thread::Builder::new().name("refit-executor".to_owned()).spawn(serve)?;
         told.recv().map_err(|_| io::Error::other("it has ended at once"))??;
-        Ok(runner)
+        Ok(executor)
     }
 
     pub(super) fn arrive(&self, arrive: Arrive, reply: Reply<Arrive>) {
@@ -148,8 +148,8 @@ struct Stay {
 
 /// What the serving thread has.
 struct Running<'a> {
-    guest: &'a Guest,
-    runner: &'a Runner,
+    replica: &'a Replica,
+    executor: &'a Executor,
     held: Held,
     /// A `syscall` instruction of the replica.
     instruction: u64,
@@ -165,32 +165,32 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn new(guest: &'a Guest, runner: &'a Runner, held: Held) -> Self {
-        let instruction = guest.window.start + stub::CODE + park::instruction();
+    fn new(replica: &'a Replica, executor: &'a Executor, held: Held) -> Self {
+        let instruction = replica.window.start + stub::CODE + park::instruction();
         let (seen, urgency, yields) = (0, None, 0);
         let (files, buffer) = (Files::default(), Vec::new());
-        Self { guest, runner, held, instruction, seen, urgency, yields, files, buffer }
+        Self { replica, executor, held, instruction, seen, urgency, yields, files, buffer }
     }
 
     fn serve(mut self) {
         loop {
-            match self.runner.orders.wait() {
+            match self.executor.orders.wait() {
                 Order::Arrive(arrive, reply) => {
                     let thread = arrive.thread;
                     let gone = self.stay(*arrive, reply);
-                    self.runner.orders.waits_at(None);
+                    self.executor.orders.waits_at(None);
                     let why = match gone {
                         Ok(Gone::Back) => continue,
                         Ok(Gone::Ended) => break,
                         Ok(Gone::Killed) => "its replica was killed".to_owned(),
                         Err(error) => error.to_string(),
                     };
-                    let fell = Fell { group: self.guest.group, thread, why };
+                    let fell = Fell { group: self.replica.group, thread, why };
                     // Where the origin is no more, nothing has to be told.
-                    let _ = self.guest.layer.send(self.guest.group.home(), &fell, &[]);
+                    let _ = self.replica.layer.send(self.replica.group.home(), &fell, &[]);
                     break;
                 }
-                Order::Expect => self.runner.orders.await_one(linger::SOON),
+                Order::Expect => self.executor.orders.await_one(linger::SOON),
                 // It has gone back of its own meanwhile, or for ever.
                 Order::Recall(_) | Order::Made(..) | Order::Rest => {}
                 Order::End => break,
@@ -201,7 +201,7 @@ impl<'a> Running<'a> {
     }
 
     fn stay(&mut self, arrive: Arrive, reply: Reply<Arrive>) -> io::Result<Gone> {
-        let slot = match self.guest.slots.map(|slots| Slot::at(slots, arrive.slot as usize)) {
+        let slot = match self.replica.slots.map(|slots| Slot::at(slots, arrive.slot as usize)) {
             None => None,
             Some(Some(slot)) => Some(slot),
             Some(None) => {
@@ -224,9 +224,9 @@ impl<'a> Running<'a> {
             // As far as it is permitted here.
             set_urgency(self.held.thread(), Urgency { policy, priority, nice });
         }
-        self.runner.orders.waits_at(slot);
+        self.executor.orders.waits_at(slot);
         if slot.is_some() {
-            self.files.serve(self.guest.group.process, arrive.thread);
+            self.files.serve(self.replica.group.process, arrive.thread);
         }
         let arrived = || reply.say(&Ok(()), &[]);
         if !arrive.in_call {
@@ -247,8 +247,8 @@ impl<'a> Running<'a> {
             {
                 return Ok(gone);
             }
-            self.seen = self.guest.mapped.seen();
-            let runs = self.runner.orders.begins_to_run();
+            self.seen = self.replica.mapped.seen();
+            let runs = self.executor.orders.begins_to_run();
             let resumed = if runs { self.held.resume_emulated(0) } else { Ok(()) };
             if let Some(arrived) = arrived.take() {
                 arrived();
@@ -258,7 +258,7 @@ impl<'a> Running<'a> {
                 continue;
             }
             let event = self.next()?;
-            self.runner.orders.stands();
+            self.executor.orders.stands();
             let gone = match event {
                 Event::SystemCall => self.call(stay)?,
                 Event::Signal(signal) => self.signal(stay, signal)?,
@@ -284,7 +284,7 @@ impl<'a> Running<'a> {
 
     /// Does what was ordered meanwhile.
     fn orders(&mut self, stay: &Stay, mut call: Call<'_>) -> io::Result<Option<Gone>> {
-        while let Some(order) = self.runner.orders.look() {
+        while let Some(order) = self.executor.orders.look() {
             match order {
                 Order::Recall(wanted) if wanted == stay.stay => {
                     let general = self.held.registers()?;
@@ -313,7 +313,7 @@ impl<'a> Running<'a> {
         let mut registers = self.held.registers()?;
         let number = registers.orig_rax;
         let kind = kind(number, &arguments(&registers));
-        if kind == Kind::Request(Request::Move(self.guest.group.origin.into())) {
+        if kind == Kind::Request(Request::Move(self.replica.group.origin.into())) {
             // Wherever it goes on, it is there.
             (registers.rax, registers.orig_rax) = (0, u64::MAX);
             return self.back(stay, Why::Asked, false, &registers).map(Some);
@@ -325,24 +325,24 @@ impl<'a> Running<'a> {
         }
         match kind {
             Kind::Request(request) => {
-                self.runner.tally().local += 1;
-                let answer = request.answer(self.guest.layer.own().0);
+                self.executor.tally().local += 1;
+                let answer = request.answer(self.replica.layer.own().0);
                 self.returns(registers, answer.unwrap_or_default())?;
             }
             Kind::Yield | Kind::Home => {
-                self.runner.tally().local += 1;
+                self.executor.tally().local += 1;
                 self.give_way();
                 self.returns(registers, 0)?;
                 return Ok(None);
             }
             Kind::SetFs => {
-                self.runner.tally().local += 1;
+                self.executor.tally().local += 1;
                 registers.fs_base = registers.rsi;
                 self.returns(registers, 0)?;
             }
             Kind::Change => {
                 let change = Change {
-                    group: self.guest.group,
+                    group: self.replica.group,
                     thread: stay.thread,
                     number,
                     arguments: arguments(&registers),
@@ -355,18 +355,18 @@ impl<'a> Running<'a> {
                     return Ok(None);
                 }
                 self.returns(registers, answer.cast_unsigned())?;
-                self.runner.tally().changes.since(began);
+                self.executor.tally().changes.since(began);
             }
             Kind::Shadow => {
                 self.yields = 0;
                 if let Some(value) = self.on_file(stay, number, &arguments(&registers)) {
                     self.returns(registers, value)?;
-                    self.runner.tally().made_here(number, began);
+                    self.executor.tally().made_here(number, began);
                     return Ok(None);
                 }
                 // What is asked and told of processors is so at home.
                 if stay.slot.is_some() && !PROCESSORS.contains(&number.cast_signed()) {
-                    stay.beside.bring(self.guest.group.process, stay.thread);
+                    stay.beside.bring(self.replica.group.process, stay.thread);
                 } else {
                     stay.beside.send_back();
                 }
@@ -374,7 +374,7 @@ impl<'a> Running<'a> {
                     return Ok(Some(Gone::Ended));
                 }
                 let gone = self.until_answered(stay);
-                self.runner.tally().called(number, began);
+                self.executor.tally().called(number, began);
                 return gone;
             }
         }
@@ -384,13 +384,13 @@ impl<'a> Running<'a> {
     /// Has the memory changed; what that returns. `None`: the origin is no more.
     fn change(&self, change: &Change) -> Option<i64> {
         let began = Instant::now();
-        let (_held, messages) = locks::Held::acquire(&*self.guest.lock);
+        let (_held, messages) = locks::Held::acquire(&*self.replica.lock);
         if messages > 0 {
-            let mut tally = self.runner.tally();
+            let mut tally = self.executor.tally();
             tally.locks.since(began);
             tally.lock_messages += messages;
         }
-        let answer = self.guest.layer.ask(self.guest.group.home(), change, &[]);
+        let answer = self.replica.layer.ask(self.replica.group.home(), change, &[]);
         answer.ok().map(|(answer, _)| answer)
     }
 
@@ -408,8 +408,8 @@ impl<'a> Running<'a> {
             // Who gives way again and again would do little else.
             Kind::Yield => false,
             // It is where it wants to be, and would be asked again and again.
-            Kind::Request(request) => request.answer(self.guest.layer.own().0).is_none(),
-            _ => self.guest.calls_home,
+            Kind::Request(request) => request.answer(self.replica.layer.own().0).is_none(),
+            _ => self.replica.calls_home,
         }
     }
 
@@ -441,9 +441,9 @@ impl<'a> Running<'a> {
             slot.ask(number, arguments, stack);
             return true;
         }
-        let group = self.guest.group;
+        let group = self.replica.group;
         let make = Make { group, thread: stay.thread, stay: stay.stay, number, arguments, stack };
-        self.guest.layer.send(group.home(), &make, &[]).is_ok()
+        self.replica.layer.send(group.home(), &make, &[]).is_ok()
     }
 
     /// The thread stands behind a call that its shadow makes.
@@ -459,7 +459,7 @@ impl<'a> Running<'a> {
                 return Ok(None);
             }
             match stay.slot.zip(heard) {
-                None => self.runner.orders.await_one(linger::MOMENT),
+                None => self.executor.orders.await_one(linger::MOMENT),
                 Some((slot, heard)) => {
                     if !linger::a_moment(|| slot.bell() != heard) {
                         slot.wait(heard, LOOK_UP);
@@ -477,9 +477,9 @@ impl<'a> Running<'a> {
             return Ok(None);
         }
         let segment = signal == libc::SIGSEGV;
-        if segment && information.code() == SEGV_ACCERR && self.guest.mapped.since(self.seen) {
+        if segment && information.code() == SEGV_ACCERR && self.replica.mapped.since(self.seen) {
             // It may have met a mapping that was being made, which is done when we are let in here.
-            self.guest.settled();
+            self.replica.settled();
             return Ok(None);
         }
         let missing = segment && information.code() == SEGV_MAPERR;
@@ -510,22 +510,22 @@ impl<'a> Running<'a> {
         let mut only_origin = false;
         loop {
             let asked = Instant::now();
-            let told = self.guest.look_up(stay.thread, address, only_origin)?;
-            self.runner.tally().looked_up(asked, told.messages);
-            let (held, instruction, guest) = (&mut self.held, self.instruction, self.guest);
-            let made = guest.map(&told, || match guest.store() {
+            let told = self.replica.look_up(stay.thread, address, only_origin)?;
+            self.executor.tally().looked_up(asked, told.messages);
+            let (held, instruction, replica) = (&mut self.held, self.instruction, self.replica);
+            let made = replica.map(&told, || match replica.store() {
                 Some(store) => {
-                    let into = (store, &guest.mapped);
+                    let into = (store, &replica.mapped);
                     let made =
                         mappings::make_moving(held, instruction, into, &told.mapping, address);
                     made.map(|is_there| is_there.then_some(0))
                 }
                 None => {
                     let all = (&told.mapping, &told.beside[..]);
-                    mappings::make(held, instruction, &guest.replica(), all)
+                    mappings::make(held, instruction, &replica.replica(), all)
                 }
             });
-            let mut tally = self.runner.tally();
+            let mut tally = self.executor.tally();
             if let Some(made) = made {
                 tally.faults.since(began);
                 tally.by_members += u64::from(!told.by_origin());
@@ -542,10 +542,10 @@ impl<'a> Running<'a> {
     fn back(&self, stay: &Stay, why: Why, in_call: bool, general: &Registers) -> io::Result<Gone> {
         faults::reach(Step::Back)?;
         stay.beside.send_back();
-        let half = UserHalf::of(&self.held, general)?;
-        let (group, thread) = (self.guest.group, stay.thread);
+        let half = ThreadState::of(&self.held, general)?;
+        let (group, thread) = (self.replica.group, stay.thread);
         let came = Came { group, thread, stay: stay.stay, why, in_call, half };
-        match self.guest.layer.send(group.home(), &came, &[]) {
+        match self.replica.layer.send(group.home(), &came, &[]) {
             Ok(()) => Ok(Gone::Back),
             // Its origin is no more, and so is the program.
             Err(_) => Ok(Gone::Ended),

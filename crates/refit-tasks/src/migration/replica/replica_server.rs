@@ -22,10 +22,10 @@ use super::super::mappings::pass;
 use super::super::pages::{self, Store};
 use super::super::stub;
 use super::super::wire::{Follow, Forget};
-use super::Guest;
+use super::Replica;
 use crate::remote::{self, TOP};
 
-/// What is asked of a landlord.
+/// What is asked of a replica server.
 pub(super) enum Job {
     Thread(Sender<io::Result<u32>>),
     Forget(Forget, Reply<Forget>),
@@ -36,13 +36,13 @@ pub(super) enum Job {
 
 /// The replica that the next group moves into.
 #[derive(Default)]
-pub(crate) struct Vacancies {
+pub(crate) struct SpareReplicas {
     vacant: Mutex<Option<Vacant>>,
     /// Somebody is about to have one be there.
     comes: AtomicBool,
 }
 
-impl Vacancies {
+impl SpareReplicas {
     /// Has a group move into a replica whose page of ours is at `page`.
     ///
     /// # Errors
@@ -102,14 +102,14 @@ struct Tenant {
     told: Sender<io::Result<Told>>,
 }
 
-/// A replica that is its tenant's: its number, its pages, and where the guest is to be sent.
-type Told = (u32, Option<Arc<Store>>, Sender<Arc<Guest>>);
+/// A replica that is its tenant's: its number, its pages, and where the replica is to be sent.
+type Told = (u32, Option<Arc<Store>>, Sender<Arc<Replica>>);
 
 /// The same, and where jobs are to be sent.
 pub(super) struct LetIn {
     pub(super) process: u32,
     pub(super) store: Option<Arc<Store>>,
-    pub(super) hand_over: Sender<Arc<Guest>>,
+    pub(super) hand_over: Sender<Arc<Replica>>,
     pub(super) jobs: Sender<Job>,
 }
 
@@ -117,12 +117,12 @@ impl Vacant {
     fn begin(page: u64) -> io::Result<Self> {
         let (tenants, wanted) = mpsc::channel();
         let keep = move || keep(page, &wanted);
-        thread::Builder::new().name("refit-landlord".to_owned()).spawn(keep)?;
+        thread::Builder::new().name("refit-replica server".to_owned()).spawn(keep)?;
         Ok(Self { page, tenants })
     }
 
     fn let_in(self, frames: &File, moves: bool, awake: Option<Arc<Awake>>) -> io::Result<LetIn> {
-        let gone = || io::Error::other("its landlord has ended at once");
+        let gone = || io::Error::other("its replica server has ended at once");
         let ((jobs, asked), (told, hears)) = (mpsc::channel(), mpsc::channel());
         let tenant = Tenant { frames: frames.try_clone()?, moves, awake, jobs: asked, told };
         self.tenants.send(tenant).map_err(|_| gone())?;
@@ -133,18 +133,18 @@ impl Vacant {
 
 /// Makes a replica, and serves its tenant.
 fn keep(page: u64, wanted: &Receiver<Tenant>) {
-    let made = Landlord::begin(page);
+    let made = ReplicaServer::begin(page);
     let Ok(Tenant { frames, moves, awake, jobs, told }) = wanted.recv() else {
-        return made.into_iter().for_each(Landlord::end);
+        return made.into_iter().for_each(ReplicaServer::end);
     };
-    match made.and_then(|landlord| landlord.let_in(frames, moves)) {
-        Ok((landlord, store)) => {
+    match made.and_then(|replica_server| replica_server.let_in(frames, moves)) {
+        Ok((replica_server, store)) => {
             let (hand_over, handed) = mpsc::channel();
             // Whoever has asked waits for it.
-            let _ = told.send(Ok((landlord.child.id(), store, hand_over)));
+            let _ = told.send(Ok((replica_server.child.id(), store, hand_over)));
             match handed.recv() {
-                Ok(guest) => landlord.serve(&jobs, &guest),
-                Err(_) => landlord.end(),
+                Ok(replica) => replica_server.serve(&jobs, &replica),
+                Err(_) => replica_server.end(),
             }
         }
         Err(error) => drop(told.send(Err(error))),
@@ -153,7 +153,7 @@ fn keep(page: u64, wanted: &Receiver<Tenant>) {
 }
 
 /// Who traces the keeper.
-struct Landlord {
+struct ReplicaServer {
     child: Child,
     keeper: Held,
     page: u64,
@@ -165,20 +165,20 @@ struct Landlord {
     spare: Option<u32>,
 }
 
-impl Landlord {
+impl ReplicaServer {
     /// Makes a replica, with a task that rests.
     fn begin(page: u64) -> io::Result<Self> {
         let (child, keeper) = stub::start(page, Options::EXIT_KILL)?;
         let code = page + stub::CODE;
         let (instruction, rest) = (code + park::instruction(), code + park::rest());
-        let mut landlord = Self { child, keeper, page, instruction, rest, spare: None };
-        match landlord.clear().and_then(|()| landlord.thread()) {
+        let mut replica_server = Self { child, keeper, page, instruction, rest, spare: None };
+        match replica_server.clear().and_then(|()| replica_server.thread()) {
             Ok(task) => {
-                landlord.spare = Some(task);
-                Ok(landlord)
+                replica_server.spare = Some(task);
+                Ok(replica_server)
             }
             Err(error) => {
-                landlord.end();
+                replica_server.end();
                 Err(error)
             }
         }
@@ -225,26 +225,26 @@ impl Landlord {
         Ok(())
     }
 
-    fn serve(mut self, asked: &Receiver<Job>, guest: &Guest) {
+    fn serve(mut self, asked: &Receiver<Job>, replica: &Replica) {
         for job in asked {
             match job {
                 Job::Thread(tell) => {
                     let spare = self.spare.take();
                     let _ = tell.send(spare.map_or_else(|| self.thread(), Ok));
                 }
-                Job::Thaw => guest.mapped.known().thaw(),
+                Job::Thaw => replica.mapped.known().thaw(),
                 Job::Follow(Follow { members, plan, .. }, reply) => {
-                    guest.lock.follow(&members);
+                    replica.lock.follow(&members);
                     // No answer is mapped any more that was believed before.
-                    let _changes = guest.lock();
-                    guest.mapped.known().follow(members, plan);
+                    let _changes = replica.lock();
+                    replica.mapped.known().follow(members, plan);
                     reply.say(&(), &[]);
                 }
                 Job::Forget(Forget { ranges, freezes, .. }, reply) => {
-                    let changes = guest.lock();
-                    guest.mapped.known().forget(&ranges, freezes);
+                    let changes = replica.lock();
+                    replica.mapped.known().forget(&ranges, freezes);
                     let ranges = if faults::fails(Step::Forget) { Vec::new() } else { ranges };
-                    let done = ranges.iter().try_for_each(|range| self.forget(guest, range));
+                    let done = ranges.iter().try_for_each(|range| self.forget(replica, range));
                     drop(changes);
                     // If that failed nobody is left who could see what was there: the keeper was killed.
                     reply.say(&(), &[]);
@@ -259,9 +259,9 @@ impl Landlord {
     }
 
     /// Takes away what is mapped in a range, but what is ours.
-    fn forget(&mut self, guest: &Guest, range: &Range<u64>) -> io::Result<()> {
-        let below = range.start..range.end.min(guest.window.start);
-        let above = range.start.max(guest.window.end)..range.end.min(TOP);
+    fn forget(&mut self, replica: &Replica, range: &Range<u64>) -> io::Result<()> {
+        let below = range.start..range.end.min(replica.window.start);
+        let above = range.start.max(replica.window.end)..range.end.min(TOP);
         for part in [below, above] {
             if !part.is_empty() {
                 self.unmap(&part)?;
@@ -298,19 +298,19 @@ mod tests {
             let made = refit_sys::memfd::create(c"frames", 1 << 20, refit_sys::memfd::Pages::Base);
             File::from(made.expect("a memfd"))
         };
-        let vacancies = Vacancies::default();
-        vacancies.fill();
+        let spare_replicas = SpareReplicas::default();
+        spare_replicas.fill();
         let enter = |page| {
-            let entered = vacancies.let_in(page, &frames(), (false, None)).expect("a replica");
+            let entered = spare_replicas.let_in(page, &frames(), (false, None)).expect("a replica");
             let first = std::fs::read_link(format!("/proc/{}/fd/0", entered.process));
             assert!(first.expect("it has it").to_string_lossy().contains("frames"));
             entered.process
         };
         let elsewhere = enter(remote::FIRST + (1 << 30));
-        assert!(vacancies.vacant().is_some(), "that was not the usual place");
+        assert!(spare_replicas.vacant().is_some(), "that was not the usual place");
         let usual = enter(remote::FIRST);
-        assert!(vacancies.vacant().is_none());
-        vacancies.fill_later();
+        assert!(spare_replicas.vacant().is_none());
+        spare_replicas.fill_later();
         let next = enter(remote::FIRST);
         assert!(elsewhere != usual && usual != next);
     }
@@ -320,7 +320,7 @@ mod tests {
         let frames = refit_sys::memfd::create(c"frames", 4096, refit_sys::memfd::Pages::Base);
         let frames = File::from(frames.expect("a memfd"));
         let gone = Vacant { page: remote::FIRST, tenants: mpsc::channel().0 };
-        let vacancies = Vacancies { vacant: Mutex::new(Some(gone)), ..Vacancies::default() };
-        vacancies.let_in(remote::FIRST, &frames, (false, None)).expect("another one");
+        let spare_replicas = SpareReplicas { vacant: Mutex::new(Some(gone)), ..SpareReplicas::default() };
+        spare_replicas.let_in(remote::FIRST, &frames, (false, None)).expect("another one");
     }
 }

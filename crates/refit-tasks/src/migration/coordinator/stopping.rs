@@ -3,11 +3,11 @@
 
 use refit_sys::trace::Held;
 
-use super::{Custodian, Next, PATIENCE};
+use super::{Coordinator, Next, PATIENCE};
 use crate::migration::passage;
 use crate::tree::After;
 
-impl Custodian {
+impl Coordinator {
     /// A thread stands before a signal that stops all.
     pub(super) fn stops(&mut self, id: u32) -> Next {
         if !self.threads.contains_key(&id) {

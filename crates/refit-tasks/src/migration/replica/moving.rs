@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::super::counts::Times;
 use super::super::pages::{Access, PAGE, Pager, Store, Wanted, Window};
 use super::super::wire::{Fetch, Full, Grant, Piece, Yield};
-use super::Guest;
+use super::Replica;
 
 /// The pages that are at a replica.
 pub(super) struct Pages {
@@ -64,14 +64,14 @@ impl Waits {
     }
 }
 
-impl Guest {
+impl Replica {
     /// Has pages that threads here wait for asked for.
     pub(super) fn hear(self: &Arc<Self>, window: Window) -> io::Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
-        let (pager, guest) = (Arc::clone(&pages.pager), Arc::clone(self));
+        let (pager, replica) = (Arc::clone(&pages.pager), Arc::clone(self));
         let serve = move || {
-            if let Err(error) = pager.serve(window, |wanted| guest.fetch(wanted)) {
-                let process = guest.group.process;
+            if let Err(error) = pager.serve(window, |wanted| replica.fetch(wanted)) {
+                let process = replica.group.process;
                 eprintln!("refit: a replica of {process} waits for its pages: {error}");
             }
         };

@@ -3,13 +3,13 @@
 //! ```text
 //!   users: move it ──────────┐
 //!   who follows: a signal, ──┤              ┌──► threads here: registers, where they go on (Tree::order)
-//!     a new thread, an end   ├──► queue ──► custodian ──► memory here (Space)
+//!     a new thread, an end   ├──► queue ──► coordinator ──► memory here (Space)
 //!   hosts: it is back, what ─┤              └──► hosts: arrive, recall, forget
 //!     is at this address? ───┘
 //! ```
 //!
 //! **The queue is the heavy lock** (Katz 2014, §5.7.5): a change of the address space and a retrieval are one entry each, and the next is
-//! looked at when the last is done; so no mapping is told while it changes. The custodian waits for who follows, for
+//! looked at when the last is done; so no mapping is told while it changes. The coordinator waits for who follows, for
 //! acknowledgements of hosts, and for a shadow that makes a short call; none of them ever waits for it.
 //!
 //! **Where a thread is, one place knows** ([`Thread`]). It leaves only from a stop here, and comes back only by a [`Came`] of its present
@@ -60,7 +60,7 @@ use crate::tree::moves::{Custody, Told};
 /// the thread would stand for ever.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What comes to a custodian.
+/// What comes to a coordinator.
 pub(super) enum Ask {
     Told(Told),
     Move {
@@ -155,7 +155,7 @@ pub(super) struct Pages {
     pub(super) window: Window,
 }
 
-/// What a custodian is given.
+/// What a coordinator is given.
 pub(super) struct Means {
     pub(super) ask: Sender<Asked>,
     pub(super) places: Arc<Places>,
@@ -171,8 +171,8 @@ pub(super) struct Means {
     pub(super) killed: Arc<AtomicBool>,
 }
 
-/// A group, as its custodian sees it.
-pub(super) struct Custodian {
+/// A group, as its coordinator sees it.
+pub(super) struct Coordinator {
     group: GroupId,
     custody: Custody,
     own: InstanceId,
@@ -234,7 +234,7 @@ type Next = Result<(), Ended>;
 /// The group is no more.
 struct Ended;
 
-impl Custodian {
+impl Coordinator {
     /// Makes ready for the first thread to leave.
     pub(super) fn begin(
         group: GroupId,
@@ -253,7 +253,7 @@ impl Custodian {
         // One that has ended plans nothing.
         let planned = move || drop(ask.send(Asked::now(Ask::Planned)));
         let killer = Arc::new(Killer::new(group.process, space.agent_task, killed));
-        let mut custodian = Self {
+        let mut coordinator = Self {
             group,
             custody,
             own,
@@ -287,8 +287,8 @@ impl Custodian {
             ledger,
             linger: Linger::default(),
         };
-        threads.into_iter().for_each(|thread| custodian.know(thread));
-        Ok(custodian)
+        threads.into_iter().for_each(|thread| coordinator.know(thread));
+        Ok(coordinator)
     }
 
     fn know(&mut self, thread: u32) {

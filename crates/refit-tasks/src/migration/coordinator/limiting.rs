@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{Custodian, Next};
+use super::{Coordinator, Next};
 use crate::tree::{After, Stands};
 
-impl Custodian {
+impl Coordinator {
     /// A thread stands before a call that limits its calls, or those of all.
     pub(super) fn limits(&mut self, id: u32) -> Next {
         self.limiting.insert(id);

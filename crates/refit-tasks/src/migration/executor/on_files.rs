@@ -132,7 +132,7 @@ impl Running<'_> {
     /// The first address of these places that is not known to be frames that may be written to.
     fn missing(&self, places: &[Range<u64>]) -> Option<u64> {
         let writable = libc::PROT_WRITE.cast_unsigned();
-        let known = self.guest.mapped.known();
+        let known = self.replica.mapped.known();
         places.iter().find_map(|place| {
             let mut at = place.start;
             while at < place.end {
@@ -149,8 +149,8 @@ impl Running<'_> {
     fn deliver(&mut self, stay: &Stay, places: &[Range<u64>], length: usize) -> bool {
         let task = self.held.thread();
         for _ in 0..TIMES {
-            let guest = self.guest;
-            let copied = guest.unchanged(|| match self.missing(places) {
+            let replica = self.replica;
+            let copied = replica.unchanged(|| match self.missing(places) {
                 None => Ok(scatter(task, &self.buffer[..length], places)),
                 Some(address) => Err(address),
             });

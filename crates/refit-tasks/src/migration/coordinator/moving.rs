@@ -9,13 +9,13 @@ use std::sync::Arc;
 use refit_messages::Transport;
 use refit_sys::park::Slot;
 
-use super::Custodian;
-use crate::migration::pages::{Librarian, Window};
+use super::Coordinator;
+use crate::migration::pages::{PageHome, Window};
 use crate::migration::proxy::Proxy;
 use crate::migration::wire::{Descriptor, Hold, Particulars, Vanish};
 use crate::tree::LIMITS_ITSELF;
 
-impl Custodian {
+impl Coordinator {
     /// Whether a thread can leave for where it is wanted; not yet, if others have to be back first.
     ///
     /// # Errors
@@ -59,10 +59,10 @@ impl Custodian {
     fn move_pages(&mut self) -> io::Result<()> {
         let (group, layer, window) = (self.group, self.layer.clone(), self.pages.window);
         let (ledger, killer) = (Arc::clone(&self.ledger), Arc::clone(&self.killer));
-        // At once: the custodian may wait for what waits for the page.
+        // At once: the coordinator may wait for what waits for the page.
         let torn = move |why: &str| killer.kill(why);
         self.space.begin_moving(|frames, userfault| {
-            Librarian::begin(group, &layer, (frames, userfault), (window, ledger), torn)
+            PageHome::begin(group, &layer, (frames, userfault), (window, ledger), torn)
         })?;
         if let Some(library) = &self.space.library {
             self.abroad.lend(group.process, library.clone());

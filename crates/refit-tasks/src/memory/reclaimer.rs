@@ -1,4 +1,4 @@
-//! The warden's rounds: whose memory is served, what of it is counted, and what goes.
+//! The reclaimer's rounds: whose memory is served, what of it is counted, and what goes.
 //!
 //! What may be had is one number for the tree. From it come off what is not served (memory that is mapped since the last round, memory that
 //! cannot be served) and what compressed pages take; the rest are the frames of the budget.
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use refit_memory::PAGE_SIZE;
-use refit_memory::program::{AnonymousStats, BERTH, Pager, Share};
+use refit_memory::program::{AnonymousStats, STAGING_AREA, Pager, Share};
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
@@ -48,7 +48,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 512;
 
 /// The thread that sees to frames.
-pub(super) struct Warden {
+pub(super) struct Reclaimer {
     shared: Arc<Shared>,
     /// Since when the store takes no more pages: more is allowed than should be.
     full: Option<Instant>,
@@ -61,7 +61,7 @@ pub(super) struct Warden {
     shares: BTreeMap<u32, (Instant, u64, u64)>,
 }
 
-impl Warden {
+impl Reclaimer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let (came, shares) = (BTreeMap::new(), BTreeMap::new());
         Self { shared, full: None, vain: 0, came, shares }
@@ -219,11 +219,11 @@ impl Warden {
     }
 
     fn moor(&self, process: u32, known: Option<Arc<Pager>>, planted: Planted) -> io::Result<()> {
-        let Planted { userfault, berth, area, marks } = planted;
+        let Planted { userfault, staging_area, area, marks } = planted;
         // From now on there come no more.
         let guarded = survey::is_guarded(process)?;
         if let Some(pager) = known {
-            pager.moor(berth, &marks)?;
+            pager.moor(staging_area, &marks)?;
             let mut state = self.shared.state();
             if state.planting != Some(process) {
                 // Its pager was ended before there was anything to be ended with it.
@@ -240,7 +240,7 @@ impl Warden {
         let outside: Arc<dyn refit_memory::program::Outside> = Arc::clone(&self.shared) as _;
         let commons = Arc::clone(&self.shared.commons);
         let pager = Pager::new(&name, userfault, commons, outside)?;
-        pager.moor(berth, &marks)?;
+        pager.moor(staging_area, &marks)?;
         self.shared.serve(Served {
             pager: Arc::clone(&pager),
             process: Some(process),
@@ -324,7 +324,7 @@ impl Warden {
                 let counted = pager.adopt(&left[..left.len().min(AT_ONCE)]);
                 left = &left[counted..];
                 if counted < AT_ONCE && !left.is_empty() {
-                    let freed = pager.evict(BERTH).unwrap_or(0);
+                    let freed = pager.evict(STAGING_AREA).unwrap_or(0);
                     evicted += freed as u64;
                     stuck = if freed + counted == 0 { stuck + 1 } else { 0 };
                 }
@@ -381,11 +381,11 @@ impl Warden {
                 return true;
             }
             let most = (0..pagers.len()).max_by_key(|&at| spare[at]);
-            let most = most.filter(|&at| spare[at] >= BERTH as u64);
+            let most = most.filter(|&at| spare[at] >= STAGING_AREA as u64);
             // Who has no more to give is passed over, or nobody would find out that there is nothing.
             let gives = budget.who_gives(&shares).unwrap_or(0);
             let at = most.unwrap_or((gives + stuck) % pagers.len());
-            match pagers[at].evict(BERTH) {
+            match pagers[at].evict(STAGING_AREA) {
                 Ok(0) => (spare[at], stuck) = (0, stuck + 1),
                 Ok(some) => {
                     spare[at] = spare[at].saturating_sub(some as u64);

@@ -42,7 +42,7 @@ struct Fetch {
     asked: Instant,
 }
 
-/// How a librarian is asked.
+/// How a page home is asked.
 #[derive(Clone)]
 pub(in crate::migration) struct Library {
     asks: Sender<Ask>,
@@ -50,7 +50,7 @@ pub(in crate::migration) struct Library {
 }
 
 /// Who gives pages.
-pub(in crate::migration) struct Librarian {
+pub(in crate::migration) struct PageHome {
     group: GroupId,
     layer: Arc<Layer>,
     directory: Directory,
@@ -66,7 +66,7 @@ pub(in crate::migration) struct Librarian {
     failed: Box<dyn Fn(&str) + Send>,
 }
 
-impl Librarian {
+impl PageHome {
     /// Begins to give the pages of a group, all of which are in `frames` at its origin: two threads of ours serve until the library is
     /// [closed](Library::close). `failed` is told when pages are lost, before whoever has asked for them.
     ///
@@ -93,7 +93,7 @@ impl Librarian {
             }
         };
         thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
-        let librarian = Self {
+        let page_home = Self {
             group,
             layer: Arc::clone(layer),
             directory: Directory::new(group.home()),
@@ -106,10 +106,10 @@ impl Librarian {
             failed: Box::new(failed),
         };
         let serve = move || {
-            librarian.serve();
+            page_home.serve();
             ends.end();
         };
-        thread::Builder::new().name("refit-librarian".to_owned()).spawn(serve)?;
+        thread::Builder::new().name("refit-page home".to_owned()).spawn(serve)?;
         Ok(library)
     }
 

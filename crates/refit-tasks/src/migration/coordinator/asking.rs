@@ -2,7 +2,7 @@
 
 use refit_messages::InstanceId;
 
-use super::{Custodian, Next};
+use super::{Coordinator, Next};
 use crate::migration::wishes;
 use crate::tree::After;
 use crate::tree::asking::Wish;
@@ -47,7 +47,7 @@ impl Asking {
     }
 }
 
-impl Custodian {
+impl Coordinator {
     /// A thread asks; it stands before the call that it asks by, if it has not left meanwhile.
     pub(super) fn asks(&mut self, wish: Wish) -> Next {
         let (id, own) = (wish.thread, self.own);
