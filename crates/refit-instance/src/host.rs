@@ -8,7 +8,7 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_tasks::{Kernel, LimitError, Memory, Process, Tree};
+use refit_tasks::{Kernel, LimitError, Memory, Process, Supervisor};
 
 use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
 use crate::memory;
@@ -27,7 +27,7 @@ pub fn host() -> Arc<dyn System> {
 }
 
 /// The same, with the processes of a tree and their memory; without `memory` nothing of it is known, and it cannot be limited.
-pub fn host_of(tree: Arc<Tree>, memory: Option<Arc<Memory>>) -> Arc<dyn System> {
+pub fn host_of(tree: Arc<Supervisor>, memory: Option<Arc<Memory>>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host { tree, memory, kernel: None })
 }
@@ -39,7 +39,7 @@ pub fn host_of_kernel(kernel: Arc<Kernel>, processors: Vec<usize>) -> Arc<dyn Sy
 }
 
 struct Host {
-    tree: Arc<Tree>,
+    tree: Arc<Supervisor>,
     memory: Option<Arc<Memory>>,
     /// And the processors that are its own.
     kernel: Option<(Arc<Kernel>, Vec<usize>)>,

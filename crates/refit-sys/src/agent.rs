@@ -22,7 +22,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 
 use crate::foreign::Memory;
 use crate::pidfd::Pidfd;
-use crate::trace::{Held, Options, Registers};
+use crate::trace::{Tracee, Options, Registers};
 
 /// What an agent needs of the program's memory, in bytes: the buffer, and a page for the code.
 pub const AREA: u64 = SIZE as u64 + PAGE;
@@ -151,7 +151,7 @@ pub fn start_registers(registers: &mut Registers, code: u64, buffer: u64, socket
 ///
 /// [`next`](crate::trace::next) tells of such a task only if the thread that was to wait for it was
 /// killed while it made it. Nobody uses the task then, and the caller has to kill it.
-pub fn is_lost(task: &Held) -> bool {
+pub fn is_lost(task: &Tracee) -> bool {
     task.registers().is_ok_and(|now| now.rsp == 0 && now.r14 == SIZE as u64)
 }
 
@@ -160,14 +160,14 @@ impl Agent {
     /// (none are expected but its end) are the caller's to take. It has a session of its own, so that signals to the program's process
     /// group do not reach it, `/` as its directory, and the name `refit agent`.
     ///
-    /// The thread has to stand as for [`Held::call`]; others should stand, too: one that forks meanwhile gives the child the
+    /// The thread has to stand as for [`Tracee::call`]; others should stand, too: one that forks meanwhile gives the child the
     /// two ends of the socket. An agent has the program's filters of system calls: one that tells the tracer of `close_range`,
     /// `setsid`, `chdir` or `prctl` ([`crate::seccomp::Action::Trace`]) makes the calling thread wait for itself.
     ///
     /// # Errors
     /// What ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2), close_range(2) (5.9) say; `EFAULT`: no such area. `ESRCH`:
     /// the program, or the agent, was killed. Nothing stays behind in the program but what was put into the area.
-    pub fn plant(held: &mut Held, ground: &Ground<'_>) -> io::Result<(Self, Held)> {
+    pub fn plant(held: &mut Tracee, ground: &Ground<'_>) -> io::Result<(Self, Tracee)> {
         let &Ground { memory, instruction, area, .. } = ground;
         let code_at = area + SIZE as u64;
         memory.write(code_at, code())?;
@@ -353,8 +353,8 @@ impl Agent {
     }
 
     /// Ends it, so that nothing is left of it but the area: its end is taken here, which `task` is told of otherwise. `held` is a thread of the
-    /// program that stands as for [`Held::call`].
-    pub fn uproot(self, held: &mut Held, instruction: u64, task: Held) {
+    /// program that stands as for [`Tracee::call`].
+    pub fn uproot(self, held: &mut Tracee, instruction: u64, task: Tracee) {
         held.end_task(instruction, task, None);
     }
 }
@@ -374,12 +374,12 @@ impl Drop for Agent {
 
 /// Has a thread make a task that is no child of its process: a child of its makes it, and ends.
 fn orphan(
-    held: &mut Held,
+    held: &mut Tracee,
     ground: &Ground<'_>,
     code: u64,
     flags: u64,
     start: &impl Fn(&mut Registers),
-) -> io::Result<Held> {
+) -> io::Result<Tracee> {
     let &Ground { instruction, options, .. } = ground;
     let (mut between, number) = held.clone_task(code, flags, options, start)?;
     let made = between.clone_task(code, flags, options, start).map(|(task, _)| task);
@@ -407,7 +407,7 @@ fn orphan(
 }
 
 /// Whether a process collects orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
-fn collects_orphans(held: &mut Held, ground: &Ground<'_>) -> io::Result<bool> {
+fn collects_orphans(held: &mut Tracee, ground: &Ground<'_>) -> io::Result<bool> {
     let place = ground.area;
     ground.memory.write(place, &[0; WORD])?;
     let arguments = [libc::PR_GET_CHILD_SUBREAPER as u64, place, 0, 0, 0, 0];
@@ -415,7 +415,7 @@ fn collects_orphans(held: &mut Held, ground: &Ground<'_>) -> io::Result<bool> {
     Ok(ground.memory.word(place)? as u32 != 0)
 }
 
-fn collect_orphans(held: &mut Held, instruction: u64, collects: bool) -> io::Result<()> {
+fn collect_orphans(held: &mut Tracee, instruction: u64, collects: bool) -> io::Result<()> {
     let arguments = [libc::PR_SET_CHILD_SUBREAPER as u64, collects.into(), 0, 0, 0, 0];
     held.call(instruction, libc::SYS_prctl, arguments)?;
     Ok(())

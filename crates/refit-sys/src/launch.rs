@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::foreign::Memory;
 use crate::seccomp::{self, Action, Condition, Filter, Install};
-use crate::trace::{Held, Options, Stop};
+use crate::trace::{Tracee, Options, Stop};
 
 /// How long the loader may take: it reads files, over a network perhaps.
 const LOADING: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub fn at_entry(command: &mut Command) -> io::Result<Child> {
 ///
 /// # Errors
 /// It cannot be started; it is not there; it was killed before it got there.
-pub fn at_exec(command: &mut Command, options: Options) -> io::Result<(Child, Held)> {
+pub fn at_exec(command: &mut Command, options: Options) -> io::Result<(Child, Tracee)> {
     let parent = std::process::id();
     // SAFETY: between fork and exec only async-signal-safe system calls are made, without memory.
     unsafe {
@@ -64,7 +64,7 @@ pub fn at_exec(command: &mut Command, options: Options) -> io::Result<(Child, He
 /// Starts a program that asks to be traced, and does something about it in its first stop, which is that of the exec.
 fn started<T>(
     command: &mut Command,
-    then: impl FnOnce(Held, Instant) -> io::Result<T>,
+    then: impl FnOnce(Tracee, Instant) -> io::Result<T>,
 ) -> io::Result<(Child, T)> {
     // SAFETY: between fork and exec only an async-signal-safe system call is made.
     unsafe {
@@ -75,7 +75,7 @@ fn started<T>(
     }
     let mut child = command.spawn()?;
     let deadline = Instant::now() + LOADING;
-    let mut held = Held::of(child.id());
+    let mut held = Tracee::of(child.id());
     let result = match held.look(deadline) {
         Ok(Stop::Signal(libc::SIGTRAP)) => then(held, deadline),
         Ok(_) => Err(io::Error::other("it did not stop when it was started")),
@@ -94,10 +94,10 @@ fn started<T>(
 
 /// Who asks to be traced by itself can be neither interrupted nor told from a stop of its process: it is let go, stopped, traced
 /// again as one wants it, and continued. All of that before it gets back from the kernel to its first instruction.
-fn seize_anew(held: Held, options: Options, deadline: Instant) -> io::Result<Held> {
+fn seize_anew(held: Tracee, options: Options, deadline: Instant) -> io::Result<Tracee> {
     let id = held.thread();
     held.let_go_stopped()?;
-    let mut held = Held::seize_with(id, options)?;
+    let mut held = Tracee::seize_with(id, options)?;
     held.settle(deadline)?;
     // SAFETY: a signal to a child that has not been waited for.
     if unsafe { libc::kill(id.cast_signed(), libc::SIGCONT) } != 0 {
@@ -120,7 +120,7 @@ fn seize_anew(held: Held, options: Options, deadline: Instant) -> io::Result<Hel
     Ok(held)
 }
 
-fn run_to_entry(mut held: Held, deadline: Instant) -> io::Result<()> {
+fn run_to_entry(mut held: Tracee, deadline: Instant) -> io::Result<()> {
     let id = held.thread();
     let memory = Memory::of(id)?;
     let entry = entry(id)?;

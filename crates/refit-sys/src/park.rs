@@ -138,7 +138,7 @@ pub fn rest() -> u64 {
     (rest.addr() - begin.addr()) as u64
 }
 
-/// A `syscall` instruction in the code, for [`crate::trace::Held::call`].
+/// A `syscall` instruction in the code, for [`crate::trace::Tracee::call`].
 pub fn instruction() -> u64 {
     rest() + LOAD
 }

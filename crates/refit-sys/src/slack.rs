@@ -1,6 +1,6 @@
 //! Bytes of a program's code that nobody runs: the zeros behind the last instruction of a mapping, up to the end of its last page.
 //!
-//! Code that refit needs in a program for the length of a call stands there ([`crate::trace::Held::call_returning`]), and so does what
+//! Code that refit needs in a program for the length of a call stands there ([`crate::trace::Tracee::call_returning`]), and so does what
 //! completes a call that a stop has cut short ([`crate::restart`]). The mapping stays as it is; the page becomes the process's own when it is
 //! first written to. `[vdso]` comes first: every program has it, and nobody compares it with a file.
 

@@ -2,10 +2,10 @@
 //!
 //! A thread is held with `PTRACE_SEIZE` and `PTRACE_INTERRUPT`: nothing is sent to it, its parent learns nothing, and
 //! it goes on where it was when it is let go, or when whoever holds it dies. Every call here has to come from the thread
-//! that seized ([`Held`] is not `Send`).
+//! that seized ([`Tracee`] is not `Send`).
 //!
 //! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
-//! meanwhile is delivered first ([`Held::settle`]), so letting go can lose none.
+//! meanwhile is delivered first ([`Tracee::settle`]), so letting go can lose none.
 
 pub mod batch;
 pub(crate) mod call;
@@ -26,7 +26,7 @@ pub use libc::user_regs_struct as Registers;
 
 /// A thread of another process that is traced by the calling thread, and stopped but for short runs.
 #[derive(Debug)]
-pub struct Held {
+pub struct Tracee {
     thread: libc::pid_t,
     /// It has ended, or its number is that of a thread of another program by now.
     gone: bool,
@@ -49,7 +49,7 @@ pub enum Stop {
     Ended,
 }
 
-impl Held {
+impl Tracee {
     /// Traces a thread; it goes on running until [`interrupt`](Self::interrupt).
     ///
     /// # Errors
@@ -318,7 +318,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Tracee {
     fn drop(&mut self) {
         // Detaching needs a stopped thread; one that runs is let go when the tracing thread ends.
         let _ = self.release();

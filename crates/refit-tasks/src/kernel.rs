@@ -16,7 +16,7 @@ use crate::absent::Absence;
 use crate::meeting::{self, Meeting};
 use crate::migration::{Lock, Migration, MoveCounts, MoveError, Protocol, Traffic, Window};
 use crate::process::Process;
-use crate::tree::Tree;
+use crate::tree::Supervisor;
 use crate::tree::processors::Shown;
 
 /// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
@@ -109,7 +109,7 @@ pub struct Kernel {
     migration: Arc<Migration>,
     meeting: Arc<Meeting>,
     security: Security,
-    trees: Mutex<Vec<Arc<Tree>>>,
+    trees: Mutex<Vec<Arc<Supervisor>>>,
 }
 
 impl Kernel {
@@ -211,7 +211,7 @@ impl Kernel {
         roam: Option<Roam>,
         shown: Option<Shown>,
     ) -> io::Result<()> {
-        let mut tree = if movable { Tree::of_movable() } else { Tree::default() };
+        let mut tree = if movable { Supervisor::of_movable() } else { Supervisor::default() };
         shown.into_iter().for_each(|shown| tree.show_processors(shown));
         tree.make_calls_here(roam == Some(Roam::Calls));
         let tree = Arc::new(tree);
@@ -242,7 +242,7 @@ impl Kernel {
     }
 
     /// Has the threads of all processes of a tree run at all instances in turn, of each from its beginning.
-    fn spread_new(&self, tree: &Arc<Tree>) {
+    fn spread_new(&self, tree: &Arc<Supervisor>) {
         /// Nobody tells if what follows has failed.
         const LONG: Duration = Duration::from_secs(1);
         let told = tree.hear_of_programs();
@@ -263,7 +263,7 @@ impl Kernel {
     }
 
     /// Has all threads of a tree go to the next instance, again and again.
-    fn wander(&self, tree: &Arc<Tree>, roam: Roam) {
+    fn wander(&self, tree: &Arc<Supervisor>, roam: Roam) {
         let mut all = self.peers();
         all.push(self.own.0);
         all.sort_unstable();
@@ -342,7 +342,7 @@ impl Kernel {
         self.layer.peers().iter().map(Traffic::from).collect()
     }
 
-    fn trees(&self) -> MutexGuard<'_, Vec<Arc<Tree>>> {
+    fn trees(&self) -> MutexGuard<'_, Vec<Arc<Supervisor>>> {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,15 +1,15 @@
 //! Programs under an instance.
 //!
 //! ```text
-//! refit run ── tends ──► refit tend (an instance) ── follows ──► Tree ──► refit ps
+//! refit run ── tends ──► refit tend (an instance) ── follows ──► Supervisor ──► refit ps
 //!     └─ becomes the program ◄─── followed, with all that it starts
 //! ```
 //!
 //! The program has the process that `refit run` was: its parent, descriptors, terminal, process group and signals are what they would
 //! be without refit, and so is its exit code. The instance is nobody's child here, and in a session of its own.
 //!
-//! Does: know every task of the tree that a program makes, from its first instruction to its last ([`Tree`]); limit the memory of all
-//! ([`Memory`]); have programs hold nothing of the kernel that runs them ([`Tree::of_movable`]).
+//! Does: know every task of the tree that a program makes, from its first instruction to its last ([`Supervisor`]); limit the memory of all
+//! ([`Memory`]); have programs hold nothing of the kernel that runs them ([`Supervisor::of_movable`]).
 //! Does not: start anything.
 
 #![deny(unsafe_code)]
@@ -33,7 +33,7 @@ pub use migration::{
 };
 pub use process::Process;
 pub use refit_messages::{MessageError, Refusal, Security};
-pub use tree::Tree;
+pub use tree::Supervisor;
 pub use tree::processors::Shown;
 
 /// A header for C by which a thread asks where it runs, and to run elsewhere.

@@ -8,13 +8,13 @@ use std::io;
 
 use refit_sys::auxv::OnStack;
 use refit_sys::foreign::Memory;
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 /// Hides the vDSO from a program that stands before its first instruction.
 ///
 /// # Errors
 /// It is killed meanwhile (`ESRCH`), it is not for this machine's own convention (`ENOEXEC`: 32 bits), or its memory cannot be reached.
-pub(crate) fn hide_vdso(held: &Held) -> io::Result<()> {
+pub(crate) fn hide_vdso(held: &Tracee) -> io::Result<()> {
     let memory = Memory::of(held.thread())?;
     let mut vector = OnStack::find(&memory, held.registers()?.rsp)?;
     // A kernel without one tells of none.

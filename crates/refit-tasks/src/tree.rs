@@ -1,9 +1,9 @@
 //! The tasks of a program and of all that it starts.
 //!
-//! One thread follows ([`Tree::follow`]), any other may ask. A task is in the tree from its first instruction until its
+//! One thread follows ([`Supervisor::follow`]), any other may ask. A task is in the tree from its first instruction until its
 //! parent can learn of its end.
 //!
-//! What only the tracer of a task can do, the thread that follows does for others ([`Tree::ask`], `errands`).
+//! What only the tracer of a task can do, the thread that follows does for others ([`Supervisor::ask`], `errands`).
 //!
 //! The first thread of the first process also tells that it is about to end, since that is the last moment at which its descriptors can
 //! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_sys::nudge::Bell;
 use refit_sys::status::Status;
-use refit_sys::trace::{self, Event, Held, Options};
+use refit_sys::trace::{self, Event, Tracee, Options};
 use rustix::io::Errno;
 
 use crate::movable;
@@ -59,12 +59,12 @@ pub(crate) const FOLLOWED: Options = Options::FORK
 pub(crate) const WITH_ENDS: Options = FOLLOWED.union(Options::EXIT);
 
 /// Something to be done with a stopped thread of a process; how it goes on, and what is to be told then.
-type Work = Box<dyn FnOnce(&mut Held, Stands) -> (After, Tell) + Send>;
+type Work = Box<dyn FnOnce(&mut Tracee, StopReason) -> (Resume, Tell) + Send>;
 /// Somebody waits for it.
 type Tell = Option<Box<dyn FnOnce() + Send>>;
 
 /// The same, and with which thread.
-struct Errand {
+struct SupervisorRequest {
     task: u32,
     work: Work,
     /// Only if it is kept now.
@@ -73,7 +73,7 @@ struct Errand {
 
 /// How a thread stands that something is to be done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stands {
+pub(crate) enum StopReason {
     /// It was stopped for that.
     ForUs,
     /// It was kept until somebody has decided about it.
@@ -87,7 +87,7 @@ type StillWork = Box<dyn FnOnce() + Send>;
 
 /// How a thread goes on that was stopped for somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum Resume {
     /// As if nothing had been.
     GoOn,
     /// Up to the next entry or exit of a system call; it is given this signal first, if it is not 0.
@@ -109,13 +109,13 @@ type DumpWatcher = Box<dyn Fn(u32, i32) -> bool + Send + Sync>;
 
 /// The tasks of a tree.
 #[derive(Default)]
-pub struct Tree {
+pub struct Supervisor {
     tasks: Mutex<BTreeSet<u32>>,
     /// What calls the thread that follows.
     bell: Bell,
     /// Nobody follows any more.
     over: AtomicBool,
-    errands: Mutex<Vec<Errand>>,
+    errands: Mutex<Vec<SupervisorRequest>>,
     /// By process.
     still_errands: Mutex<Vec<(u32, StillWork)>>,
     /// Threads that stand in their ends, and need not any more.
@@ -172,7 +172,7 @@ struct Word {
     process: Option<u32>,
 }
 
-impl Tree {
+impl Supervisor {
     /// A tree whose programs are to be movable: its first process is ([`refit_sys::launch::be_movable`]), from the next program on, and the
     /// vDSO is hidden from each program here.
     pub fn of_movable() -> Self {
@@ -195,7 +195,7 @@ impl Tree {
     /// # Errors
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        Held::seize_with(process, WITH_ENDS)?.leave();
+        Tracee::seize_with(process, WITH_ENDS)?.leave();
         self.tasks().insert(process);
         if self.movable {
             // Until it is the program.
@@ -252,15 +252,15 @@ impl Tree {
     }
 
     /// Takes note of a thread that `held` has just made.
-    fn note(&self, held: &Held, thread: u32) {
-        if let Ok(Some(address)) = self.moves.with_page(held, Held::clears_at_end) {
+    fn note(&self, held: &Tracee, thread: u32) {
+        if let Ok(Some(address)) = self.moves.with_page(held, Tracee::clears_at_end) {
             lock(&self.words).insert(thread, Word { address, process: None });
         }
     }
 
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
     fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
-        let mut held = Held::of(task);
+        let mut held = Tracee::of(task);
         self.rests.look(&held, event);
         self.ignored.look(&held, event);
         self.sandbox.look(&held, event);
@@ -282,7 +282,7 @@ impl Tree {
 
     fn take_note(
         &self,
-        held: &mut Held,
+        held: &mut Tracee,
         event: Event,
         following: &mut Following,
     ) -> io::Result<()> {
@@ -296,7 +296,7 @@ impl Tree {
             Event::Stopped(_) => {
                 self.ignored.is_interrupted(held, !self.moves.knows(task));
                 let works = following.expected.remove(&task).unwrap_or_default();
-                let (_, tells) = Following::do_all(held, Stands::WithItsProcess, works);
+                let (_, tells) = Following::do_all(held, StopReason::WithItsProcess, works);
                 tells.into_iter().flatten().for_each(|tell| tell());
                 return match held.leave_stopped() {
                     // What was done with it has taken it out of its stop.
@@ -364,7 +364,7 @@ impl Tree {
     }
 
     /// A task is told of for the first time; whether it stands until somebody has decided about it.
-    fn is_born(&self, held: &Held) -> bool {
+    fn is_born(&self, held: &Tracee) -> bool {
         let task = held.thread();
         // Killed meanwhile, if not.
         let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
@@ -377,12 +377,12 @@ impl Tree {
     }
 
     /// A thread is about to be given a signal.
-    fn give(&self, held: &Held, signal: i32, following: &mut Following) -> io::Result<()> {
+    fn give(&self, held: &Tracee, signal: i32, following: &mut Following) -> io::Result<()> {
         let task = held.thread();
         let dumps = signals::dumps(task, signal)
             && lock(&self.dumps).as_ref().is_some_and(|tell| tell(task, signal));
         if dumps {
-            return following.go_on(held, After::Stay);
+            return following.go_on(held, Resume::Stay);
         }
         following.interrupt_again(held)?;
         // Elsewhere its coordinator sees to what becomes of its call.
@@ -394,7 +394,7 @@ impl Tree {
     }
 
     /// A process is another program from now on, in which `former` goes on under the number of its first thread.
-    fn becomes_another(&self, held: &mut Held, former: u32, following: &mut Following) {
+    fn becomes_another(&self, held: &mut Tracee, former: u32, following: &mut Following) {
         let task = held.thread();
         // All other threads of the process tell of their ends, but the one whose number it takes.
         lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
@@ -453,7 +453,7 @@ impl Tree {
     }
 
     /// A program that begins is movable, if that is wanted and can be.
-    fn unbind(&self, held: &Held) {
+    fn unbind(&self, held: &Tracee) {
         if self.movable {
             let hidden = movable::hide_vdso(held).is_ok();
             let mut bound = lock(&self.bound);
@@ -536,9 +536,9 @@ impl Tree {
     }
 }
 
-impl std::fmt::Debug for Tree {
+impl std::fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("tasks", &self.tasks).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("tasks", &self.tasks).finish_non_exhaustive()
     }
 }
 

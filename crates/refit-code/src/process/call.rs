@@ -1,5 +1,5 @@
 //! System calls made in a program that stands still, by one of its threads, which goes back to its own registers whenever refit is killed
-//! ([`refit_sys::trace::Held::call_returning`]).
+//! ([`refit_sys::trace::Tracee::call_returning`]).
 
 use std::ops::Range;
 

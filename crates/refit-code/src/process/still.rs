@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use refit_sys::process::{Waits, living};
 use refit_sys::sharers::Sharers;
-use refit_sys::trace::{Held, Registers};
+use refit_sys::trace::{Tracee, Registers};
 
 use super::complete::Limited;
 use super::tasks::{self, Patience, Stood};
@@ -27,9 +27,9 @@ use super::{Program, Refusal};
 pub struct Still<'p> {
     pub(super) program: &'p Program,
     /// Tasks that are stopped, of all processes.
-    pub(super) threads: BTreeMap<u32, Held>,
+    pub(super) threads: BTreeMap<u32, Tracee>,
     /// Tasks that wait in the kernel and stop before they run anything.
-    asleep: BTreeMap<u32, (Held, Waits)>,
+    asleep: BTreeMap<u32, (Tracee, Waits)>,
     /// Which of all are threads of the program itself.
     own: BTreeSet<u32>,
     /// Tasks that ran something else, or ended, since they were found.
@@ -188,7 +188,7 @@ impl<'p> Still<'p> {
         Ok(())
     }
 
-    fn give_up(asked: Vec<(Held, bool)>, refusal: Refusal) -> Refusal {
+    fn give_up(asked: Vec<(Tracee, bool)>, refusal: Refusal) -> Refusal {
         let until = Instant::now() + UNSEEN;
         asked.into_iter().for_each(|(held, _)| tasks::let_go_unseen(held, until));
         refusal
@@ -242,7 +242,7 @@ impl<'p> Still<'p> {
     }
 
     /// Tasks whose thread areas tell where things are in all: not those that borrow the memory of a thread that waits for them.
-    fn settled(&self) -> impl Iterator<Item = (u32, &Held)> {
+    fn settled(&self) -> impl Iterator<Item = (u32, &Tracee)> {
         let lent = !self.asleep.is_empty();
         let all = self.threads.iter().map(|(&thread, held)| (thread, held));
         all.filter(move |(thread, _)| !lent || self.own.contains(thread))
@@ -293,7 +293,7 @@ impl<'p> Still<'p> {
         })
     }
 
-    pub(super) fn held(&self, thread: u32) -> Result<&Held, Refusal> {
+    pub(super) fn held(&self, thread: u32) -> Result<&Tracee, Refusal> {
         self.threads.get(&thread).ok_or(Refusal::NoSuch { id: self.program.id })
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use refit_sys::process::{Waits, life, waits};
 use refit_sys::restart::{self, Restart};
 use refit_sys::status::Status;
-use refit_sys::trace::{Held, RETURNING, Stop};
+use refit_sys::trace::{Tracee, RETURNING, Stop};
 
 use super::Refusal;
 
@@ -24,9 +24,9 @@ const GRACE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(super) enum Stood {
     /// It is stopped.
-    Stopped(Held),
+    Stopped(Tracee),
     /// It waits in the kernel, and stops before it runs its program again.
-    Asleep(Held, Waits),
+    Asleep(Tracee, Waits),
     /// It has ended, or has other memory now.
     Gone,
 }
@@ -41,8 +41,8 @@ pub(super) struct Patience {
 }
 
 /// Asks a task to stop; `None`: it has ended.
-pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Held>, Refusal> {
-    let held = Held::seize_with(thread, RETURNING);
+pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Tracee>, Refusal> {
+    let held = Tracee::seize_with(thread, RETURNING);
     match held.and_then(|held| held.interrupt().map(|()| held)) {
         Ok(held) => Ok(Some(held)),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
@@ -59,9 +59,9 @@ pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Held>, Refusal> {
 pub(super) fn settle(
     program: u32,
     is_own: bool,
-    mut held: Held,
+    mut held: Tracee,
     patience: Patience,
-) -> Result<Stood, (Held, Refusal)> {
+) -> Result<Stood, (Tracee, Refusal)> {
     let thread = held.thread();
     loop {
         let slice = (Instant::now() + GRACE).min(patience.running);
@@ -96,7 +96,7 @@ pub(super) fn settle(
 }
 
 /// Has a call that the stop has ended with `EINTR` be made again.
-fn redo(held: &Held) {
+fn redo(held: &Tracee) {
     // One that was killed meanwhile has nothing to go on with.
     let Ok(registers) = held.registers() else { return };
     if let Some(again) = restart::redo(&registers) {
@@ -105,7 +105,7 @@ fn redo(held: &Held) {
 }
 
 /// Lets a task go that was asked to stop and was not seen to.
-pub(super) fn let_go_unseen(mut held: Held, until: Instant) {
+pub(super) fn let_go_unseen(mut held: Tracee, until: Instant) {
     match held.settle(until) {
         Ok(Stop::Event) => {
             redo(&held);

@@ -1,11 +1,11 @@
-//! System calls made by a held thread one after the other, at one stop: what a stop costs is paid once, as opposed to [`Held::call`].
+//! System calls made by a held thread one after the other, at one stop: what a stop costs is paid once, as opposed to [`Tracee::call`].
 //!
 //! They stand in a table in the thread's memory, and are made by code of ours that was put there. It uses no stack.
 
 use std::io;
 
 use super::call::CallError;
-use super::{Held, Registers};
+use super::{Tracee, Registers};
 use crate::foreign::Memory;
 
 // r12: the next call's entry; r13: how many are left. `syscall` leaves all registers as they are but rax, rcx and r11.
@@ -53,7 +53,7 @@ pub fn code() -> &'static [u8] {
 /// A system call: its number, and its arguments.
 pub type Entry = (i64, [u64; 6]);
 
-impl Held {
+impl Tracee {
     /// Makes these calls, by the [`code`] that is at `code`, and [`ENTRY`] bytes of its memory for each from `table` on, in which nobody
     /// else may write meanwhile. The first that fails is the last that is made: how many were made before, and why it failed.
     /// The thread has to stand as for [`call`](Self::call), and is as before afterwards.

@@ -3,14 +3,14 @@
 //! The thread's registers and blocked signals are as before afterwards, the interrupted call it may have been in
 //! included: the kernel decides whether to make it again by the registers that it finds when the thread goes on.
 //!
-//! The thread has to stand where [`Held::interrupt`] stops it (or in the first stop of one that is new). In other stops it is within
+//! The thread has to stand where [`Tracee::interrupt`] stops it (or in the first stop of one that is new). In other stops it is within
 //! a call, whose answer would be put over what is set here, or is about to be given a signal, which would be lost.
 
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{Event, Held, Information, Options, Registers, Stop, next_of};
+use super::{Event, Tracee, Information, Options, Registers, Stop, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
 use crate::restart::{AGAIN, set_arguments};
@@ -74,15 +74,15 @@ const LONG: Duration = Duration::from_secs(60);
 const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 
 /// What a thread is told at stops that are not for signals.
-type Told<'a> = &'a mut dyn FnMut(&Held) -> io::Result<()>;
+type Told<'a> = &'a mut dyn FnMut(&Tracee) -> io::Result<()>;
 
 /// How it goes on to its next stop.
-type Run = fn(&mut Held) -> io::Result<Stop>;
+type Run = fn(&mut Tracee) -> io::Result<Stop>;
 
 /// What the call returned, the task it made, and whether that stands where it should.
-type Cloned = (Result<u64, CallError>, Option<Held>, io::Result<()>);
+type Cloned = (Result<u64, CallError>, Option<Tracee>, io::Result<()>);
 
-impl Held {
+impl Tracee {
     /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]). What it returns.
     ///
     /// # Errors

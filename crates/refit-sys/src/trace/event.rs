@@ -1,14 +1,14 @@
 //! Events: what traced threads do, and those that they start, told to the one thread that traces them.
 //!
 //! Threads that one of them makes are traced from their first moment on, if the [`Options`] say so. Each stops with every
-//! event, until it is resumed ([`Held::of`] has the means). The first event of a new one is
+//! event, until it is resumed ([`Tracee::of`] has the means). The first event of a new one is
 //! [`Event::Interrupted`]; it may be told before the event of whoever made it.
 
 use std::io;
 
 use bitflags::bitflags;
 
-use super::Held;
+use super::Tracee;
 use crate::nudge::Bell;
 
 bitflags! {
@@ -44,11 +44,11 @@ bitflags! {
 pub enum Event {
     /// It is about to be given this signal, if it is resumed with it.
     Signal(i32),
-    /// Its process is stopped by this signal; [`Held::leave_stopped`] leaves it so.
+    /// Its process is stopped by this signal; [`Tracee::leave_stopped`] leaves it so.
     Stopped(i32),
     /// It was interrupted, or is new, or its process goes on after a stop.
     Interrupted,
-    /// It enters or leaves a system call ([`Held::system_call`]).
+    /// It enters or leaves a system call ([`Tracee::system_call`]).
     SystemCall,
     /// It has made a process.
     Fork {
@@ -159,7 +159,7 @@ fn event(thread: u32, status: i32) -> io::Result<Event> {
         return Ok(Event::Killed(libc::WTERMSIG(status)));
     }
     let message = || {
-        let held = Held::of(thread);
+        let held = Tracee::of(thread);
         let message = held.message();
         held.leave();
         message

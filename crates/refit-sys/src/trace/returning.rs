@@ -16,11 +16,11 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{CallError, Held, Options, Registers, Stop, SystemCall};
+use super::{CallError, Tracee, Options, Registers, Stop, SystemCall};
 use crate::foreign::Memory;
 use crate::restart::{AGAIN, RESTART_BLOCK};
 
-/// What a thread has to be traced with for [`Held::call_returning`].
+/// What a thread has to be traced with for [`Tracee::call_returning`].
 pub const OPTIONS: Options = Options::EXEC.union(Options::SYSTEM_CALL);
 /// Bytes that the code takes, with what it restores.
 pub const BYTES: u64 = 152;
@@ -85,7 +85,7 @@ enum Attempt {
     Signalled,
 }
 
-impl Held {
+impl Tracee {
     /// Makes one system call by code that is put to `at`: [`BYTES`] bytes of one page of the program's code that nobody runs, and that are as before
     /// afterwards. What the call returns.
     ///

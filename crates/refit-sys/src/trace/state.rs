@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::{Held, Options};
+use super::{Tracee, Options};
 use crate::foreign::Memory;
 
 /// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
@@ -95,7 +95,7 @@ impl fmt::Debug for Information {
     }
 }
 
-impl Held {
+impl Tracee {
     /// Says anew what is told of it. It must be stopped.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use refit_sys::maps;
 use refit_sys::memory::SharedMapping;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::process;
-use refit_sys::trace::{self, CallError, Event, Held, Options, find_syscall};
+use refit_sys::trace::{self, CallError, Event, Tracee, Options, find_syscall};
 use refit_sys::userfault::{Features, Modes, Userfault};
 
 use crate::common::{Child, LONG, PAGE, Pages, idle, offered, until};
@@ -18,7 +18,7 @@ use crate::common::{Child, LONG, PAGE, Pages, idle, offered, until};
 /// A program that stands still, with an area for an agent.
 struct Program {
     child: Child,
-    held: Held,
+    held: Tracee,
     memory: Memory,
     instruction: u64,
     area: u64,
@@ -26,7 +26,7 @@ struct Program {
 
 impl Program {
     fn of(child: Child) -> Option<Self> {
-        let seized = Held::seize_with(child.id(), OPTIONS);
+        let seized = Tracee::seize_with(child.id(), OPTIONS);
         let mut held = offered("ptrace", seized)?;
         held.interrupt().expect("it is there");
         held.settle(Instant::now() + LONG).expect("it stops");
@@ -40,14 +40,14 @@ impl Program {
         Some(Self { child, held, memory, instruction, area })
     }
 
-    fn plant_by(&mut self, process: &Pidfd, area: u64) -> io::Result<(Agent, Held)> {
+    fn plant_by(&mut self, process: &Pidfd, area: u64) -> io::Result<(Agent, Tracee)> {
         let (memory, instruction) = (&self.memory, self.instruction);
         let ground =
             Ground { program: process, memory, instruction, area, options: OPTIONS, keep: &[2] };
         Agent::plant(&mut self.held, &ground)
     }
 
-    fn plant(&mut self) -> (Agent, Held) {
+    fn plant(&mut self) -> (Agent, Tracee) {
         let process = Pidfd::open(self.child.id()).expect("a child");
         self.plant_by(&process, self.area).expect("it is planted")
     }
@@ -96,7 +96,7 @@ fn gone(made: io::Result<Vec<i64>>) -> bool {
 }
 
 /// The next event of a task that is traced.
-fn next(of: &Held) -> Event {
+fn next(of: &Tracee) -> Event {
     let (thread, event) = trace::next_of(of.thread(), true).expect("traced").expect("waited for");
     assert_eq!(thread, of.thread());
     event

@@ -9,7 +9,7 @@ use refit_sys::keeper::keep_descriptors;
 use refit_sys::memory::SharedMapping;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::process;
-use refit_sys::trace::{Held, Options};
+use refit_sys::trace::{Tracee, Options};
 
 use crate::common::{Child, LONG, PAGE, idle, offered, until};
 
@@ -43,7 +43,7 @@ fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
     let told = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
     let child = Child::of(|| {
         let traced = idle();
-        let Ok(held) = Held::seize_with(traced.id(), Options::EXIT_KILL) else { return 4 };
+        let Ok(held) = Tracee::seize_with(traced.id(), Options::EXIT_KILL) else { return 4 };
         let Ok(keeper) = keep_descriptors() else { return 2 };
         let Ok((reader, writer)) = std::io::pipe() else { return 3 };
         let end = |of: i32| (of + 1).to_ne_bytes();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use refit_sys::process;
 use refit_sys::restart::{self, AGAIN, Restart};
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 use crate::common::{Child, LONG, offered, until};
 
@@ -32,7 +32,7 @@ fn stopped(
     let sleeps = || process::life(child.id()).is_some_and(|life| life.state == b'S');
     until(name, || sleeps() && waiting().is_some());
     let call = waiting().expect("it waits");
-    let mut held = offered("ptrace", Held::seize(child.id()))?;
+    let mut held = offered("ptrace", Tracee::seize(child.id()))?;
     held.interrupt().expect("it is there");
     held.settle(Instant::now() + LONG).expect("it stops");
     let registers = held.registers().expect("it is stopped");

@@ -11,21 +11,21 @@ use refit_sys::process;
 use refit_sys::seccomp::{self, Action, Filter, Install};
 use refit_sys::status::Status;
 use refit_sys::trace::{
-    self, CallError, Event, Held, Options, Stop, SystemCall, batch, find_syscall,
+    self, CallError, Event, Tracee, Options, Stop, SystemCall, batch, find_syscall,
 };
 
 use crate::common::{Child, LONG, idle, offered, until};
 
 /// A child that is traced and stopped, or `None` where that is not allowed.
-fn held(child: &Child, options: Options) -> Option<Held> {
-    let mut held = offered("ptrace", Held::seize_with(child.id(), options))?;
+fn held(child: &Child, options: Options) -> Option<Tracee> {
+    let mut held = offered("ptrace", Tracee::seize_with(child.id(), options))?;
     held.interrupt().expect("it is there");
     assert_eq!(held.settle(Instant::now() + LONG).expect("it stops"), Stop::Event);
     Some(held)
 }
 
 /// The next event of one that is followed.
-fn next(of: &Held) -> Event {
+fn next(of: &Tracee) -> Event {
     let (thread, event) = trace::next_of(of.thread(), true).expect("traced").expect("waited for");
     assert_eq!(thread, of.thread());
     event
@@ -199,7 +199,7 @@ fn a_program_is_followed_with_everything_it_starts() {
             Event::Interrupted | Event::VforkDone => {}
             other => panic!("{thread}: {other:?}"),
         }
-        let held = Held::of(thread);
+        let held = Tracee::of(thread);
         held.resume(signal).expect("it is there");
         held.leave();
     }
@@ -289,7 +289,7 @@ fn a_held_thread_makes_calls_and_is_as_before() {
     let child = idle();
     let Some(mut held) = held(&child, Options::EXEC) else { return };
     let at = instruction(&child);
-    let state = |held: &Held| {
+    let state = |held: &Tracee| {
         let registers = held.registers().expect("it stands");
         (format!("{registers:x?}"), held.signal_mask().expect("it stands"))
     };
@@ -362,7 +362,7 @@ fn a_held_thread_makes_calls_of_a_table_and_is_as_before() {
     let code = held.call(instruction(&child), libc::SYS_mmap, area).expect("it has room");
     memory.write(code, batch::code()).expect("it is mapped");
     let place = (code, code + PAGE);
-    let state = |held: &Held| {
+    let state = |held: &Tracee| {
         let registers = held.registers().expect("it stands");
         (format!("{registers:x?}"), held.signal_mask().expect("it stands"))
     };
@@ -449,6 +449,6 @@ fn a_task_begins_where_it_is_told_to() {
 fn what_cannot_be_started_is_not_traced() {
     let error = launch::at_exec(&mut Command::new("/no/such/program"), Options::empty());
     assert_eq!(error.expect_err("not there").kind(), io::ErrorKind::NotFound);
-    let nobody = Held::seize_with(u32::MAX >> 1, Options::empty()).expect_err("not there");
+    let nobody = Tracee::seize_with(u32::MAX >> 1, Options::empty()).expect_err("not there");
     assert_eq!(nobody.raw_os_error(), Some(libc::ESRCH));
 }

@@ -17,7 +17,7 @@ use refit_sys::{maps, smaps};
 
 use super::{Shared, State};
 use crate::process::process_of;
-use crate::tree::After;
+use crate::tree::Resume;
 
 impl Shared {
     /// A task stands in its first stop. Whether it stays there until [`let_begin`](Self::let_begin): its pager is not there yet.
@@ -46,7 +46,7 @@ impl Shared {
             if let Some(pager) = pager {
                 settle(&pager, process);
                 self.state().expected.retain(|one| *one != process);
-                self.tree.order_kept(process, |_| After::GoOn);
+                self.tree.order_kept(process, |_| Resume::GoOn);
             }
         }
     }

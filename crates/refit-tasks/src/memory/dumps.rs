@@ -10,7 +10,7 @@ use refit_memory::program::Pager;
 
 use super::Shared;
 use crate::process::process_of;
-use crate::tree::After;
+use crate::tree::Resume;
 
 /// Why a program is not served that is about to end so.
 const WHY: &str = "an image of its memory is written";
@@ -36,7 +36,7 @@ impl Shared {
         let this = Arc::clone(self);
         let gives_back = move || {
             this.give_back(&pager);
-            this.tree.order_kept(task, move |_| After::Once(signal));
+            this.tree.order_kept(task, move |_| Resume::Once(signal));
         };
         // Without a thread it ends with what is there.
         thread::Builder::new().name("refit-dump".to_owned()).spawn(gives_back).is_ok()

@@ -43,7 +43,7 @@ use refit_memory::store::{PageStore, StoreStats};
 use refit_objects::{Interface, destroy};
 use refit_sys::keeper;
 
-use crate::tree::Tree;
+use crate::tree::Supervisor;
 pub use host::{LimitError, can_limit};
 use served::Served;
 pub use untold::{Unserved, Untold};
@@ -60,7 +60,7 @@ pub struct Memory {
 
 /// What the reclaimer and others look at.
 struct Shared {
-    tree: Arc<Tree>,
+    tree: Arc<Supervisor>,
     commons: Arc<Commons>,
     state: Mutex<State>,
     /// Rung when `state.limit` changes, when frames are short, and at the end.
@@ -129,7 +129,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`LimitError::NoFile`].
-    pub fn new(tree: Arc<Tree>, directory: &Path) -> Result<Self, LimitError> {
+    pub fn new(tree: Arc<Supervisor>, directory: &Path) -> Result<Self, LimitError> {
         let file = host::swap_file(directory, SWAP)?;
         let commons = Arc::new(Commons {
             budget: create_budget("programs", 0),

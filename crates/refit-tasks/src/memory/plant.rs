@@ -21,11 +21,11 @@ use refit_sys::foreign::Memory;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::seccomp::{Install, managed};
 use refit_sys::status::Status;
-use refit_sys::trace::{CallError, Held, find_syscall};
+use refit_sys::trace::{CallError, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 
 use crate::remote;
-use crate::tree::{FOLLOWED, Tree};
+use crate::tree::{FOLLOWED, Supervisor};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages for marks.
@@ -58,7 +58,7 @@ pub(super) struct Planted {
 /// # Errors
 /// What stands in the way.
 pub(super) fn plant(
-    tree: &Tree,
+    tree: &Supervisor,
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<Planted> {
@@ -75,7 +75,7 @@ pub(super) fn plant(
 }
 
 fn plant_by(
-    held: &mut Held,
+    held: &mut Tracee,
     process: u32,
     known: Option<Arc<Userfault>>,
     filters: u32,
@@ -115,7 +115,7 @@ fn plant_by(
 const OWN_FILTER: &str = "a filter of its own decides which calls it may make";
 
 /// Gives all threads of a program the filter of those that refit manages; what is to be installed is put into the area for a moment.
-fn manage(held: &mut Held, instruction: u64, area: u64, memory: &Memory) -> io::Result<()> {
+fn manage(held: &mut Tracee, instruction: u64, area: u64, memory: &Memory) -> io::Result<()> {
     memory.write(area, &managed::filter().assemble()?.image(area))?;
     let (number, arguments) = (Install::ALL_THREADS | Install::SPECULATION).call(area);
     let installed = match held.call(instruction, number, arguments) {
@@ -146,7 +146,7 @@ fn filtered(status: &Status, ours: u32) -> bool {
 
 /// The agent in its area, its task, the userfaultfd, and the number that it has there.
 fn ours(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     area: u64,
     known: Option<Arc<Userfault>>,
@@ -182,7 +182,7 @@ fn ours(
     }
 }
 
-fn open(held: &mut Held, instruction: u64, program: &Pidfd) -> io::Result<Userfault> {
+fn open(held: &mut Tracee, instruction: u64, program: &Pidfd) -> io::Result<Userfault> {
     let flags = u64::from((Flags::CLOEXEC | Flags::NONBLOCK).bits());
     let number = held.call(instruction, libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])?;
     let fetched = program.get_fd(number as u32);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use refit_messages::InstanceId;
 
-use super::pages::{Access, Library};
+use super::pages::{Access, PageHomeHandle};
 use super::proxy::Proxy;
 use super::wire::{Fetch, Make};
 
@@ -17,7 +17,7 @@ pub(super) struct Abroad {
 
 #[derive(Default)]
 struct Program {
-    library: Option<Library>,
+    library: Option<PageHomeHandle>,
     /// By thread.
     proxies: BTreeMap<u32, Proxy>,
 }
@@ -28,7 +28,7 @@ impl Abroad {
     }
 
     /// From now on its pages are given there.
-    pub(super) fn lend(&self, process: u32, library: Library) {
+    pub(super) fn lend(&self, process: u32, library: PageHomeHandle) {
         self.all().entry(process).or_default().library = Some(library);
     }
 
@@ -53,7 +53,7 @@ impl Abroad {
     /// A process is no more.
     pub(super) fn forget(&self, process: u32) {
         let Some(program) = self.all().remove(&process) else { return };
-        program.library.iter().for_each(Library::close);
+        program.library.iter().for_each(PageHomeHandle::close);
         for proxy in program.proxies.into_values() {
             proxy.end();
         }

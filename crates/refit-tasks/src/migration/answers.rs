@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use refit_messages::Builder;
 
-use super::coordinator::{Ask, Asked};
+use super::coordinator::{Command, QueuedCommand};
 use super::wire::{
-    Arrive, Came, Change, Claim, Counted, Drop, Expect, Fell, Fetch, Follow, Forget, Found, Full,
-    Grant, GroupId, Made, Make, Prepare, Recall, Retrieve, Seek, Thaw, Vanish, Yield,
+    Arrive, ThreadReturned, Change, Claim, Counted, PageInvalidate, Expect, ThreadLost, Fetch, Follow, Invalidate, Found, Full,
+    PageGrant, GroupId, Made, Make, Prepare, Recall, Retrieve, Seek, InvalidateDone, Teardown, PageRecall,
 };
 use super::{Migration, retrieval};
 
@@ -41,18 +41,18 @@ impl Migration {
                     executor.recall(recall.stay);
                 }
             })
-            .answer::<Forget>(move |_, forget, _, reply| {
+            .answer::<Invalidate>(move |_, forget, _, reply| {
                 match c.upgrade().and_then(|this| this.replica(forget.group)) {
                     Some(replica) => replica.forget(forget, reply),
                     None => reply.say(&(), &[]),
                 }
             })
-            .on::<Vanish>(move |_, vanish, _| {
+            .on::<Teardown>(move |_, vanish, _| {
                 if let Some(this) = d.upgrade() {
                     this.vanish(vanish);
                 }
             })
-            .on::<Came>(move |_, came, _| {
+            .on::<ThreadReturned>(move |_, came, _| {
                 let Some(this) = e.upgrade() else { return };
                 if let Some(coordinator) = this.coordinator_of(came.group) {
                     this.returns.hear(Box::new(came), coordinator);
@@ -60,14 +60,14 @@ impl Migration {
                     refit_sys::linger::none_follows();
                 }
             })
-            .on::<Fell>(move |_, fell, _| {
-                tell(&i, fell.group, |_| Ask::Fell(fell));
+            .on::<ThreadLost>(move |_, fell, _| {
+                tell(&i, fell.group, |_| Command::ThreadLost(fell));
             })
             .answer::<Retrieve>(move |_, question, _, reply| {
-                tell(&f, question.group, |_| Ask::Retrieve(question, reply));
+                tell(&f, question.group, |_| Command::Retrieve(question, reply));
             })
             .answer::<Change>(move |_, change, _, reply| {
-                tell(&g, change.group, |_| Ask::Change(change, reply));
+                tell(&g, change.group, |_| Command::Change(change, reply));
             })
             .lost(move |peer, why| {
                 if let Some(this) = h.upgrade() {
@@ -81,7 +81,7 @@ impl Migration {
         let [a, b, c, d, e, f, g] = std::array::from_fn(|_| Arc::downgrade(self));
         builder
             .on::<Full>(move |from, full, _| {
-                tell(&g, full.group, |_| Ask::Full(from));
+                tell(&g, full.group, |_| Command::Full(from));
             })
             .on::<Fetch>(move |from, fetch, _| {
                 if let Some(this) = a.upgrade()
@@ -103,18 +103,18 @@ impl Migration {
                     executor.made(made.stay, made.value);
                 }
             })
-            .on::<Grant>(move |_, grant, body| {
+            .on::<PageGrant>(move |_, grant, body| {
                 if let Some(replica) = d.upgrade().and_then(|this| this.replica(grant.group)) {
                     replica.grant(&grant, body);
                 }
             })
-            .answer::<Yield>(move |_, question, _, reply| {
+            .answer::<PageRecall>(move |_, question, _, reply| {
                 let replica = e.upgrade().and_then(|this| this.replica(question.group));
                 let found = replica.and_then(|replica| replica.yields(&question));
                 let (piece, bytes) = found.unzip();
                 reply.say(&piece, &bytes.unwrap_or_default());
             })
-            .answer::<Drop>(move |_, drop, _, reply| {
+            .answer::<PageInvalidate>(move |_, drop, _, reply| {
                 if let Some(replica) = f.upgrade().and_then(|this| this.replica(drop.group)) {
                     replica.drop_pages(&drop.ranges);
                 }
@@ -131,7 +131,7 @@ impl Migration {
                     replica.hear_claim(from, claim);
                 }
             })
-            .on::<Thaw>(move |_, thaw, _| {
+            .on::<InvalidateDone>(move |_, thaw, _| {
                 if let Some(replica) = a.upgrade().and_then(|this| this.replica(thaw.group)) {
                     replica.thaw();
                 }
@@ -157,7 +157,7 @@ impl Migration {
     /// Somebody looks for what is at an address: the origin knows, others may.
     fn is_sought(&self, seek: Seek) {
         let coordinator = self.coordinator_of(seek.group);
-        let told = |one: Sender<Asked>| one.send(Asked::now(Ask::Seek(seek.clone()))).is_ok();
+        let told = |one: Sender<QueuedCommand>| one.send(QueuedCommand::now(Command::Seek(seek.clone()))).is_ok();
         if coordinator.is_some_and(told) {
             return;
         }
@@ -178,10 +178,10 @@ impl Migration {
 }
 
 /// Brings what is said of a group to its coordinator, if there is one.
-fn tell(migration: &Weak<Migration>, group: GroupId, ask: impl FnOnce(()) -> Ask) {
+fn tell(migration: &Weak<Migration>, group: GroupId, ask: impl FnOnce(()) -> Command) {
     let Some(this) = migration.upgrade() else { return };
     if let Some(coordinator) = this.coordinator_of(group) {
         // A group that is no more tells its hosts.
-        let _ = coordinator.send(Asked::now(ask(())));
+        let _ = coordinator.send(QueuedCommand::now(ask(())));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   users: move it ──────────┐
-//!   who follows: a signal, ──┤              ┌──► threads here: registers, where they go on (Tree::order)
-//!     a new thread, an end   ├──► queue ──► coordinator ──► memory here (Space)
+//!   who follows: a signal, ──┤              ┌──► threads here: registers, where they go on (Supervisor::order)
+//!     a new thread, an end   ├──► queue ──► coordinator ──► memory here (AddressSpace)
 //!   hosts: it is back, what ─┤              └──► hosts: arrive, recall, forget
 //!     is at this address? ───┘
 //! ```
@@ -12,7 +12,7 @@
 //! looked at when the last is done; so no mapping is told while it changes. The coordinator waits for who follows, for
 //! acknowledgements of hosts, and for a shadow that makes a short call; none of them ever waits for it.
 //!
-//! **Where a thread is, one place knows** ([`Thread`]). It leaves only from a stop here, and comes back only by a [`Came`] of its present
+//! **Where a thread is, one place knows** ([`Thread`]). It leaves only from a stop here, and comes back only by a [`ThreadReturned`] of its present
 //! stay: so it never runs twice, nor not at all. A signal, an end or a wish that arrives while it is away is kept until then.
 
 mod asking;
@@ -50,19 +50,19 @@ use super::planting::{self, Planted};
 use super::quota::Quota;
 use super::retrieval::{self, Protocol};
 use super::returns::{Given, Returns};
-use super::space::Space;
-use super::wire::{Came, Change, Fell, GroupId, Retrieve, Seek, Vanish};
+use super::space::AddressSpace;
+use super::wire::{ThreadReturned, Change, ThreadLost, GroupId, Retrieve, Seek, Teardown};
 use super::{MoveError, Places};
-use crate::tree::Tree;
-use crate::tree::moves::{Custody, Told};
+use crate::tree::Supervisor;
+use crate::tree::moves::{Custody, TracerEvent};
 
 /// How long it may take to reach a thread that stands, or waits in code of ours: as long as a host can be busy with others, since without that
 /// the thread would stand for ever.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What comes to a coordinator.
-pub(super) enum Ask {
-    Told(Told),
+pub(super) enum Command {
+    Event(TracerEvent),
     Move {
         thread: Option<u32>,
         to: InstanceId,
@@ -73,26 +73,26 @@ pub(super) enum Ask {
         done: Sender<Result<(), MoveError>>,
     },
     /// And what it has got already, if anything.
-    Came(Box<Came>, Option<Given>),
+    ThreadReturned(Box<ThreadReturned>, Option<Given>),
     Retrieve(Retrieve, Reply<Retrieve>),
     Seek(Seek),
     /// Retrievals may be planned otherwise from now on.
     Planned,
     Change(Change, Reply<Change>),
-    Fell(Fell),
+    ThreadLost(ThreadLost),
     /// A host has no memory for another page.
     Full(InstanceId),
     Lost(InstanceId, String),
 }
 
 /// The same, and since when it waits.
-pub(super) struct Asked {
-    ask: Ask,
+pub(super) struct QueuedCommand {
+    ask: Command,
     since: Instant,
 }
 
-impl Asked {
-    pub(super) fn now(ask: Ask) -> Self {
+impl QueuedCommand {
+    pub(super) fn now(ask: Command) -> Self {
         Self { ask, since: Instant::now() }
     }
 }
@@ -157,7 +157,7 @@ pub(super) struct Pages {
 
 /// What a coordinator is given.
 pub(super) struct Means {
-    pub(super) ask: Sender<Asked>,
+    pub(super) ask: Sender<QueuedCommand>,
     pub(super) places: Arc<Places>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) abroad: Arc<Abroad>,
@@ -176,9 +176,9 @@ pub(super) struct Coordinator {
     group: GroupId,
     custody: Custody,
     own: InstanceId,
-    tree: Arc<Tree>,
+    tree: Arc<Supervisor>,
     layer: Arc<Layer>,
-    space: Space,
+    space: AddressSpace,
     slots: Words,
     threads: BTreeMap<u32, Thread>,
     free: Vec<u32>,
@@ -201,9 +201,9 @@ pub(super) struct Coordinator {
     stopping: BTreeMap<u32, bool>,
     /// Threads that are about to limit their own calls, as soon as all are here.
     limiting: BTreeSet<u32>,
-    asked: Receiver<Asked>,
+    asked: Receiver<QueuedCommand>,
     /// What came while something else was waited for.
-    deferred: VecDeque<Asked>,
+    deferred: VecDeque<QueuedCommand>,
     /// Processes that threads here have made, and whether they are to have a copy of the memory, and where in it they are told their number: once
     /// both are told.
     born: BTreeSet<u32>,
@@ -238,20 +238,20 @@ impl Coordinator {
     /// Makes ready for the first thread to leave.
     pub(super) fn begin(
         group: GroupId,
-        tree: &Arc<Tree>,
+        tree: &Arc<Supervisor>,
         layer: &Arc<Layer>,
-        asked: Receiver<Asked>,
+        asked: Receiver<QueuedCommand>,
         with: Means,
     ) -> io::Result<Self> {
         let Means { ask, places, ledger, abroad, returns, pages, protocol, lock, quota, killed } =
             with;
         let told = ask.clone();
-        let tell = move |event| told.send(Asked::now(Ask::Told(event))).is_ok();
+        let tell = move |event| told.send(QueuedCommand::now(Command::Event(event))).is_ok();
         let planted = planting::plant(tree, group.process, &quota, tell)?;
         let Planted { space, slots, custody, threads } = planted;
         let own = group.home();
         // One that has ended plans nothing.
-        let planned = move || drop(ask.send(Asked::now(Ask::Planned)));
+        let planned = move || drop(ask.send(QueuedCommand::now(Command::Planned)));
         let killer = Arc::new(Killer::new(group.process, space.agent_task, killed));
         let mut coordinator = Self {
             group,
@@ -320,7 +320,7 @@ impl Coordinator {
         self.tree.moves.end(self.custody);
         self.let_all_live();
         self.ledger.ask(&self.layer);
-        let gone = Vanish { group: self.group, thread: None };
+        let gone = Teardown { group: self.group, thread: None };
         for &host in &self.hosts {
             // One that is no more has no replica either.
             let _ = self.layer.send(host, &gone, &[]);
@@ -334,43 +334,43 @@ impl Coordinator {
     }
 
     fn next(&mut self) -> Next {
-        let Some(Asked { ask, since }) = self.deferred.pop_front().or_else(|| self.receive())
+        let Some(QueuedCommand { ask, since }) = self.deferred.pop_front().or_else(|| self.receive())
         else {
             return self.depart_who_lingered();
         };
         self.ledger.counts().waits.since(since);
         match ask {
-            Ask::Told(told) => self.told(told),
-            Ask::Move { thread, to, done } => self.wish(thread, to, done),
-            Ask::Spread { over, done } => self.spread(over, done),
-            Ask::Came(came, given) => self.came(&came, given),
-            Ask::Retrieve(question, reply) => {
+            Command::Event(told) => self.told(told),
+            Command::Move { thread, to, done } => self.wish(thread, to, done),
+            Command::Spread { over, done } => self.spread(over, done),
+            Command::ThreadReturned(came, given) => self.came(&came, given),
+            Command::Retrieve(question, reply) => {
                 self.ledger.counts().questions.since(since);
                 self.answer(question, reply);
                 Ok(())
             }
-            Ask::Seek(seek) => {
+            Command::Seek(seek) => {
                 self.ledger.counts().questions.since(since);
                 self.is_sought(seek);
                 Ok(())
             }
-            Ask::Planned => {
+            Command::Planned => {
                 self.plan_retrievals(None);
                 Ok(())
             }
-            Ask::Change(change, reply) => self.change(change, reply),
-            Ask::Fell(Fell { thread, why, .. }) => {
+            Command::Change(change, reply) => self.change(change, reply),
+            Command::ThreadLost(ThreadLost { thread, why, .. }) => {
                 self.kill(&format!("thread {thread} of it is lost: {why}"));
                 Ok(())
             }
-            Ask::Full(host) => self.is_full(host),
-            Ask::Lost(peer, why) => self.lost(peer, &why),
+            Command::Full(host) => self.is_full(host),
+            Command::Lost(peer, why) => self.lost(peer, &why),
         }
     }
 
     /// What comes next; `None`: a thread may leave again before anything comes.
-    fn receive(&self) -> Option<Asked> {
-        let ended = || Asked::now(Ask::Told(Told::Another));
+    fn receive(&self) -> Option<QueuedCommand> {
+        let ended = || QueuedCommand::now(Command::Event(TracerEvent::Another));
         let mut come = None;
         self.linger.wait_for(|| {
             come = self.asked.try_recv().ok();
@@ -390,41 +390,41 @@ impl Coordinator {
         }
     }
 
-    fn told(&mut self, told: Told) -> Next {
+    fn told(&mut self, told: TracerEvent) -> Next {
         match told {
-            Told::Signal(id) => {
+            TracerEvent::Signal(id) => {
                 self.ledger.counts().signals += 1;
                 // If it has come meanwhile, it was given it.
                 self.recall(id);
                 Ok(())
             }
-            Told::Stopped(id) => {
+            TracerEvent::Stopped(id) => {
                 self.recall(id);
                 Ok(())
             }
-            Told::Stopping(id) => self.stops(id),
-            Told::StopGiven(id) => self.is_stopped(id),
-            Told::Continued(id) => self.settle(id),
-            Told::Limits(id) => self.limits(id),
-            Told::Maps(id) => self.changes_here(id),
+            TracerEvent::Stopping(id) => self.stops(id),
+            TracerEvent::StopGiven(id) => self.is_stopped(id),
+            TracerEvent::Continued(id) => self.settle(id),
+            TracerEvent::Limits(id) => self.limits(id),
+            TracerEvent::Maps(id) => self.changes_here(id),
             // Of one whose change nobody waits for any more.
-            Told::Changed(_) => Ok(()),
-            Told::Returned(id) => self.has_returned(id),
-            Told::Lacks(id) => self.lacks(id),
-            Told::Asks(wish) => self.asks(wish),
-            Told::Born(task) => self.is_born(task),
-            Told::Made { parent, child, copy, word } => {
+            TracerEvent::Changed(_) => Ok(()),
+            TracerEvent::Returned(id) => self.has_returned(id),
+            TracerEvent::Lacks(id) => self.lacks(id),
+            TracerEvent::Asks(wish) => self.asks(wish),
+            TracerEvent::Born(task) => self.is_born(task),
+            TracerEvent::Made { parent, child, copy, word } => {
                 self.made.insert(child, (parent, copy.then_some(word)));
                 self.let_live(child)
             }
-            Told::Ends(id) => self.ends(id),
-            Told::Cleared { thread, word } => {
+            TracerEvent::Ends(id) => self.ends(id),
+            TracerEvent::Cleared { thread, word } => {
                 // It is no word of the program's any more, if not.
                 let _ = self.space.clear(word, thread);
                 Ok(())
             }
-            Told::Ended(id) => self.ended(id),
-            Told::Another => Err(Ended),
+            TracerEvent::Ended(id) => self.ended(id),
+            TracerEvent::Another => Err(Ended),
         }
     }
 

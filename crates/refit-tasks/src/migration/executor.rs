@@ -23,7 +23,7 @@ use refit_sys::linger;
 use refit_sys::park::{self, Slot};
 use refit_sys::restart::arguments;
 use refit_sys::schedule::{Urgency, set_urgency};
-use refit_sys::trace::{self, Event, Held, Options, Registers};
+use refit_sys::trace::{self, Event, Tracee, Options, Registers};
 
 use super::MoveError;
 use super::calls::{Kind, Request, kind};
@@ -37,7 +37,7 @@ use super::mappings;
 use super::orders::{Order, Orders};
 use super::passage;
 use super::stub;
-use super::wire::{Arrive, Came, Change, Fell, Make, Why};
+use super::wire::{Arrive, ThreadReturned, Change, ThreadLost, Make, Why};
 use beside::Beside;
 
 /// A task has been asked to stop, and should have by then.
@@ -115,9 +115,9 @@ impl Executor {
     }
 }
 
-fn seize(task: u32) -> io::Result<Held> {
+fn seize(task: u32) -> io::Result<Tracee> {
     let options = Options::SYSTEM_CALL | Options::EXIT_KILL;
-    let mut held = Held::seize_with(task, options)?;
+    let mut held = Tracee::seize_with(task, options)?;
     held.interrupt()?;
     held.settle(Instant::now() + PATIENCE)?;
     held.set_signal_mask(0)?;
@@ -150,7 +150,7 @@ struct Stay {
 struct Running<'a> {
     replica: &'a Replica,
     executor: &'a Executor,
-    held: Held,
+    held: Tracee,
     /// A `syscall` instruction of the replica.
     instruction: u64,
     /// What was mapped when the thread went on last.
@@ -165,7 +165,7 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn new(replica: &'a Replica, executor: &'a Executor, held: Held) -> Self {
+    fn new(replica: &'a Replica, executor: &'a Executor, held: Tracee) -> Self {
         let instruction = replica.window.start + stub::CODE + park::instruction();
         let (seen, urgency, yields) = (0, None, 0);
         let (files, buffer) = (Files::default(), Vec::new());
@@ -185,7 +185,7 @@ impl<'a> Running<'a> {
                         Ok(Gone::Killed) => "its replica was killed".to_owned(),
                         Err(error) => error.to_string(),
                     };
-                    let fell = Fell { group: self.replica.group, thread, why };
+                    let fell = ThreadLost { group: self.replica.group, thread, why };
                     // Where the origin is no more, nothing has to be told.
                     let _ = self.replica.layer.send(self.replica.group.home(), &fell, &[]);
                     break;
@@ -329,7 +329,7 @@ impl<'a> Running<'a> {
                 let answer = request.answer(self.replica.layer.own().0);
                 self.returns(registers, answer.unwrap_or_default())?;
             }
-            Kind::Yield | Kind::Home => {
+            Kind::PageRecall | Kind::Home => {
                 self.executor.tally().local += 1;
                 self.give_way();
                 self.returns(registers, 0)?;
@@ -384,7 +384,7 @@ impl<'a> Running<'a> {
     /// Has the memory changed; what that returns. `None`: the origin is no more.
     fn change(&self, change: &Change) -> Option<i64> {
         let began = Instant::now();
-        let (_held, messages) = locks::Held::acquire(&*self.replica.lock);
+        let (_held, messages) = locks::HeavyLockGuard::acquire(&*self.replica.lock);
         if messages > 0 {
             let mut tally = self.executor.tally();
             tally.locks.since(began);
@@ -406,7 +406,7 @@ impl<'a> Running<'a> {
         match kind {
             Kind::Home => true,
             // Who gives way again and again would do little else.
-            Kind::Yield => false,
+            Kind::PageRecall => false,
             // It is where it wants to be, and would be asked again and again.
             Kind::Request(request) => request.answer(self.replica.layer.own().0).is_none(),
             _ => self.replica.calls_home,
@@ -544,7 +544,7 @@ impl<'a> Running<'a> {
         stay.beside.send_back();
         let half = ThreadState::of(&self.held, general)?;
         let (group, thread) = (self.replica.group, stay.thread);
-        let came = Came { group, thread, stay: stay.stay, why, in_call, half };
+        let came = ThreadReturned { group, thread, stay: stay.stay, why, in_call, half };
         match self.replica.layer.send(group.home(), &came, &[]) {
             Ok(()) => Ok(Gone::Back),
             // Its origin is no more, and so is the program.

@@ -25,7 +25,7 @@ pub(super) enum Step {
     /// Memory is mapped (host).
     Map,
     /// What is to be forgotten is kept, which nobody would notice but [`super::consistency`] (host).
-    Forget,
+    Invalidate,
     /// A thread's registers are taken, to be sent back (host).
     Back,
     /// A thread is given its registers again (origin).
@@ -42,7 +42,7 @@ const STEPS: [(&str, Step); 11] = [
     ("registers", Step::Registers),
     ("convert", Step::Convert),
     ("map", Step::Map),
-    ("forget", Step::Forget),
+    ("forget", Step::Invalidate),
     ("back", Step::Back),
     ("come", Step::Come),
 ];

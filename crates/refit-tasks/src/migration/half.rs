@@ -3,7 +3,7 @@
 
 use std::io;
 
-use refit_sys::trace::{Held, Registers};
+use refit_sys::trace::{Tracee, Registers};
 use serde::{Deserialize, Serialize};
 
 /// Registers of a thread.
@@ -35,7 +35,7 @@ in_order! {
 
 impl ThreadState {
     /// That of a thread that stands, with general registers that may differ from those it has.
-    pub(crate) fn of(held: &Held, general: &Registers) -> io::Result<Self> {
+    pub(crate) fn of(held: &Tracee, general: &Registers) -> io::Result<Self> {
         Ok(Self { general: to_words(general), extended: held.extended_state()? })
     }
 
@@ -54,7 +54,7 @@ impl ThreadState {
     }
 
     /// Has a thread that stands go on with it, with general registers that may differ.
-    pub(crate) fn give(&self, held: &Held, general: &Registers) -> io::Result<()> {
+    pub(crate) fn give(&self, held: &Tracee, general: &Registers) -> io::Result<()> {
         held.set_extended_state_but(&self.extended, &held.extended_state()?)?;
         held.set_registers(general)
     }

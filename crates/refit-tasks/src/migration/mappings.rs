@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use refit_sys::foreign::Memory;
-use refit_sys::trace::{Held, batch};
+use refit_sys::trace::{Tracee, batch};
 
 use super::pages::{PAGE, Store};
 use super::retrieval::Known;
@@ -53,7 +53,7 @@ impl Mapped {
 /// # Errors
 /// The task is no more; the kernel does not map it, or does not serve it.
 pub(super) fn make_moving(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     (store, mapped): (&Store, &Mapped),
     mapping: &Mapping,
@@ -98,7 +98,7 @@ pub(super) struct ReplicaMappings<'a> {
 /// # Errors
 /// The task is no more; the file cannot be opened, or the kernel does not map it.
 pub(super) fn make(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     replica: &ReplicaMappings<'_>,
     (mapping, beside): (&Mapping, &[Frames]),
@@ -124,7 +124,7 @@ pub(super) fn make(
 }
 
 fn make_frames(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     replica: &ReplicaMappings<'_>,
     one: Frames,
@@ -164,7 +164,7 @@ fn make_frames(
 }
 
 fn map(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     range: &Range<u64>,
     access: u32,
@@ -181,7 +181,7 @@ fn map(
 
 /// Has the replica open what this process has open; the number that it has there. The name is put behind the code that is ours, in its page.
 pub(super) fn pass(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     (page, memory): (u64, &Memory),
     file: &File,

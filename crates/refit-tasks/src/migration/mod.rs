@@ -5,8 +5,8 @@
 //!   program ─ shadow of a thread                    replica ─ the thread's instructions
 //!      │         makes its system calls  ◄─ slot ─      │  executor: one of our threads each
 //!      ▼                                                ▼
-//!   Tree (who follows) ◄─► coordinator  ◄── messages ──► Replica
-//!                             └ Space: memory becomes frames, which replicas map when they touch it
+//!   Supervisor (who follows) ◄─► coordinator  ◄── messages ──► Replica
+//!                             └ AddressSpace: memory becomes frames, which replicas map when they touch it
 //! ```
 //!
 //! A thread has two halves. The *user half*, its registers and what its instructions do with memory, is what moves. The *kernel half*, all
@@ -58,17 +58,17 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::kernel::Setting;
-use crate::tree::Tree;
-use crate::tree::moves::Told;
+use crate::tree::Supervisor;
+use crate::tree::moves::TracerEvent;
 use abroad::Abroad;
 use counts::Ledgers;
-use coordinator::{Ask, Asked, Coordinator, Means, Pages};
+use coordinator::{Command, QueuedCommand, Coordinator, Means, Pages};
 use faults::Step;
 use replica::{Replica, SpareReplicas};
 use pages::PAGE;
 use quota::Quota;
 use returns::Returns;
-use wire::{Arrive, Hold, Particulars, Prepare, Vanish};
+use wire::{Arrive, Hold, Particulars, Prepare, Teardown};
 
 pub(crate) use calls::{Request, is_watched};
 pub use counts::{MoveCounts, PageCounts, Tally, Times, Traffic};
@@ -149,7 +149,7 @@ pub struct Migration {
     own: InstanceId,
     layer: OnceLock<Arc<Layer>>,
     /// By process: of its last program that has moved.
-    coordinators: Mutex<BTreeMap<u32, (GroupId, Sender<Asked>)>>,
+    coordinators: Mutex<BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>>,
     /// How many programs have had a coordinator.
     programs: AtomicU64,
     /// For each process one after the other makes a coordinator.
@@ -208,24 +208,24 @@ impl Migration {
     /// [`MoveError`]; whatever has not moved goes on where it was.
     pub fn move_to(
         &self,
-        tree: &Arc<Tree>,
+        tree: &Arc<Supervisor>,
         process: u32,
         thread: Option<u32>,
         to: InstanceId,
     ) -> Result<(), MoveError> {
         self.known(to)?;
-        self.ask(tree, process, |done| Ask::Move { thread, to, done })
+        self.ask(tree, process, |done| Command::Move { thread, to, done })
     }
 
     /// Has the threads of a process of `tree`, and those that it makes later, run at all instances in turn.
     ///
     /// # Errors
     /// [`MoveError`]; whatever has not moved goes on where it was.
-    pub fn spread(&self, tree: &Arc<Tree>, process: u32) -> Result<(), MoveError> {
+    pub fn spread(&self, tree: &Arc<Supervisor>, process: u32) -> Result<(), MoveError> {
         let peers = self.layer.get().map(|layer| layer.peers()).unwrap_or_default();
         let mut over: Vec<_> = peers.iter().map(|peer| peer.id).chain([self.own]).collect();
         over.sort_unstable();
-        self.ask(tree, process, |done| Ask::Spread { over, done })
+        self.ask(tree, process, |done| Command::Spread { over, done })
     }
 
     /// Where the threads of a process are that have been elsewhere: by number, the instance.
@@ -261,19 +261,19 @@ impl Migration {
 
     fn ask(
         &self,
-        tree: &Arc<Tree>,
+        tree: &Arc<Supervisor>,
         process: u32,
-        ask: impl FnOnce(Sender<Result<(), MoveError>>) -> Ask,
+        ask: impl FnOnce(Sender<Result<(), MoveError>>) -> Command,
     ) -> Result<(), MoveError> {
         let coordinator = self.coordinator(tree, process)?;
         let (done, told) = mpsc::channel();
-        coordinator.send(Asked::now(ask(done))).map_err(|_| MoveError::Ended)?;
+        coordinator.send(QueuedCommand::now(ask(done))).map_err(|_| MoveError::Ended)?;
         // As many as there are threads; none, where they have all ended.
         told.iter().collect()
     }
 
     /// The coordinator of a process, which begins with the first move.
-    fn coordinator(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
+    fn coordinator(&self, tree: &Arc<Supervisor>, process: u32) -> Result<Sender<QueuedCommand>, MoveError> {
         let turn = Arc::clone(self.turns().entry(process).or_default());
         // Making one takes a while, and others are asked about other programs.
         let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -283,13 +283,13 @@ impl Migration {
         coordinator
     }
 
-    fn begin(&self, tree: &Arc<Tree>, process: u32) -> Result<Sender<Asked>, MoveError> {
+    fn begin(&self, tree: &Arc<Supervisor>, process: u32) -> Result<Sender<QueuedCommand>, MoveError> {
         if !tree.process_numbers().contains(&process) {
             return Err(MoveError::NoProcess(process));
         }
         // One that has ended was of an earlier program.
         if let Some((_, coordinator)) = self.coordinators().get(&process)
-            && coordinator.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
+            && coordinator.send(QueuedCommand::now(Command::Event(TracerEvent::Changed(0)))).is_ok()
         {
             return Ok(coordinator.clone());
         }
@@ -325,13 +325,13 @@ impl Migration {
     }
 
     /// The coordinator of a group; `None`: it is of another instance, or its process runs another program by now.
-    fn coordinator_of(&self, group: GroupId) -> Option<Sender<Asked>> {
+    fn coordinator_of(&self, group: GroupId) -> Option<Sender<QueuedCommand>> {
         let coordinators = self.coordinators();
         let (of, coordinator) = coordinators.get(&group.process)?;
         (*of == group).then(|| coordinator.clone())
     }
 
-    fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<Asked>)>> {
+    fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>> {
         self.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -413,7 +413,7 @@ impl Migration {
         Ok(replica)
     }
 
-    fn vanish(&self, vanish: Vanish) {
+    fn vanish(&self, vanish: Teardown) {
         match vanish.thread {
             Some(thread) => {
                 if let Some(replica) = self.replica(vanish.group) {
@@ -433,12 +433,12 @@ impl Migration {
         let theirs = replicas.extract_if(.., |group, _| group.home() == peer);
         let theirs: Vec<_> = theirs.map(|(_, replica)| replica).collect();
         drop(replicas);
-        let lost = || Asked::now(Ask::Lost(peer, why.to_owned()));
-        let coordinators: Vec<Sender<Asked>> =
+        let lost = || QueuedCommand::now(Command::Lost(peer, why.to_owned()));
+        let coordinators: Vec<Sender<QueuedCommand>> =
             self.coordinators().values().map(|(_, coordinator)| coordinator.clone()).collect();
         // One that has ended has nothing there, and takes nothing.
-        let concerned = |coordinator: &Sender<Asked>| {
-            coordinator.send(Asked::now(Ask::Told(Told::Changed(0)))).is_ok()
+        let concerned = |coordinator: &Sender<QueuedCommand>| {
+            coordinator.send(QueuedCommand::now(Command::Event(TracerEvent::Changed(0)))).is_ok()
         };
         // Whoever needed it may have been killed already, and its coordinator have ended.
         let concerns = coordinators.iter().any(concerned) || self.killed.load(Ordering::Relaxed);

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use refit_sys::park::{self, Place, Slot};
-use refit_sys::trace::{Held, Registers};
+use refit_sys::trace::{Tracee, Registers};
 
 use super::coordinator::PATIENCE;
 use super::faults::{self, Step};
 use super::half::ThreadState;
-use super::wire::{Came, Why};
+use super::wire::{ThreadReturned, Why};
 use crate::tree::moves::{Custody, Standing, interrupted};
 use crate::tree::signals;
-use crate::tree::{After, Hears, Stands, Tree};
+use crate::tree::{Resume, Hears, StopReason, Supervisor};
 
 /// How long a thread may take to stop that could as well go on.
 const SOON: Duration = Duration::from_secs(2);
@@ -65,38 +65,38 @@ pub(super) enum Stays {
 }
 
 /// Takes the user half out of a thread, whose shadow stays; and whether that is in a call.
-pub(super) fn leave(tree: &Arc<Tree>, id: u32, way: Way) -> Result<(bool, ThreadState), Stays> {
+pub(super) fn leave(tree: &Arc<Supervisor>, id: u32, way: Way) -> Result<(bool, ThreadState), Stays> {
     if tree.lends(id) {
         return Err(Stays::NotNow);
     }
     way.slot.clear();
     let moves = Arc::clone(tree);
     let left = tree.order(id, SOON, move |held, stands| {
-        if stands == Stands::WithItsProcess {
-            return (Err(Stays::Stopped), After::GoOn);
+        if stands == StopReason::WithItsProcess {
+            return (Err(Stays::Stopped), Resume::GoOn);
         }
         // It may be another program meanwhile, which nothing of this one is to be put into.
         if let Some(after) = moves.others(way.custody, id, stands) {
             return (Err(Stays::NotNow), after);
         }
         if !between(held) || moves.moves.waits_for_pages(id) {
-            return (Err(Stays::NotNow), After::Stay);
+            return (Err(Stays::NotNow), Resume::Stay);
         }
         if signals::are_pending(held) || moves.rests.is_short(id) {
             moves.moves.place(way.custody, id, Standing::Visiting);
-            return (Err(Stays::First), After::ToSystemCall(0));
+            return (Err(Stays::First), Resume::ToSystemCall(0));
         }
         let left = leave_by(held, way).map_err(Stays::Refused);
         if left.is_ok() {
             moves.moves.place(way.custody, id, Standing::Away);
         }
-        (left, After::GoOn)
+        (left, Resume::GoOn)
     });
     left.unwrap_or_else(|error| Err(Stays::Refused(error)))
 }
 
 /// Whether a thread stands where its registers are its own: it was interrupted, or is back from a call.
-pub(super) fn between(held: &Held) -> bool {
+pub(super) fn between(held: &Tracee) -> bool {
     /// `PTRACE_EVENT_STOP`.
     const INTERRUPTED: i32 = 128;
     let interrupted =
@@ -105,30 +105,30 @@ pub(super) fn between(held: &Held) -> bool {
 }
 
 /// The signal that a thread is about to be given.
-pub(super) fn signal_of(held: &Held) -> i32 {
+pub(super) fn signal_of(held: &Tracee) -> i32 {
     held.information().map_or(0, |information| information.signal())
 }
 
 /// Lets a thread that was kept go on here, if nobody has to decide about it first.
-pub(super) fn go_on(tree: &Arc<Tree>, custody: Custody, id: u32) {
+pub(super) fn go_on(tree: &Arc<Supervisor>, custody: Custody, id: u32) {
     let moves = Arc::clone(tree);
     tree.order_kept(id, move |held| {
-        if let Some(after) = moves.others(custody, id, Stands::Kept) {
+        if let Some(after) = moves.others(custody, id, StopReason::Kept) {
             return after;
         }
         let free = between(held) && !moves.moves.waits_for_pages(id);
-        if free { After::GoOn } else { After::Stay }
+        if free { Resume::GoOn } else { Resume::Stay }
     });
 }
 
 /// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
-pub(super) fn hold(tree: &Arc<Tree>, custody: Custody, id: u32) {
+pub(super) fn hold(tree: &Arc<Supervisor>, custody: Custody, id: u32) {
     let moves = Arc::clone(tree);
     // As above: it may be another program by then.
-    tree.order_later(id, move |_, stands| moves.others(custody, id, stands).unwrap_or(After::Stay));
+    tree.order_later(id, move |_, stands| moves.others(custody, id, stands).unwrap_or(Resume::Stay));
 }
 
-fn leave_by(held: &mut Held, way: Way) -> io::Result<(bool, ThreadState)> {
+fn leave_by(held: &mut Tracee, way: Way) -> io::Result<(bool, ThreadState)> {
     faults::reach(Step::Leave)?;
     let stood = held.registers()?;
     let (mut user, mut shadow) = (stood, stood);
@@ -181,7 +181,7 @@ pub(super) type Has = io::Result<bool>;
 
 /// Puts the user half back into a thread, which goes on as `onward` says.
 pub(super) fn come(
-    tree: &Arc<Tree>,
+    tree: &Arc<Supervisor>,
     id: u32,
     way: Way,
     half: &ThreadState,
@@ -190,23 +190,23 @@ pub(super) fn come(
 ) -> Has {
     let (moves, half) = (Arc::clone(tree), half.clone());
     let work =
-        move |held: &mut Held, stands| come_to(&moves, (held, stands), way, &half, call, onward);
+        move |held: &mut Tracee, stands| come_to(&moves, (held, stands), way, &half, call, onward);
     tree.order_and_hear(id, PATIENCE, work, Hears::Later)?
 }
 
 /// The same with a thread that is in no call, without waiting; `tell` is told what it has got once it goes on, and `None` if its shadow is about to
 /// be given a signal, and it has got nothing yet. Nothing is told of a thread that is no more.
 pub(super) fn come_at_once(
-    tree: &Arc<Tree>,
+    tree: &Arc<Supervisor>,
     way: Way,
-    came: Box<Came>,
-    tell: impl FnOnce(Box<Came>, Option<Has>) + Send + 'static,
+    came: Box<ThreadReturned>,
+    tell: impl FnOnce(Box<ThreadReturned>, Option<Has>) + Send + 'static,
 ) {
     let moves = Arc::clone(tree);
     tree.order_and_tell(came.thread, move |held, stands| {
         if !between(held) {
             let others = moves.others(way.custody, came.thread, stands);
-            return (others.unwrap_or(After::Stay), Box::new(move || tell(came, None)));
+            return (others.unwrap_or(Resume::Stay), Box::new(move || tell(came, None)));
         }
         let (onward, call) = (Onward::after(came.why), Call::default());
         let (has, after) = come_to(&moves, (held, stands), way, &came.half, call, onward);
@@ -215,13 +215,13 @@ pub(super) fn come_at_once(
 }
 
 fn come_to(
-    tree: &Tree,
-    (held, stands): (&mut Held, Stands),
+    tree: &Supervisor,
+    (held, stands): (&mut Tracee, StopReason),
     way: Way,
     half: &ThreadState,
     call: Call,
     onward: Onward,
-) -> (Has, After) {
+) -> (Has, Resume) {
     let id = held.thread();
     // It may be another program meanwhile, which nothing of this one is to be put into.
     if let Some(after) = tree.others(way.custody, id, stands) {
@@ -235,19 +235,19 @@ fn come_to(
     // Its coordinator has been told so, or will be.
     let signal = (!between(held)).then(|| signal_of(held));
     let after = match (onward, signal) {
-        (Onward::Stay, _) => After::Stay,
-        (_, Some(signal)) => After::Once(signal),
-        (Onward::Call, None) => After::ToSystemCall(0),
-        (Onward::On, None) => After::GoOn,
+        (Onward::Stay, _) => Resume::Stay,
+        (_, Some(signal)) => Resume::Once(signal),
+        (Onward::Call, None) => Resume::ToSystemCall(0),
+        (Onward::On, None) => Resume::GoOn,
     };
     let standing =
-        if matches!(after, After::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };
+        if matches!(after, Resume::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };
     tree.moves.place(way.custody, id, standing);
     (done.map(|_| signal.is_some()), after)
 }
 
 /// Gives a thread its registers; whether it stands behind a call as its shadow does.
-fn come_by(held: &Held, way: Way, half: &ThreadState, call: Call) -> io::Result<bool> {
+fn come_by(held: &Tracee, way: Way, half: &ThreadState, call: Call) -> io::Result<bool> {
     faults::reach(Step::Come)?;
     let shadow = held.registers()?;
     let mut user = half.general(shadow);
@@ -288,12 +288,12 @@ fn carry_on(user: &mut Registers, shadow: &Registers) {
 
 /// What a shadow's call has returned that stands about to be given a signal, and does not come to say so itself.
 pub(super) fn answer_of(
-    tree: &Arc<Tree>,
+    tree: &Arc<Supervisor>,
     custody: Custody,
     id: u32,
     (code, slot): (u64, Slot),
 ) -> io::Result<i64> {
-    let read = |held: &mut Held, _| (held.registers(), After::Stay);
+    let read = |held: &mut Tracee, _| (held.registers(), Resume::Stay);
     let registers = tree.order_of(custody, id, PATIENCE, read)??;
     match park::place(&registers, code) {
         _ if let Some(value) = slot.answer() => Ok(value.cast_signed()),

@@ -19,18 +19,18 @@ use refit_sys::memfd::{self, Pages};
 use refit_sys::park;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::seccomp::{Action, Condition, Filter, Install};
-use refit_sys::trace::{Held, find_syscall};
+use refit_sys::trace::{Tracee, find_syscall};
 use refit_sys::words::Words;
 
 use super::calls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
 use super::faults::{self, Step};
 use super::quota::Quota;
-use super::space::{NAME, Space};
+use super::space::{NAME, AddressSpace};
 use super::stub;
 use crate::remote::{self, TOP};
-use crate::tree::moves::{Custody, FORKS, MAPS, SETS_NUMBER, Told};
+use crate::tree::moves::{Custody, FORKS, MAPS, SETS_NUMBER, TracerEvent};
 use crate::tree::passing::{PASSES, WORDS};
-use crate::tree::{FOLLOWED, LIMITS_ITSELF, Tree};
+use crate::tree::{FOLLOWED, LIMITS_ITSELF, Supervisor};
 
 const PAGE: u64 = 4096;
 /// How many threads of a program can be elsewhere at once.
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was planted.
 pub(super) struct Planted {
-    pub(super) space: Space,
+    pub(super) space: AddressSpace,
     pub(super) slots: Words,
     /// Whose it is from then on.
     pub(super) custody: Custody,
@@ -56,10 +56,10 @@ pub(super) struct Planted {
 /// # Errors
 /// What stands in the way.
 pub(super) fn plant(
-    tree: &Arc<Tree>,
+    tree: &Arc<Supervisor>,
     process: u32,
     quota: &Arc<Quota>,
-    tell: impl Fn(Told) -> bool + Send + 'static,
+    tell: impl Fn(TracerEvent) -> bool + Send + 'static,
 ) -> io::Result<Planted> {
     faults::reach(Step::Plant)?;
     if refit_sys::process::life(process).is_none_or(|life| life.ended()) {
@@ -68,7 +68,7 @@ pub(super) fn plant(
     let frames = File::from(memfd::create(NAME, TOP, Pages::Base)?);
     let slots = Words::new(c"refit-slots", SLOTS * park::WORDS)?;
     let (asked, quota) = (Arc::clone(tree), Arc::clone(quota));
-    let by = move |held: &mut Held| {
+    let by = move |held: &mut Tracee| {
         // Since it was last looked at; what limits its calls is seen by this thread, too.
         if asked.limits_itself(process) {
             return Err(io::Error::other(LIMITS_ITSELF));
@@ -76,7 +76,7 @@ pub(super) fn plant(
         let planted = plant_by(held, process, &frames, &slots);
         planted.and_then(|(agent, window, number)| {
             let tree = Arc::clone(&asked);
-            let space = Space::new(process, window, frames, (agent, number), (asked, quota))?;
+            let space = AddressSpace::new(process, window, frames, (agent, number), (asked, quota))?;
             let (custody, threads) = tree.moves.begin(process, tell);
             Ok(Planted { space, slots, custody, threads })
         })
@@ -85,7 +85,7 @@ pub(super) fn plant(
 }
 
 fn plant_by(
-    held: &mut Held,
+    held: &mut Tracee,
     process: u32,
     frames: &File,
     slots: &Words,
@@ -109,7 +109,7 @@ fn plant_by(
 }
 
 fn fit_out(
-    held: &mut Held,
+    held: &mut Tracee,
     instruction: u64,
     process: u32,
     memory: &Memory,
@@ -150,7 +150,7 @@ fn fit_out(
 }
 
 /// Has all threads stop before calls that change what is mapped where something was mapped before.
-fn watch_changes(held: &mut Held, instruction: u64, memory: &Memory, room: u64) -> io::Result<()> {
+fn watch_changes(held: &mut Tracee, instruction: u64, memory: &Memory, room: u64) -> io::Result<()> {
     let mut filter = Filter::new(Action::Allow).foreign(Action::Allow);
     let is = |argument, mask, value| Condition { argument, mask, value };
     for number in CHANGES {

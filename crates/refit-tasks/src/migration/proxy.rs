@@ -1,4 +1,4 @@
-//! Stands for a thread at its origin that runs on another host: leaves its calls to its shadow, and tells what they return.
+//! StopReason for a thread at its origin that runs on another host: leaves its calls to its shadow, and tells what they return.
 //!
 //! No result is lost when the thread is called back: what was told to a host from which the thread comes without having seen it is what
 //! [`Proxy::end`] returns.
@@ -13,7 +13,7 @@ use refit_messages::{InstanceId, Layer};
 use refit_sys::linger;
 use refit_sys::park::Slot;
 
-use super::pages::{Library, PAGE};
+use super::pages::{PageHomeHandle, PAGE};
 use super::wire::{GroupId, Made, Make};
 use crate::tree::passing::TRIES;
 
@@ -43,7 +43,7 @@ impl Proxy {
     pub(super) fn begin(
         (group, thread, stay): (GroupId, u32, u64),
         slot: Slot,
-        library: Library,
+        library: PageHomeHandle,
         layer: &Arc<Layer>,
         host: InstanceId,
     ) -> io::Result<Self> {
@@ -91,7 +91,7 @@ impl Proxy {
 fn serve(
     asked: &Receiver<Job>,
     slot: Slot,
-    library: &Library,
+    library: &PageHomeHandle,
     ended: &Mutex<bool>,
     tell: impl Fn(u64),
 ) -> Option<u64> {
@@ -109,7 +109,7 @@ fn serve(
 
 /// Has a call made. Of words that pass from thread to thread (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`) the kernel does not wait for the pages: these are
 /// brought here, and the call, which has done nothing, is made again.
-fn call(slot: Slot, make: Make, library: &Library, ended: &Mutex<bool>) -> Option<u64> {
+fn call(slot: Slot, make: Make, library: &PageHomeHandle, ended: &Mutex<bool>) -> Option<u64> {
     let Make { number, arguments, stack, .. } = make;
     for _ in 0..TRIES {
         slot.ask(number, arguments, stack);

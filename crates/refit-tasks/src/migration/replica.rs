@@ -32,7 +32,7 @@ use super::retrieval::{Seeks, Told};
 use super::executor::Executor;
 use super::space::NAME;
 use super::stub;
-use super::wire::{Arrive, Claim, Descriptor, Follow, Forget, GroupId, Hold, Particulars};
+use super::wire::{Arrive, Claim, Descriptor, Follow, Invalidate, GroupId, Hold, Particulars};
 use crate::remote::TOP;
 
 mod replica_server;
@@ -172,13 +172,13 @@ impl Replica {
     }
 
     /// What is at these addresses is to be asked for again.
-    pub(crate) fn forget(&self, forget: Forget, reply: Reply<Forget>) {
-        self.ask(Job::Forget(forget, reply));
+    pub(crate) fn forget(&self, forget: Invalidate, reply: Reply<Invalidate>) {
+        self.ask(Job::Invalidate(forget, reply));
     }
 
     /// What was forgotten last has changed.
     pub(crate) fn thaw(&self) {
-        self.ask(Job::Thaw);
+        self.ask(Job::InvalidateDone);
     }
 
     /// Others are to be asked.

@@ -19,15 +19,15 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::coordinator::{Ask, Asked};
+use super::coordinator::{Command, QueuedCommand};
 use super::passage::{self, Has, Way};
-use super::wire::Came;
-use crate::tree::Tree;
+use super::wire::ThreadReturned;
+use crate::tree::Supervisor;
 
 /// For a return from one stay.
 struct Ticket {
     stay: u64,
-    tree: Arc<Tree>,
+    tree: Arc<Supervisor>,
     way: Way,
 }
 
@@ -50,7 +50,7 @@ impl Returns {
     }
 
     /// A thread is away; this way it comes back.
-    pub(super) fn expect(&self, thread: u32, stay: u64, tree: &Arc<Tree>, way: Way) {
+    pub(super) fn expect(&self, thread: u32, stay: u64, tree: &Arc<Supervisor>, way: Way) {
         let ticket = Ticket { stay, tree: Arc::clone(tree), way };
         self.all().insert(thread, ticket);
     }
@@ -76,12 +76,12 @@ impl Returns {
     }
 
     /// A thread is back: it goes on as soon as that can be, and its coordinator is told.
-    pub(super) fn hear(&self, came: Box<Came>, coordinator: Sender<Asked>) {
+    pub(super) fn hear(&self, came: Box<ThreadReturned>, coordinator: Sender<QueuedCommand>) {
         let heard = Instant::now();
         let tell = move |came, has: Option<Has>| {
             let given = has.map(|has| Given { has, took: heard.elapsed() });
             // A group that is no more tells its hosts.
-            drop(coordinator.send(Asked::now(Ask::Came(came, given))));
+            drop(coordinator.send(QueuedCommand::now(Command::ThreadReturned(came, given))));
         };
         self.is_back(came.thread, came.stay, |ticket| match ticket {
             Some(Ticket { tree, way, .. }) if !came.in_call => {

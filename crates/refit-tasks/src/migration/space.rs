@@ -29,18 +29,18 @@ use refit_sys::maps::{self, Kind, Mapping as Mapped, Maps};
 use refit_sys::pagemap::{Categories, Pagemap, Region, Scan};
 use refit_sys::pidfd::Pidfd;
 use refit_sys::smaps::Flags;
-use refit_sys::trace::{Held, Options, find_syscall};
+use refit_sys::trace::{Tracee, Options, find_syscall};
 use refit_sys::userfault::Userfault;
 use rustix::fs::SeekFrom;
 
 use super::calls::{OURS, ours};
 use super::consistency;
 use super::faults::{self, Step};
-use super::pages::{self, Library};
+use super::pages::{self, PageHomeHandle};
 use super::quota::Quota;
 use super::wire::Mapping;
 use crate::tree::moves::say_again;
-use crate::tree::{Tree, WITH_ENDS};
+use crate::tree::{Supervisor, WITH_ENDS};
 use former::Former;
 use shared::Shared;
 
@@ -53,7 +53,7 @@ const STACK: u64 = 64 << 20;
 const PIECE: usize = 256 << 10;
 
 /// A group's memory.
-pub(super) struct Space {
+pub(super) struct AddressSpace {
     process: u32,
     pub(super) window: Range<u64>,
     pub(super) frames: Arc<File>,
@@ -63,9 +63,9 @@ pub(super) struct Space {
     maps: Maps,
     /// The number by which the agent knows the frames.
     pub(super) number: u32,
-    pub(super) tree: Arc<Tree>,
+    pub(super) tree: Arc<Supervisor>,
     /// Who gives its pages, where they move.
-    pub(super) library: Option<Library>,
+    pub(super) library: Option<PageHomeHandle>,
     former: Arc<Former>,
     shared: Shared,
     quota: Arc<Quota>,
@@ -74,13 +74,13 @@ pub(super) struct Space {
 /// The name of the frames' memfd.
 pub(super) const NAME: &std::ffi::CStr = c"refit-frames";
 
-impl Space {
+impl AddressSpace {
     pub(super) fn new(
         process: u32,
         window: Range<u64>,
         frames: File,
         ((agent, agent_task), number): ((Agent, u32), u32),
-        (tree, quota): (Arc<Tree>, Arc<Quota>),
+        (tree, quota): (Arc<Supervisor>, Arc<Quota>),
     ) -> io::Result<Self> {
         let (frames, agent, former) = (Arc::new(frames), Arc::new(agent), Arc::new(Former::new()));
         let (library, maps) = (None, Maps::open(agent_task)?);
@@ -219,7 +219,7 @@ impl Space {
     /// Has all frames served from now on, by what `begin` makes of the program's userfaultfd. Nobody else may have any of them mapped.
     pub(super) fn begin_moving(
         &mut self,
-        begin: impl FnOnce(Arc<File>, Userfault) -> io::Result<Library>,
+        begin: impl FnOnce(Arc<File>, Userfault) -> io::Result<PageHomeHandle>,
     ) -> io::Result<()> {
         let (process, agent) = (self.process, self.agent_task);
         // Not by a thread of the program: it may stand in a call.
@@ -288,7 +288,7 @@ impl Space {
             let memory = Memory::of(child)?;
             let instruction = find_syscall(&memory, &maps::of(child)?)
                 .ok_or_else(|| io::Error::other("its code has no system call"))?;
-            let mut held = Held::of(child);
+            let mut held = Tracee::of(child);
             // A filter that it has from its parent may forbid, or kill for, what only refit does
             // here. Where the kernel does not let us, it is asked.
             let unasked =

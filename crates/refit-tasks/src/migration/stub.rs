@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use refit_sys::park;
 use refit_sys::trace::batch;
-use refit_sys::trace::{Held, Options};
+use refit_sys::trace::{Tracee, Options};
 
 /// Where in its page the code is.
 pub(crate) const CODE: u64 = HEADER + SEGMENT;
@@ -35,7 +35,7 @@ pub(crate) fn batch() -> u64 {
 ///
 /// # Errors
 /// It cannot be started.
-pub(crate) fn start(page: u64, options: Options) -> io::Result<(Child, Held)> {
+pub(crate) fn start(page: u64, options: Options) -> io::Result<(Child, Tracee)> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::memfd_create(c"refit-replica", flags)?);
     file.write_all(&image(page))?;

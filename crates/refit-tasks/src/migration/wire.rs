@@ -6,12 +6,12 @@
 //! | origin | [`Expect`] | they are about to |
 //! | origin | [`Arrive`] | a thread's instructions are to run there |
 //! | origin | [`Recall`] | it is wanted back |
-//! | origin | [`Forget`] | these addresses are not what they were |
-//! | origin | [`Thaw`] | now they are something else |
+//! | origin | [`Invalidate`] | these addresses are not what they were |
+//! | origin | [`InvalidateDone`] | now they are something else |
 //! | origin | [`Follow`] | whom to ask what is at an address |
-//! | origin | [`Vanish`] | a thread, or the whole program, is no more |
-//! | host | [`Came`] | the thread is back, and why |
-//! | host | [`Fell`] | the thread is lost |
+//! | origin | [`Teardown`] | a thread, or the whole program, is no more |
+//! | host | [`ThreadReturned`] | the thread is back, and why |
+//! | host | [`ThreadLost`] | the thread is lost |
 //! | host | [`Retrieve`] | what is at this address? |
 //! | host | [`Seek`] | the same, to those that may know as well |
 //! | any of those | [`Found`] | what is there |
@@ -25,9 +25,9 @@
 //! |---|---|---|
 //! | host | [`Fetch`] | these pages are needed |
 //! | host | [`Full`] | it has no memory for another page: its threads are to come |
-//! | origin | [`Grant`] | here they are |
-//! | origin | [`Yield`] | this one is needed by another |
-//! | origin | [`Drop`] | nobody needs these any more |
+//! | origin | [`PageGrant`] | here they are |
+//! | origin | [`PageRecall`] | this one is needed by another |
+//! | origin | [`PageInvalidate`] | nobody needs these any more |
 //! | host | [`Make`] | a thread makes a call |
 //! | origin | [`Made`] | its shadow has made it |
 
@@ -140,7 +140,7 @@ pub(crate) struct Recall {
 
 /// What was at these addresses is so no more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Forget {
+pub(crate) struct Invalidate {
     pub(crate) group: GroupId,
     pub(crate) ranges: Vec<Range<u64>>,
     /// Until it is thawed only the origin answers for them.
@@ -149,7 +149,7 @@ pub(crate) struct Forget {
 
 /// The change is made for which something had to be forgotten, or is not made at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Thaw {
+pub(crate) struct InvalidateDone {
     pub(crate) group: GroupId,
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct Follow {
 
 /// A thread has ended, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Vanish {
+pub(crate) struct Teardown {
     pub(crate) group: GroupId,
     pub(crate) thread: Option<u32>,
 }
@@ -184,7 +184,7 @@ pub(crate) enum Why {
 
 /// A thread is back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Came {
+pub(crate) struct ThreadReturned {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) stay: u64,
@@ -196,7 +196,7 @@ pub(crate) struct Came {
 
 /// A thread cannot go on where it was: its registers are lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fell {
+pub(crate) struct ThreadLost {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) why: String,
@@ -321,12 +321,12 @@ pub(crate) enum Piece {
     /// It is all zeros.
     Zeros,
     /// Whoever has asked has it.
-    Held,
+    AlreadyHeld,
 }
 
 /// Pages from this one on are granted; the body has those that are said to be in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Grant {
+pub(crate) struct PageGrant {
     pub(crate) group: GroupId,
     pub(crate) page: u64,
     pub(crate) write: bool,
@@ -335,7 +335,7 @@ pub(crate) struct Grant {
 
 /// A page is needed elsewhere; whoever has it may keep it to be read, or not. The body of the answer has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Yield {
+pub(crate) struct PageRecall {
     pub(crate) group: GroupId,
     pub(crate) page: u64,
     pub(crate) keeps: bool,
@@ -343,7 +343,7 @@ pub(crate) struct Yield {
 
 /// What is on these pages is needed no more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Drop {
+pub(crate) struct PageInvalidate {
     pub(crate) group: GroupId,
     pub(crate) ranges: Vec<Range<u64>>,
 }
@@ -391,21 +391,21 @@ macro_rules! messages {
 messages! {
     Arrive = 1 => Result<(), MoveError>;
     Recall = 2;
-    Forget = 3 => ();
-    Vanish = 4;
-    Came = 5;
+    Invalidate = 3 => ();
+    Teardown = 4;
+    ThreadReturned = 5;
     Retrieve = 6 => Retrieved;
     Change = 7 => i64;
-    Fell = 8;
+    ThreadLost = 8;
     Fetch = 9;
-    Grant = 10;
-    Yield = 11 => Option<Piece>;
-    Drop = 12 => ();
+    PageGrant = 10;
+    PageRecall = 11 => Option<Piece>;
+    PageInvalidate = 12 => ();
     Make = 13;
     Made = 14;
     Counted = 15 => Option<Tally>;
     Prepare = 16 => Result<u32, MoveError>;
-    Thaw = 17;
+    InvalidateDone = 17;
     Follow = 18 => ();
     Seek = 19;
     Found = 20;

@@ -8,7 +8,7 @@ use refit_messages::InstanceId;
 use super::{Migration, MoveError};
 use crate::process;
 use crate::tree::asking::Wish;
-use crate::tree::{After, Tree};
+use crate::tree::{Resume, Supervisor};
 
 /// There is no such instance.
 pub(super) const NO_INSTANCE: i64 = libc::ENOENT as i64;
@@ -19,7 +19,7 @@ pub(super) const NOT_NOW: i64 = libc::EBUSY as i64;
 
 impl Migration {
     /// Threads of `tree` may ask to run elsewhere.
-    pub(crate) fn answer_wishes(self: &Arc<Self>, tree: &Arc<Tree>) {
+    pub(crate) fn answer_wishes(self: &Arc<Self>, tree: &Arc<Supervisor>) {
         let (this, of) = (Arc::downgrade(self), Arc::downgrade(tree));
         tree.answer_wishes(self.own.0, move |wish| {
             let (Some(this), Some(tree)) = (this.upgrade(), of.upgrade()) else { return };
@@ -29,16 +29,16 @@ impl Migration {
                 match this.begin_for(&asked, wish) {
                     // Its coordinator is told, from a stop in which nothing was done with it.
                     Ok(()) => asked.ask_again(wish),
-                    Err(error) => asked.answer(wish, -number(&error), After::GoOn),
+                    Err(error) => asked.answer(wish, -number(&error), Resume::GoOn),
                 }
             };
             if thread::Builder::new().name("refit-asked".to_owned()).spawn(begin).is_err() {
-                tree.answer(wish, -NOT_NOW, After::GoOn);
+                tree.answer(wish, -NOT_NOW, Resume::GoOn);
             }
         });
     }
 
-    fn begin_for(&self, tree: &Arc<Tree>, wish: Wish) -> Result<(), MoveError> {
+    fn begin_for(&self, tree: &Arc<Supervisor>, wish: Wish) -> Result<(), MoveError> {
         // What is no number is what no instance has, as a rule; if one does, its coordinator says so.
         let to = u16::try_from(wish.to).unwrap_or(u16::MAX);
         self.known(InstanceId(to))?;

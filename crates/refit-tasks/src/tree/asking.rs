@@ -10,7 +10,7 @@
 //! **A wish is a question that is asked again**: nothing of it is remembered in the thread but that it stands before the call. Wherever it goes on, it
 //! asks again, and is told 0 by whoever finds it where it wants to be. Of two wishes of a thread the first is none any more. So a signal, a stop, or a move that somebody else wants meanwhile need no
 //! rule: what is answered is what is so at that moment. An error is put behind the call only where the thread stands before it
-//! ([`Tree::answer`] looks); else it asks again, and is told then.
+//! ([`Supervisor::answer`] looks); else it asks again, and is told then.
 //!
 //! The thread is told in the midst of its call, where it can neither leave nor make others. So the call is taken back there, and the thread
 //! stops once more on its way out of the kernel: that stop is as that of any thread that was interrupted, and no instruction of the program runs
@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use refit_sys::launch::REQUESTS;
 use refit_sys::park;
-use refit_sys::trace::{Event, Held};
+use refit_sys::trace::{Event, Tracee};
 
 use super::moves::about_to_call;
-use super::{After, Tree, lock};
+use super::{Resume, Supervisor, lock};
 use crate::migration::Request;
 
 /// A thread asks to run at this instance, if there is one; it stands before the call, at this address.
@@ -64,7 +64,7 @@ impl Asking {
     }
 }
 
-impl Tree {
+impl Supervisor {
     /// Threads may ask from now on, and run at this instance. `begins` is told of wishes in programs that have no coordinator yet: by the thread
     /// that follows, which it must not wait for.
     pub(crate) fn answer_wishes(&self, own: u16, begins: impl Fn(Wish) + Send + Sync + 'static) {
@@ -73,7 +73,7 @@ impl Tree {
     }
 
     /// What an event means to a thread that asks; `None`: what it means to any.
-    pub(super) fn take_request(&self, held: &Held, event: Event) -> Option<After> {
+    pub(super) fn take_request(&self, held: &Tracee, event: Event) -> Option<Resume> {
         // Without anybody who answers the kernel does: it knows of no such operation.
         let answers = self.asking.answers.get()?;
         match event {
@@ -84,7 +84,7 @@ impl Tree {
     }
 
     /// A thread is in the midst of its call.
-    fn is_asked(&self, held: &Held, answers: &Answers) -> Option<After> {
+    fn is_asked(&self, held: &Tracee, answers: &Answers) -> Option<Resume> {
         let task = held.thread();
         let (number, arguments) = about_to_call(held).ok()?;
         let request = Request::of(number, &arguments)?;
@@ -101,11 +101,11 @@ impl Tree {
         park::step_back(&mut registers, number);
         held.set_registers(&registers).ok()?;
         lock(&self.asking.stepping_back).insert(task, registers.rip);
-        Some(After::Once(0))
+        Some(Resume::Once(0))
     }
 
     /// A thread that asks stands before its call.
-    fn wishes(&self, held: &Held, answers: &Answers) -> Option<After> {
+    fn wishes(&self, held: &Tracee, answers: &Answers) -> Option<Resume> {
         let task = held.thread();
         let at = lock(&self.asking.stepping_back).remove(&task)?;
         let registers = held.registers().ok()?;
@@ -117,7 +117,7 @@ impl Tree {
         if !self.moves.asks(wish) {
             (answers.begins)(wish);
         }
-        Some(After::Stay)
+        Some(Resume::Stay)
     }
 
     /// Whether a thread has not asked again since: who was let go on in between has been answered already, or will be.
@@ -127,16 +127,16 @@ impl Tree {
 
     /// Has a thread that stands before its call make it.
     pub(crate) fn ask_again(&self, wish: Wish) {
-        self.order_kept(wish.thread, |_| After::GoOn);
+        self.order_kept(wish.thread, |_| Resume::GoOn);
     }
 
     /// Has a thread be told `value`, if it still stands before the call that it asks by, and goes on as `after` says. One that goes on
     /// already asks again, or has: it stays, for what that comes to.
-    pub(crate) fn answer(self: &Arc<Self>, wish: Wish, value: i64, after: After) {
+    pub(crate) fn answer(self: &Arc<Self>, wish: Wish, value: i64, after: Resume) {
         let tree = Arc::clone(self);
         self.order_kept(wish.thread, move |held| {
             if !tree.still_asks(wish) {
-                return After::Stay;
+                return Resume::Stay;
             }
             let Ok(mut registers) = held.registers() else { return after };
             let number = libc::SYS_prctl.cast_unsigned();

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{After, Tree};
+use super::{Resume, Supervisor};
 
 #[path = "../../../refit-code/tests/splicing/caller.rs"]
 mod caller;
@@ -40,15 +40,15 @@ fn until_it_waits(caller: &Caller) {
     }
 }
 
-fn stop(tree: &Arc<Tree>, process: u32) {
+fn stop(tree: &Arc<Supervisor>, process: u32) {
     // It may have ended.
-    let _ = tree.order(process, Duration::from_secs(20), |_, _| ((), After::GoOn));
+    let _ = tree.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
 }
 
 /// What the row says, if this host has what it needs.
 fn told(row: &Row, followed: bool) -> Option<String> {
     let mut caller = Caller::of(program(), row)?;
-    let (process, tree) = (caller.id(), Arc::new(Tree::default()));
+    let (process, tree) = (caller.id(), Arc::new(Supervisor::default()));
     let follows = followed.then(|| {
         let (tell, told) = mpsc::channel();
         let tree = Arc::clone(&tree);

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 use rustix::io::Errno;
 
 use super::moves::Custody;
-use super::{After, Errand, Following, Stands, StillWork, Tell, Tree, Work, lock};
+use super::{Resume, SupervisorRequest, Following, StopReason, StillWork, Tell, Supervisor, Work, lock};
 
 /// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -25,9 +25,9 @@ pub(crate) enum Hears {
     Later,
 }
 
-impl Tree {
+impl Supervisor {
     /// Has the thread that follows do `work` with the first thread of a process, which is stopped for as long, as for
-    /// [`Held::call`]; what it returns.
+    /// [`Tracee::call`]; what it returns.
     ///
     /// # Errors
     /// `ESRCH`: it is not of this tree, or has ended. `ETIMEDOUT`: it has not stopped `within` this time, and nothing has been done:
@@ -36,21 +36,21 @@ impl Tree {
         &self,
         process: u32,
         within: Duration,
-        work: impl FnOnce(&mut Held) -> R + Send + 'static,
+        work: impl FnOnce(&mut Tracee) -> R + Send + 'static,
     ) -> io::Result<R> {
         self.order(process, within, |held, stands| {
-            let after = if stands == Stands::Kept { After::Stay } else { After::GoOn };
+            let after = if stands == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
             (work(held), after)
         })
     }
 
-    /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](After::Stay) is not in an event stop
+    /// As [`ask`](Self::ask), of any thread, and the work says how it goes on. A thread that [stays](Resume::Stay) is not in an event stop
     /// always: see what it was kept for.
     pub(crate) fn order<R: Send + 'static>(
         &self,
         process: u32,
         within: Duration,
-        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
     ) -> io::Result<R> {
         self.order_and_hear(process, within, work, Hears::AtOnce)
     }
@@ -60,7 +60,7 @@ impl Tree {
         &self,
         process: u32,
         within: Duration,
-        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
         hears: Hears,
     ) -> io::Result<R> {
         let (answer, answered) = mpsc::channel();
@@ -71,7 +71,7 @@ impl Tree {
             // Relaxed, as below: what is decided is all that is told.
             if begins.swap(true, Ordering::Relaxed) {
                 // Somebody else decides about one that is kept.
-                let after = if stands == Stands::Kept { After::Stay } else { After::GoOn };
+                let after = if stands == StopReason::Kept { Resume::Stay } else { Resume::GoOn };
                 return (after, None);
             }
             let (done, after) = work(held, stands);
@@ -82,7 +82,7 @@ impl Tree {
             }
             (after, None)
         });
-        lock(&self.errands).push(Errand { task: process, work, kept_only: false });
+        lock(&self.errands).push(SupervisorRequest { task: process, work, kept_only: false });
         let waits = || lock(&self.errands).iter().any(|errand| errand.task == process);
         // The end of a first thread is not told before the other threads have ended, and it stops for nothing.
         let ended = || refit_sys::process::life(process).is_none_or(|life| life.ended());
@@ -97,10 +97,10 @@ impl Tree {
         custody: Custody,
         task: u32,
         within: Duration,
-        work: impl FnOnce(&mut Held, Stands) -> (R, After) + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
     ) -> io::Result<R> {
         let tree = Arc::clone(self);
-        let own = move |held: &mut Held, stands| {
+        let own = move |held: &mut Tracee, stands| {
             if let Some(after) = tree.others(custody, held.thread(), stands) {
                 return (Err(Errno::SRCH.into()), after);
             }
@@ -112,11 +112,11 @@ impl Tree {
 
     /// How a thread goes on that a coordinator wants something of and that is none of its any more;
     /// `None`: it is.
-    pub(crate) fn others(&self, custody: Custody, task: u32, stands: Stands) -> Option<After> {
+    pub(crate) fn others(&self, custody: Custody, task: u32, stands: StopReason) -> Option<Resume> {
         match stands {
             _ if self.moves.is_of(task, custody) => None,
             // Somebody else decides about it.
-            Stands::Kept => Some(After::Stay),
+            StopReason::Kept => Some(Resume::Stay),
             _ => Some(self.moves.plainly(task)),
         }
     }
@@ -125,7 +125,7 @@ impl Tree {
     pub(crate) fn order_later(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held, Stands) -> After + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> Resume + Send + 'static,
     ) {
         self.leave_errand(task, |held, stands| (work(held, stands), None), false);
     }
@@ -134,9 +134,9 @@ impl Tree {
     pub(crate) fn order_and_tell(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held, Stands) -> (After, Box<dyn FnOnce() + Send>) + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Box<dyn FnOnce() + Send>) + Send + 'static,
     ) {
-        let work = |held: &mut Held, stands| {
+        let work = |held: &mut Tracee, stands| {
             let (after, tell) = work(held, stands);
             (after, Some(tell))
         };
@@ -147,7 +147,7 @@ impl Tree {
     pub(crate) fn order_kept(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held) -> After + Send + 'static,
+        work: impl FnOnce(&mut Tracee) -> Resume + Send + 'static,
     ) {
         self.leave_errand(task, |held, _| (work(held), None), true);
     }
@@ -155,10 +155,10 @@ impl Tree {
     fn leave_errand(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Held, Stands) -> (After, Tell) + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Tell) + Send + 'static,
         kept_only: bool,
     ) {
-        lock(&self.errands).push(Errand { task, work: Box::new(work), kept_only });
+        lock(&self.errands).push(SupervisorRequest { task, work: Box::new(work), kept_only });
         self.bell.ring();
     }
 
@@ -228,14 +228,14 @@ impl Tree {
     pub(super) fn fetch(&self, following: &mut Following) {
         // Not in the head of the loop, which would keep the lock: what is done here leaves errands, too.
         let errands = std::mem::take(&mut *lock(&self.errands));
-        for Errand { task, work, kept_only } in errands {
+        for SupervisorRequest { task, work, kept_only } in errands {
             if !self.tasks().contains(&task) || following.ending.contains(&task) {
                 continue;
             }
-            let mut held = Held::of(task);
+            let mut held = Tracee::of(task);
             if following.kept.remove(&task) {
                 // Killed meanwhile, if not: its end is the next that is told.
-                let _ = following.run(&mut held, Stands::Kept, vec![work]);
+                let _ = following.run(&mut held, StopReason::Kept, vec![work]);
             } else if !kept_only && held.interrupt().is_ok() {
                 following.expected.entry(task).or_default().push(work);
             }
@@ -243,7 +243,7 @@ impl Tree {
         }
         let ended_well = std::mem::take(&mut *lock(&self.ended_well));
         for task in ended_well.into_iter().filter(|task| following.ending.remove(task)) {
-            let held = Held::of(task);
+            let held = Tracee::of(task);
             // It is gone, if not.
             let _ = held.resume(0);
             held.leave();
@@ -272,7 +272,7 @@ mod tests {
         let mut child = shell.args(["-c", forks]).stdout(Stdio::piped()).spawn().expect("a shell");
         // It is the shell by now, and no copy of this process any more.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
-        let (process, tree) = (child.id(), Arc::new(Tree::default()));
+        let (process, tree) = (child.id(), Arc::new(Supervisor::default()));
         let (tell, told) = mpsc::channel();
         let followed = Arc::clone(&tree);
         let follows = std::thread::spawn(move || {
@@ -280,7 +280,7 @@ mod tests {
         });
         told.recv().expect("it is followed");
         for _ in 0..TIMES {
-            let done = tree.order(process, Duration::from_secs(20), |_, _| ((), After::GoOn));
+            let done = tree.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
             done.expect("it stands");
         }
         child.kill().expect("it is ours");
@@ -302,7 +302,7 @@ mod tests {
         let mut child = python.spawn().expect("there is python3");
         // What is to be done with a program that becomes another one is not done with that.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
-        let (process, tree) = (child.id(), Arc::new(Tree::default()));
+        let (process, tree) = (child.id(), Arc::new(Supervisor::default()));
         let (tell, told) = mpsc::channel();
         let followed = Arc::clone(&tree);
         let follows = std::thread::spawn(move || {
@@ -313,7 +313,7 @@ mod tests {
         let refused = loop {
             let forever = Duration::from_secs(10_000);
             // Before it ends this is done.
-            if let Err(error) = tree.order(process, forever, |_, _| ((), After::GoOn)) {
+            if let Err(error) = tree.order(process, forever, |_, _| ((), Resume::GoOn)) {
                 break error;
             }
         };

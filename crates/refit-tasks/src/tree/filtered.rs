@@ -9,19 +9,19 @@ use std::io;
 use refit_sys::foreign::{self, Memory};
 use refit_sys::launch::{PROCESSORS, REQUEST, REQUESTS};
 use refit_sys::seccomp::managed::{KILLS, LIMITS, MAKES};
-use refit_sys::trace::{Event, Held, SystemCall};
+use refit_sys::trace::{Event, Tracee, SystemCall};
 
 use super::moves::{FORKS, MAPS};
 use super::passing::WORDS;
 use super::sandbox::Sandbox;
-use super::{After, Tree};
+use super::{Resume, Supervisor};
 use crate::migration;
 
 const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
-impl Tree {
+impl Supervisor {
     /// What an event means that a filter of the program's own has caused, or that is the same for all programs; `None`: it is told on.
-    pub(super) fn take_filtered(&self, held: &Held, event: Event) -> Option<After> {
+    pub(super) fn take_filtered(&self, held: &Tracee, event: Event) -> Option<Resume> {
         let Event::Seccomp { message } = event else { return None };
         // Killed meanwhile, if not: whatever is done is not seen.
         let (call, own_convention) = held.system_call_by().ok()?;
@@ -44,7 +44,7 @@ impl Tree {
             let waits = self.moves.take(held, event);
             let entering = self.sandbox.is_entering(held.thread());
             let plainly = || self.moves.plainly(held.thread());
-            let on = if entering { After::ToSystemCall(0) } else { plainly() };
+            let on = if entering { Resume::ToSystemCall(0) } else { plainly() };
             return Some(waits.unwrap_or(on));
         }
         (message == MAKES).then(|| self.moves.plainly(held.thread()))
@@ -73,7 +73,7 @@ impl Tree {
     }
 
     /// A thread stands before a call, which is not made, and fails with this error.
-    fn fail(&self, held: &Held, errno: i32) -> Option<After> {
+    fn fail(&self, held: &Tracee, errno: i32) -> Option<Resume> {
         let mut registers = held.registers().ok()?;
         registers.orig_rax = u64::MAX;
         registers.rax = i64::from(-errno).cast_unsigned();
@@ -83,7 +83,7 @@ impl Tree {
 }
 
 /// Has whatever task a thread is about to make be traced as all are, whether it asks for that or not (`CLONE_UNTRACED`).
-fn trace_whatever_is_made(held: &Held, number: i64) -> io::Result<()> {
+fn trace_whatever_is_made(held: &Tracee, number: i64) -> io::Result<()> {
     let mut registers = held.registers()?;
     if number == libc::SYS_clone {
         if registers.rdi & UNTRACED != 0 {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 use super::ignored::Ignored;
 use super::rests::Rests;
-use super::{After, Stands, Tell, Work};
+use super::{Resume, StopReason, Tell, Work};
 
 /// What the thread that follows keeps to itself.
 pub(super) struct Following {
@@ -18,7 +18,7 @@ pub(super) struct Following {
     pub(super) expected: BTreeMap<u32, Vec<Work>>,
     /// Tasks that stand until somebody comes with more work.
     pub(super) kept: BTreeSet<u32>,
-    /// Threads that stand in their ends until they are [let](Tree::let_end) go. Nothing else is done with them any more.
+    /// Threads that stand in their ends until they are [let](Supervisor::let_end) go. Nothing else is done with them any more.
     pub(super) ending: BTreeSet<u32>,
     /// Processes that were found to be other programs before that was told, and the numbers that
     /// the threads had which called `execve`.
@@ -41,8 +41,8 @@ impl Following {
     }
 
     /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
-    pub(super) fn do_all(held: &mut Held, stands: Stands, works: Vec<Work>) -> (After, Vec<Tell>) {
-        works.into_iter().fold((After::GoOn, Vec::new()), |(_, mut all), work| {
+    pub(super) fn do_all(held: &mut Tracee, stands: StopReason, works: Vec<Work>) -> (Resume, Vec<Tell>) {
+        works.into_iter().fold((Resume::GoOn, Vec::new()), |(_, mut all), work| {
             let (after, tell) = work(held, stands);
             all.push(tell);
             (after, all)
@@ -52,8 +52,8 @@ impl Following {
     /// Does it, and lets it go on.
     pub(super) fn run(
         &mut self,
-        held: &mut Held,
-        stands: Stands,
+        held: &mut Tracee,
+        stands: StopReason,
         works: Vec<Work>,
     ) -> io::Result<()> {
         if self.has_executed(held) {
@@ -68,7 +68,7 @@ impl Following {
     }
 
     /// Whether the process of a thread that stands has become another program, which is noted.
-    fn has_executed(&mut self, held: &Held) -> bool {
+    fn has_executed(&mut self, held: &Tracee) -> bool {
         let former = held.executed();
         self.executed.extend(former.map(|former| (held.thread(), former)));
         former.is_some()
@@ -76,42 +76,42 @@ impl Following {
 
     /// Does what a thread was interrupted for, if it was; not before it has been given what its last instruction has led to: a call that it is
     /// made to make in between would cost what that signal says.
-    pub(super) fn does_expected(&mut self, held: &mut Held) -> Option<io::Result<()>> {
+    pub(super) fn does_expected(&mut self, held: &mut Tracee) -> Option<io::Result<()>> {
         let task = held.thread();
         if self.expected.contains_key(&task) && held.has_faulted().is_ok_and(|faulted| faulted) {
             // It stops for us behind that.
             return Some(held.resume(0));
         }
         let works = self.expected.remove(&task)?;
-        Some(self.run(held, Stands::ForUs, works))
+        Some(self.run(held, StopReason::ForUs, works))
     }
 
     /// A thread that was interrupted, and has stopped for something else first, would go on as if it had not been: any stop ends an interruption
     /// that is to come.
-    pub(super) fn interrupt_again(&self, held: &Held) -> io::Result<()> {
+    pub(super) fn interrupt_again(&self, held: &Tracee) -> io::Result<()> {
         if self.expected.contains_key(&held.thread()) { held.interrupt() } else { Ok(()) }
     }
 
-    pub(super) fn go_on(&mut self, held: &Held, after: After) -> io::Result<()> {
-        if after != After::Stay {
+    pub(super) fn go_on(&mut self, held: &Tracee, after: Resume) -> io::Result<()> {
+        if after != Resume::Stay {
             self.interrupt_again(held)?;
         }
         let after = self.ignored.goes_on(held, self.rests.goes_on(held, after));
         match after {
-            After::GoOn => held.resume(0),
-            After::ToSystemCall(signal) => held.resume_to_system_call(signal),
-            After::Once(signal) => {
+            Resume::GoOn => held.resume(0),
+            Resume::ToSystemCall(signal) => held.resume_to_system_call(signal),
+            Resume::Once(signal) => {
                 held.interrupt()?;
                 held.resume(signal)
             }
-            After::Stay => {
+            Resume::Stay => {
                 let task = held.thread();
                 self.kept.insert(task);
                 // Somebody may have interrupted it meanwhile, and it tells nothing more as long as it stays.
                 let Some(works) = self.expected.remove(&task) else { return Ok(()) };
                 self.kept.remove(&task);
-                let mut again = Held::of(task);
-                let done = self.run(&mut again, Stands::Kept, works);
+                let mut again = Tracee::of(task);
+                let done = self.run(&mut again, StopReason::Kept, works);
                 again.leave();
                 done
             }

@@ -30,10 +30,10 @@ use refit_sys::foreign::Memory;
 use refit_sys::maps;
 use refit_sys::restart::{self, LimitedCall, NO_HANDLER};
 use refit_sys::slack;
-use refit_sys::trace::{Event, Held, Registers, SystemCall};
+use refit_sys::trace::{Event, Tracee, Registers, SystemCall};
 
 use super::signals::ignored;
-use super::{After, lock};
+use super::{Resume, lock};
 
 /// Threads whose calls are made again.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ struct Wait {
 impl Ignored {
     /// Before anybody else looks at an event of a thread: its arguments are those that the program
     /// has given.
-    pub(super) fn look(&self, held: &Held, event: Event) {
+    pub(super) fn look(&self, held: &Tracee, event: Event) {
         let mut waits = lock(&self.waits);
         let Some(wait) = waits.get_mut(&held.thread()) else { return };
         if matches!(event, Event::Seccomp { .. }) || is_entry(held, event) {
@@ -76,7 +76,7 @@ impl Ignored {
 
     /// A thread is about to be given a signal: a call that is not to end because of it is made
     /// again. Whether that is followed to its end, which the caller may not want.
-    pub(super) fn is_given(&self, held: &Held, signal: i32, follow: bool) -> bool {
+    pub(super) fn is_given(&self, held: &Tracee, signal: i32, follow: bool) -> bool {
         if !ignored(held.thread(), signal) {
             self.forget(held.thread());
             return false;
@@ -87,7 +87,7 @@ impl Ignored {
 
     /// A thread was interrupted: a call that would end for that alone is made again when it goes
     /// on, and followed if it has a time limit and the caller wants that.
-    pub(super) fn is_interrupted(&self, held: &Held, follow: bool) {
+    pub(super) fn is_interrupted(&self, held: &Tracee, follow: bool) {
         let task = held.thread();
         let Ok(mut registers) = held.registers() else { return };
         if let Some(Wait { call: (number, behind), .. }) = lock(&self.waits).get(&task).copied()
@@ -121,10 +121,10 @@ impl Ignored {
     }
 
     /// A thread goes on in this way; how it does if it is in a call that is followed.
-    pub(super) fn goes_on(&self, held: &Held, after: After) -> After {
+    pub(super) fn goes_on(&self, held: &Tracee, after: Resume) -> Resume {
         match after {
-            After::GoOn | After::ToSystemCall(0) if self.shorten(held) => After::ToSystemCall(0),
-            After::Once(_) | After::ToSystemCall(1..) => {
+            Resume::GoOn | Resume::ToSystemCall(0) if self.shorten(held) => Resume::ToSystemCall(0),
+            Resume::Once(_) | Resume::ToSystemCall(1..) => {
                 self.forget(held.thread());
                 after
             }
@@ -134,7 +134,7 @@ impl Ignored {
 
     /// A call that is about to be made again waits for what is left of its limit. Whether there is
     /// one.
-    fn shorten(&self, held: &Held) -> bool {
+    fn shorten(&self, held: &Tracee) -> bool {
         let task = held.thread();
         let mut waits = lock(&self.waits);
         let Some(mut wait) = waits.get(&task).copied() else { return false };
@@ -167,7 +167,7 @@ impl Ignored {
     }
 
     /// A thread stands at the beginning or the end of a call; how it goes on, if that is one that is made again.
-    pub(super) fn take(&self, held: &Held) -> Option<After> {
+    pub(super) fn take(&self, held: &Tracee) -> Option<Resume> {
         let task = held.thread();
         let mut waits = lock(&self.waits);
         waits.get(&task)?;
@@ -180,9 +180,9 @@ impl Ignored {
         };
         if ends {
             waits.remove(&task);
-            return Some(After::GoOn);
+            return Some(Resume::GoOn);
         }
-        Some(After::ToSystemCall(0))
+        Some(Resume::ToSystemCall(0))
     }
 
     /// A task is no more, or in no such call.
@@ -192,7 +192,7 @@ impl Ignored {
 }
 
 /// Whether a thread stands before a call.
-fn is_entry(held: &Held, event: Event) -> bool {
+fn is_entry(held: &Tracee, event: Event) -> bool {
     event == Event::SystemCall && !held.has_returned()
 }
 

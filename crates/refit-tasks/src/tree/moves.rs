@@ -1,7 +1,7 @@
 //! Threads that are followed here, but whose instructions run elsewhere: what their events mean, and who is told.
 //!
 //! Of such a process one thread of ours decides everything (its *coordinator*, `migration::coordinator`): it is told here, and answers by
-//! [`Tree::order`](super::Tree::order). Whatever it has to decide about stands until then. Nothing here waits for it.
+//! [`Supervisor::order`](super::Supervisor::order). Whatever it has to decide about stands until then. Nothing here waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,12 +11,12 @@ use std::sync::{Mutex, MutexGuard};
 use refit_sys::foreign::Memory;
 use refit_sys::restart::{self, AGAIN};
 use refit_sys::seccomp::managed::LIMITS;
-use refit_sys::trace::{Event, Held};
+use refit_sys::trace::{Event, Tracee};
 
 use super::asking::Wish;
 use super::passing::{Passing, WORDS};
 use super::signals::{caught, stops};
-use super::{After, lock};
+use super::{Resume, lock};
 use crate::process;
 
 /// What a filter says of a call that changes a memory which several instances have ([`crate::migration`]).
@@ -31,7 +31,7 @@ pub(crate) const SETS_NUMBER: u64 = libc::CLONE_CHILD_SETTID as u64;
 
 /// What a coordinator is told. The task that is named stands, unless it is said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum TracerEvent {
     /// A thread that runs elsewhere is to be given a signal that it has a handler for.
     Signal(u32),
     /// A thread is about to be given a signal that stops all of the process.
@@ -138,7 +138,7 @@ struct State {
 }
 
 /// How a coordinator is told; whether it is still there.
-type Tell = Box<dyn Fn(Told) -> bool + Send>;
+type Tell = Box<dyn Fn(TracerEvent) -> bool + Send>;
 
 struct CoordinatorHandle {
     number: u64,
@@ -156,11 +156,11 @@ pub(crate) fn interrupted(rax: u64) -> bool {
 
 impl Moves {
     /// A coordinator begins, in the thread that follows; the threads of its process. They are known at the same moment: of whatever they make
-    /// it is told both halves ([`Told::Made`], [`Told::Born`]), or none; and of their ends.
+    /// it is told both halves ([`TracerEvent::Made`], [`TracerEvent::Born`]), or none; and of their ends.
     pub(crate) fn begin(
         &self,
         process: u32,
-        tell: impl Fn(Told) -> bool + Send + 'static,
+        tell: impl Fn(TracerEvent) -> bool + Send + 'static,
     ) -> (Custody, Vec<u32>) {
         // Relaxed: it only has to be another one.
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl Moves {
         let state = self.state();
         let of = state.threads.get(&task);
         let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
-        coordinator.is_some_and(|one| one.pages_move && (one.tell)(Told::Ends(task)))
+        coordinator.is_some_and(|one| one.pages_move && (one.tell)(TracerEvent::Ends(task)))
     }
 
     /// Where a thread of a coordinator's is from now on, if it is still one.
@@ -257,7 +257,7 @@ impl Moves {
     }
 
     /// What an event means to a thread of such a process; `None`: what it means to any.
-    pub(super) fn take(&self, held: &Held, event: Event) -> Option<After> {
+    pub(super) fn take(&self, held: &Tracee, event: Event) -> Option<Resume> {
         let task = held.thread();
         if let Event::Fork { child } | Event::Vfork { child } | Event::Clone { child } = event
             && !self.is_made(task, child)
@@ -283,57 +283,57 @@ impl Moves {
         let shared = coordinator.is_some_and(|coordinator| coordinator.shared);
         let moving = coordinator.is_some_and(|coordinator| coordinator.pages_move);
         // Without anybody who decides it means what it does to any.
-        let keep = |told| tell(told).then_some(After::Stay);
-        let given = given_stop.remove(&task).then_some(Told::StopGiven(task));
+        let keep = |told| tell(told).then_some(Resume::Stay);
+        let given = given_stop.remove(&task).then_some(TracerEvent::StopGiven(task));
         for told in given.into_iter().chain(by_job_control) {
             tell(told);
         }
         match (event, standing) {
-            _ if stops_all => keep(Told::Stopping(task)),
+            _ if stops_all => keep(TracerEvent::Stopping(task)),
             (Event::Seccomp { message: FORKS }, _) if shared => {
                 let word = withhold_word(held).ok()?;
                 forking.insert(task, word);
-                Some(After::ToSystemCall(0))
+                Some(Resume::ToSystemCall(0))
             }
             (Event::SystemCall, Standing::Home | Standing::Away) if word.is_some() => {
-                Some(if over { After::GoOn } else { After::ToSystemCall(0) })
+                Some(if over { Resume::GoOn } else { Resume::ToSystemCall(0) })
             }
             (Event::Seccomp { message: WORDS }, Standing::Home | Standing::Visiting) if moving => {
                 passing.begins(task);
-                Some(After::ToSystemCall(0))
+                Some(Resume::ToSystemCall(0))
             }
             (Event::SystemCall, Standing::Home | Standing::Visiting) if lacks => {
-                keep(Told::Lacks(task))
+                keep(TracerEvent::Lacks(task))
             }
             (Event::Signal(signal), Standing::Away) if caught(task, signal) => {
-                keep(Told::Signal(task))
+                keep(TracerEvent::Signal(task))
             }
             (Event::Signal(signal), Standing::Visiting | Standing::Changing) => {
-                Some(After::ToSystemCall(signal))
+                Some(Resume::ToSystemCall(signal))
             }
             (Event::Seccomp { message: MAPS }, Standing::Home | Standing::Visiting) if shared => {
-                keep(Told::Maps(task))
+                keep(TracerEvent::Maps(task))
             }
-            (Event::Seccomp { message: LIMITS }, _) => keep(Told::Limits(task)),
-            (Event::SystemCall, Standing::Visiting) if returned(held) => keep(Told::Returned(task)),
+            (Event::Seccomp { message: LIMITS }, _) => keep(TracerEvent::Limits(task)),
+            (Event::SystemCall, Standing::Visiting) if returned(held) => keep(TracerEvent::Returned(task)),
             (Event::SystemCall, Standing::Changing) if returned(held) => {
-                tell(Told::Changed(task));
+                tell(TracerEvent::Changed(task));
                 threads.insert(task, (process, Standing::Home));
-                Some(After::GoOn)
+                Some(Resume::GoOn)
             }
             (Event::Clone { child }, _) if process::process_of(child) == Some(process) => None,
             (Event::Vfork { child } | Event::Fork { child } | Event::Clone { child }, _) => {
                 let lent = matches!(event, Event::Vfork { .. });
                 let copy = !lent && !self.shares_memory(held, child);
-                let told = tell(Told::Made { parent: task, child, copy, word });
-                (told && copy).then_some(After::Stay)
+                let told = tell(TracerEvent::Made { parent: task, child, copy, word });
+                (told && copy).then_some(Resume::Stay)
             }
             _ => None,
         }
     }
 
     /// Whether a thread that has just made a task shares its memory with it.
-    fn shares_memory(&self, held: &Held, child: u32) -> bool {
+    fn shares_memory(&self, held: &Tracee, child: u32) -> bool {
         refit_sys::process::same_memory(held.thread(), child)
             // A kernel that does not tell.
             .or_else(|_| self.with_page(held, flags_of_clone))
@@ -343,8 +343,8 @@ impl Moves {
     /// Reads what a thread has handed to the call that it stands in; its page may be elsewhere.
     pub(super) fn with_page<R>(
         &self,
-        held: &Held,
-        read: impl Fn(&Held) -> io::Result<R>,
+        held: &Tracee,
+        read: impl Fn(&Tracee) -> io::Result<R>,
     ) -> io::Result<R> {
         /// Somebody else may take it again before it is read.
         const TIMES: usize = 100;
@@ -360,15 +360,15 @@ impl Moves {
     }
 
     /// How a thread goes on about which there is nothing to say.
-    pub(crate) fn plainly(&self, task: u32) -> After {
+    pub(crate) fn plainly(&self, task: u32) -> Resume {
         if self.none() {
-            return After::GoOn;
+            return Resume::GoOn;
         }
         let state = self.state();
         match state.threads.get(&task) {
-            _ if state.forking.contains_key(&task) => After::ToSystemCall(0),
-            Some((_, Standing::Visiting | Standing::Changing)) => After::ToSystemCall(0),
-            _ => After::GoOn,
+            _ if state.forking.contains_key(&task) => Resume::ToSystemCall(0),
+            Some((_, Standing::Visiting | Standing::Changing)) => Resume::ToSystemCall(0),
+            _ => Resume::GoOn,
         }
     }
 
@@ -400,7 +400,7 @@ impl Moves {
             parent
         };
         let coordinator = state.coordinators.get(&of);
-        let stands = coordinator.is_some_and(|coordinator| (coordinator.tell)(Told::Born(task)));
+        let stands = coordinator.is_some_and(|coordinator| (coordinator.tell)(TracerEvent::Born(task)));
         if stands && of != process {
             state.unborn.insert(process);
         }
@@ -412,7 +412,7 @@ impl Moves {
         let state = self.state();
         let of = state.threads.get(&wish.thread);
         let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
-        coordinator.is_some_and(|coordinator| (coordinator.tell)(Told::Asks(wish)))
+        coordinator.is_some_and(|coordinator| (coordinator.tell)(TracerEvent::Asks(wish)))
     }
 
     /// Whether a thread is one of a program with a coordinator: not, once the program has become another one.
@@ -460,13 +460,13 @@ impl Moves {
             state.awaited.remove(&task).and_then(|of| state.coordinators.get(&of))
         {
             // Killed before it was seen: nobody is to wait for it.
-            (coordinator.tell)(Told::Born(task));
+            (coordinator.tell)(TracerEvent::Born(task));
         }
         let Some((process, _)) = state.threads.remove(&task) else { return };
         if let Some(coordinator) = state.coordinators.get(&process) {
             // It may have ended, too.
-            word.map(|word| (coordinator.tell)(Told::Cleared { thread: task, word }));
-            (coordinator.tell)(Told::Ended(task));
+            word.map(|word| (coordinator.tell)(TracerEvent::Cleared { thread: task, word }));
+            (coordinator.tell)(TracerEvent::Ended(task));
         }
     }
 
@@ -480,7 +480,7 @@ impl Moves {
         [former, process].into_iter().for_each(|thread| state.passing.forget(thread));
         state.threads.retain(|_, (of, _)| *of != process);
         if let Some(coordinator) = state.coordinators.remove(&process) {
-            (coordinator.tell)(Told::Another);
+            (coordinator.tell)(TracerEvent::Another);
         }
     }
 }
@@ -493,14 +493,14 @@ impl State {
     }
 
     /// What an event of a thread tells of its process being stopped, or going on.
-    fn stop_of(&mut self, task: u32, event: Event) -> Option<Told> {
+    fn stop_of(&mut self, task: u32, event: Event) -> Option<TracerEvent> {
         let &(_, standing) = self.threads.get(&task)?;
         match event {
             Event::Stopped(_) => {
                 let first = self.stopped.insert(task);
-                (first && standing == Standing::Away).then_some(Told::Stopped(task))
+                (first && standing == Standing::Away).then_some(TracerEvent::Stopped(task))
             }
-            Event::Interrupted => self.stopped.remove(&task).then_some(Told::Continued(task)),
+            Event::Interrupted => self.stopped.remove(&task).then_some(TracerEvent::Continued(task)),
             _ => None,
         }
     }
@@ -512,7 +512,7 @@ impl State {
     }
 
     /// A thread stands at the end of a call that makes a process, if it does: its registers are again what it had put there. Whether it does.
-    fn fork_returns(&mut self, held: &Held) -> bool {
+    fn fork_returns(&mut self, held: &Tracee) -> bool {
         let exit = held.has_returned();
         if exit && self.forking.remove(&held.thread()).is_some() {
             // Killed meanwhile, if not.
@@ -523,7 +523,7 @@ impl State {
 }
 
 /// Takes the wish that a new process is told its number out of the call that a thread is about to make; where it was to be told.
-fn withhold_word(held: &Held) -> io::Result<u64> {
+fn withhold_word(held: &Tracee) -> io::Result<u64> {
     let mut registers = held.registers()?;
     registers.rdi &= !SETS_NUMBER;
     held.set_registers(&registers)?;
@@ -531,19 +531,19 @@ fn withhold_word(held: &Held) -> io::Result<u64> {
 }
 
 /// Puts that wish back into the registers of one that is behind the call.
-pub(crate) fn say_again(held: &Held) -> io::Result<()> {
+pub(crate) fn say_again(held: &Tracee) -> io::Result<()> {
     let mut registers = held.registers()?;
     registers.rdi |= SETS_NUMBER;
     held.set_registers(&registers)
 }
 
 /// Whether a thread is back from a call, for good.
-fn returned(held: &Held) -> bool {
+fn returned(held: &Tracee) -> bool {
     held.has_returned() && held.registers().is_ok_and(|registers| !interrupted(registers.rax))
 }
 
 /// Whether a thread that stands in the call that makes a task shares its memory with it.
-fn flags_of_clone(held: &Held) -> io::Result<bool> {
+fn flags_of_clone(held: &Tracee) -> io::Result<bool> {
     let registers = held.registers()?;
     let flags = match registers.orig_rax.cast_signed() {
         // `struct clone_args` begins with its flags.
@@ -554,7 +554,7 @@ fn flags_of_clone(held: &Held) -> io::Result<bool> {
 }
 
 /// What a thread that stands before a call is about to call.
-pub(crate) fn about_to_call(held: &Held) -> io::Result<(u64, [u64; 6])> {
+pub(crate) fn about_to_call(held: &Tracee) -> io::Result<(u64, [u64; 6])> {
     let registers = held.registers()?;
     Ok((registers.orig_rax, restart::arguments(&registers)))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 /// What a filter says of a call that passes words from thread to thread, for whose pages the kernel does not wait ([`PASSES`]).
 pub(crate) const WORDS: u16 = 0x7764;
@@ -44,7 +44,7 @@ impl Passing {
     }
 
     /// Whether a thread stands at the end of one that may have lacked pages, and is to be made again if it has.
-    pub(super) fn lacks(&mut self, held: &Held) -> bool {
+    pub(super) fn lacks(&mut self, held: &Tracee) -> bool {
         let Some(call) = self.of.get_mut(&held.thread()) else { return false };
         let lacks = held.has_returned()
             && held.registers().is_ok_and(|registers| {

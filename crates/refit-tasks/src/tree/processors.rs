@@ -6,10 +6,10 @@
 use refit_sys::foreign::Memory;
 use refit_sys::launch::PROCESSORS;
 use refit_sys::schedule;
-use refit_sys::trace::{Event, Held};
+use refit_sys::trace::{Event, Tracee};
 
 use super::moves::about_to_call;
-use super::{After, Tree};
+use super::{Resume, Supervisor};
 
 /// The processors of an instance, and what its programs are told instead; by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,14 +34,14 @@ impl Shown {
     }
 }
 
-impl Tree {
+impl Supervisor {
     /// Its programs are told these, if their filter says when they ask ([`refit_sys::launch::be_movable`]).
     pub(crate) fn show_processors(&mut self, shown: Shown) {
         self.shown = Some(shown);
     }
 
     /// What an event means to a thread that asks which processors a thread may use; `None`: what it means to any.
-    pub(super) fn take_look(&self, held: &Held, event: Event) -> Option<After> {
+    pub(super) fn take_look(&self, held: &Tracee, event: Event) -> Option<Resume> {
         let shown = self.shown.as_ref()?;
         if event != (Event::Seccomp { message: PROCESSORS }) {
             return None;

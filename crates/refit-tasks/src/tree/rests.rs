@@ -30,11 +30,11 @@ use std::sync::Mutex;
 use refit_sys::foreign::Memory;
 use refit_sys::park;
 use refit_sys::restart::{self, Call, Left};
-use refit_sys::trace::{Event, Held, Registers};
+use refit_sys::trace::{Event, Tracee, Registers};
 
 use super::moves::interrupted;
 use super::signals;
-use super::{After, lock};
+use super::{Resume, lock};
 
 /// Threads that have done a part.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ enum Rest {
 
 impl Rests {
     /// Before anybody else looks at an event of a thread: its registers are made what they are to be.
-    pub(super) fn look(&self, held: &Held, event: Event) {
+    pub(super) fn look(&self, held: &Tracee, event: Event) {
         let task = held.thread();
         if matches!(event, Event::Seccomp { .. }) {
             // In the midst of a call.
@@ -100,22 +100,22 @@ impl Rests {
 
     /// A thread goes on in this way: it does what is left, unless it is given a signal. How it goes
     /// on then.
-    pub(super) fn goes_on(&self, held: &Held, after: After) -> After {
+    pub(super) fn goes_on(&self, held: &Tracee, after: Resume) -> Resume {
         let task = held.thread();
         let mut of = lock(&self.of);
         let Some(rest) = of.get(&task).copied() else { return after };
         match (after, rest) {
-            (After::GoOn | After::ToSystemCall(0), Rest::Short(number)) => {
+            (Resume::GoOn | Resume::ToSystemCall(0), Rest::Short(number)) => {
                 // Killed meanwhile, or its memory cannot be read any more, if not.
                 let Ok(Some(under_way)) = take_up(held, number) else {
                     of.remove(&task);
                     return after;
                 };
                 of.insert(task, under_way);
-                After::ToSystemCall(0)
+                Resume::ToSystemCall(0)
             }
-            (After::GoOn, Rest::UnderWay { .. }) => After::ToSystemCall(0),
-            (After::Once(_) | After::ToSystemCall(1..), Rest::Short(_)) => {
+            (Resume::GoOn, Rest::UnderWay { .. }) => Resume::ToSystemCall(0),
+            (Resume::Once(_) | Resume::ToSystemCall(1..), Rest::Short(_)) => {
                 of.remove(&task);
                 after
             }
@@ -125,13 +125,13 @@ impl Rests {
 }
 
 /// Whether a call has ended, at its exit.
-fn ended(held: &Held) -> bool {
+fn ended(held: &Tracee) -> bool {
     held.registers().is_ok_and(|registers| !interrupted(registers.rax))
 }
 
 /// The number of the call that a thread stands behind, if that has done a part only since the
 /// thread was stopped.
-fn short(held: &Held) -> Option<u64> {
+fn short(held: &Tracee) -> Option<u64> {
     let registers = held.registers().ok()?;
     let part = left(held.thread(), &registers).is_some();
     let short = part && waits(held.thread(), &registers) && !signals::are_pending(held);
@@ -176,7 +176,7 @@ fn waits(task: u32, registers: &Registers) -> bool {
 
 /// Has a thread make a call for what is left of its own, which has this number. `None`: what is
 /// left cannot be told any more.
-fn take_up(held: &Held, number: u64) -> std::io::Result<Option<Rest>> {
+fn take_up(held: &Tracee, number: u64) -> std::io::Result<Option<Rest>> {
     let mut registers = held.registers()?;
     registers.orig_rax = number;
     let Some(left) = left(held.thread(), &registers) else { return Ok(None) };
@@ -188,7 +188,7 @@ fn take_up(held: &Held, number: u64) -> std::io::Result<Option<Rest>> {
 }
 
 /// Puts a thread behind its own call again, with all that is done; whether any of the rest is.
-fn add(held: &Held, own: Call, at: u64, done: u64) -> std::io::Result<bool> {
+fn add(held: &Tracee, own: Call, at: u64, done: u64) -> std::io::Result<bool> {
     let mut registers = held.registers()?;
     let more = if registers.rip == at {
         // It has not begun.

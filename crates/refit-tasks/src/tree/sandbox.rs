@@ -23,7 +23,7 @@ use refit_sys::maps;
 use refit_sys::seccomp::managed::KILLS;
 use refit_sys::seccomp::{Action, Filter, Install};
 use refit_sys::slack;
-use refit_sys::trace::{Event, Held, Registers};
+use refit_sys::trace::{Event, Tracee, Registers};
 
 use super::lock;
 use crate::process;
@@ -51,7 +51,7 @@ impl Sandbox {
     }
 
     /// A thread is about to limit its calls.
-    pub(super) fn begins(&self, held: &Held, number: i64, arguments: &[u64; 6]) {
+    pub(super) fn begins(&self, held: &Tracee, number: i64, arguments: &[u64; 6]) {
         let task = held.thread();
         let process = process::process_of(task).unwrap_or(task);
         let first = lock(&self.processes).insert(process);
@@ -62,7 +62,7 @@ impl Sandbox {
         }
     }
 
-    fn enter_strict(&self, held: &Held) -> io::Result<()> {
+    fn enter_strict(&self, held: &Tracee) -> io::Result<()> {
         let task = held.thread();
         let own = held.registers()?;
         let memory = Memory::of(task)?;
@@ -81,7 +81,7 @@ impl Sandbox {
 
     /// Before anybody else looks at an event of a thread: behind the call its registers are its
     /// own.
-    pub(super) fn look(&self, held: &Held, event: Event) {
+    pub(super) fn look(&self, held: &Tracee, event: Event) {
         let mut entering = lock(&self.entering);
         if event != Event::SystemCall
             || !entering.contains_key(&held.thread())
@@ -110,7 +110,7 @@ impl Sandbox {
 
     /// A thread in strict mode has made a call that it may not make: it ends, and its process with
     /// it if it is alone.
-    pub(super) fn kills(held: &Held) -> io::Result<()> {
+    pub(super) fn kills(held: &Tracee) -> io::Result<()> {
         let task = held.thread();
         let process = process::process_of(task).unwrap_or(task);
         if refit_sys::process::threads(process).len() <= 1 {

@@ -1,7 +1,7 @@
 //! What the kernel tells of the signals of a thread.
 
 use refit_sys::status::Status;
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 /// Whether a thread has a handler for a signal.
 pub(super) fn caught(task: u32, signal: i32) -> bool {
@@ -44,7 +44,7 @@ fn is_among(task: u32, signal: i32, set: &str) -> bool {
 }
 
 /// Whether a thread is about to be given signals when it goes on.
-pub(crate) fn are_pending(held: &Held) -> bool {
+pub(crate) fn are_pending(held: &Tracee) -> bool {
     // As a rule there are none, and to read the text takes ten times as long.
     if held.has_signals().is_ok_and(|some| !some) {
         return false;

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use refit_sys::trace::{self, Event, Held};
+use refit_sys::trace::{self, Event, Tracee};
 use rustix::io::Errno;
 
-use super::{Following, StillWork, Tree, is, lock};
+use super::{Following, StillWork, Supervisor, is, lock};
 
 /// How long all of them may take to stand. One that waits for a page does not, and everybody else waits for us.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// How often one looks before it pauses: who runs stands within microseconds.
 const LOOKS: u32 = 50;
 
-impl Tree {
+impl Supervisor {
     /// Does `work` while they stand; not, if they do not. Then they go on.
     pub(super) fn stand_still(
         &self,
@@ -40,7 +40,7 @@ impl Tree {
                 break true;
             }
             for &thread in more.iter().filter(|&&thread| !following.stands(thread)) {
-                let held = Held::of(thread);
+                let held = Tracee::of(thread);
                 // One that has ended tells so.
                 let _ = held.interrupt();
                 held.leave();
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn who_follows_goes_on_where_one_does_not_stand() {
         let unstoppable = unstoppable();
-        let (tree, process) = (Arc::new(Tree::default()), unstoppable.0.id());
+        let (tree, process) = (Arc::new(Supervisor::default()), unstoppable.0.id());
         let (ready, follows) = mpsc::channel();
         let followed = Arc::clone(&tree);
         let follower = thread::spawn(move || {

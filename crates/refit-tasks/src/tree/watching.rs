@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver};
 
-use super::{Tree, lock};
+use super::{Supervisor, lock};
 
-impl Tree {
+impl Supervisor {
     /// Tells `watcher` of processes that have another memory, or none, since they have become other programs or have ended; in the thread
     /// that follows and before the process goes on: it must not wait for it.
     pub fn watch(&self, watcher: impl Fn(u32) + Send + Sync + 'static) {

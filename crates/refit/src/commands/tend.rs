@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use refit_instance::{Instance, InstanceOptions, SocketDirectory, host_of};
-use refit_tasks::{Memory, Tree};
+use refit_tasks::{Memory, Supervisor};
 use rustix::fs::{Mode, OFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -39,14 +39,14 @@ pub(crate) fn run(process: u32, limit: Option<u64>, movable: bool) -> Result<(),
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
     // Whoever could be told is the program now, if that was reached.
-    let tree = if movable { Tree::of_movable() } else { Tree::default() };
+    let tree = if movable { Supervisor::of_movable() } else { Supervisor::default() };
     tend(process, limit, tree, say).or_else(|why| say(&why)).map_err(Failure::from)
 }
 
 fn tend(
     process: u32,
     limit: Option<u64>,
-    tree: Tree,
+    tree: Supervisor,
     say: impl Fn(&str) -> io::Result<()>,
 ) -> Result<(), String> {
     let tree = Arc::new(tree);
@@ -84,7 +84,7 @@ type Shared = Arc<Mutex<Option<Instance>>>;
 fn start(
     directory: SocketDirectory,
     log: &Path,
-    tree: &Arc<Tree>,
+    tree: &Arc<Supervisor>,
     memory: Option<Arc<Memory>>,
 ) -> Result<Shared, String> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;

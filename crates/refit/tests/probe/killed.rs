@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use refit_sys::launch;
 use refit_sys::process::exists;
-use refit_sys::trace::{self, Event, Held, Options};
+use refit_sys::trace::{self, Event, Tracee, Options};
 
 use crate::shell::{refit, run, text, verified};
 
@@ -76,7 +76,7 @@ fn killed_at(arguments: &[&str], step: usize) -> usize {
     let mut steps = 0;
     while exists(id) {
         let Ok(Some((thread, event))) = trace::next(true) else { break };
-        let held = Held::of(thread);
+        let held = Tracee::of(thread);
         let signal = match event {
             Event::Exited(_) | Event::Killed(_) if thread == id => break,
             Event::Exited(_) | Event::Killed(_) => {
@@ -105,7 +105,7 @@ fn killed_at(arguments: &[&str], step: usize) -> usize {
 }
 
 /// Whether a thread is about to make such a call.
-fn is_step(held: &Held) -> bool {
+fn is_step(held: &Tracee) -> bool {
     let steps = [
         libc::SYS_ptrace,
         libc::SYS_pwrite64,

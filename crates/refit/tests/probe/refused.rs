@@ -222,7 +222,7 @@ fn a_program_that_its_user_may_not_read() {
 fn a_process_that_somebody_traces() {
     let stage = Stage::new();
     let mut plain = stage.start(&[], None);
-    let held = refit_sys::trace::Held::seize(plain.child.id()).expect("a child of ours");
+    let held = refit_sys::trace::Tracee::seize(plain.child.id()).expect("a child of ours");
     refused(&plain.id(), COUNTED, "is traced by process");
     drop(held);
     assert_eq!(plain.count(), "1");

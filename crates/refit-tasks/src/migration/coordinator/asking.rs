@@ -4,7 +4,7 @@ use refit_messages::InstanceId;
 
 use super::{Coordinator, Next};
 use crate::migration::wishes;
-use crate::tree::After;
+use crate::tree::Resume;
 use crate::tree::asking::Wish;
 use crate::tree::moves::Standing;
 
@@ -58,11 +58,11 @@ impl Coordinator {
         let to = u16::try_from(wish.to).ok().map(InstanceId);
         let to = to.filter(|to| *to == own || known(to));
         let Some(thread) = self.threads.get_mut(&id) else {
-            self.tree.answer(wish, -wishes::NOT_NOW, After::GoOn);
+            self.tree.answer(wish, -wishes::NOT_NOW, Resume::GoOn);
             return Ok(());
         };
         if self.tree.limits_itself(self.group.process) {
-            self.tree.answer(wish, -wishes::NOT_MOVABLE, After::GoOn);
+            self.tree.answer(wish, -wishes::NOT_MOVABLE, Resume::GoOn);
             return Ok(());
         }
         let here = thread.at == own;
@@ -72,19 +72,19 @@ impl Coordinator {
             self.tree.moves.place(self.custody, id, Standing::Home);
         }
         let Some(to) = to else {
-            self.tree.answer(wish, -wishes::NO_INSTANCE, After::Stay);
+            self.tree.answer(wish, -wishes::NO_INSTANCE, Resume::Stay);
             return self.settle(id);
         };
         if thread.asked == Asking::Refused(to) {
             thread.asked = Asking::Nothing;
-            self.tree.answer(wish, -wishes::NOT_NOW, After::Stay);
+            self.tree.answer(wish, -wishes::NOT_NOW, Resume::Stay);
             return self.settle(id);
         }
         thread.asked = thread.asked.and_for(to, thread.wanted);
         thread.want(to);
         if here && to == own {
             thread.asked.is_at(own);
-            self.tree.answer(wish, 0, After::Stay);
+            self.tree.answer(wish, 0, Resume::Stay);
         }
         self.settle(id)
     }

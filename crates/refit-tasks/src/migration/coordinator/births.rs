@@ -1,11 +1,11 @@
 //! Threads and processes that threads here make.
 
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
-use super::{Ask, Coordinator, Next, PATIENCE};
+use super::{Command, Coordinator, Next, PATIENCE};
 use crate::process::kill;
-use crate::tree::After;
-use crate::tree::moves::Told;
+use crate::tree::Resume;
+use crate::tree::moves::TracerEvent;
 
 impl Coordinator {
     pub(super) fn is_born(&mut self, task: u32) -> Next {
@@ -31,7 +31,7 @@ impl Coordinator {
         self.begins(child, copy);
         if copy.is_some() {
             let after = self.tree.moves.plainly(parent);
-            let on = move |_: &mut Held, _| ((), after);
+            let on = move |_: &mut Tracee, _| ((), after);
             let _ = self.tree.order_of(self.custody, parent, PATIENCE, on);
         }
         Ok(())
@@ -50,7 +50,7 @@ impl Coordinator {
         }
         self.tree.moves.begins(child);
         // It stands in its first stop, or where a call was made in it. If it is killed meanwhile that is told.
-        let _ = self.tree.order(child, PATIENCE, |_, _| ((), After::GoOn));
+        let _ = self.tree.order(child, PATIENCE, |_, _| ((), Resume::GoOn));
     }
 
     /// The group is no more: lets all go on that wait for more to be told.
@@ -58,8 +58,8 @@ impl Coordinator {
         let mut born = std::mem::take(&mut self.born);
         for asked in std::mem::take(&mut self.deferred).into_iter().chain(self.asked.try_iter()) {
             match asked.ask {
-                Ask::Told(Told::Born(task)) => drop(born.insert(task)),
-                Ask::Told(Told::Ends(thread)) => self.tree.let_end(thread),
+                Command::Event(TracerEvent::Born(task)) => drop(born.insert(task)),
+                Command::Event(TracerEvent::Ends(thread)) => self.tree.let_end(thread),
                 _ => {}
             }
         }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
-use super::{Ask, Coordinator, Next, PATIENCE};
-use crate::migration::wire::{Change, Forget};
+use super::{Command, Coordinator, Next, PATIENCE};
+use crate::migration::wire::{Change, Invalidate};
 use crate::migration::{changes, passage};
-use crate::tree::After;
-use crate::tree::moves::{Standing, Told};
+use crate::tree::Resume;
+use crate::tree::moves::{Standing, TracerEvent};
 
 impl Coordinator {
     /// A thread elsewhere changes the memory.
@@ -63,7 +63,7 @@ impl Coordinator {
                 return Ok(value.cast_signed());
             }
             while let Ok(asked) = self.asked.try_recv() {
-                let stands = matches!(asked.ask, Ask::Told(Told::Signal(of) | Told::Ends(of) | Told::Ended(of)) if of == id);
+                let stands = matches!(asked.ask, Command::Event(TracerEvent::Signal(of) | TracerEvent::Ends(of) | TracerEvent::Ended(of)) if of == id);
                 self.deferred.push_back(asked);
                 if stands {
                     let place = (self.code(), slot);
@@ -76,7 +76,7 @@ impl Coordinator {
 
     /// A thread here stands before a change of the memory.
     pub(super) fn changes_here(&mut self, id: u32) -> Next {
-        let read = |held: &mut Held, _| (crate::tree::moves::about_to_call(held), After::Stay);
+        let read = |held: &mut Tracee, _| (crate::tree::moves::about_to_call(held), Resume::Stay);
         let call = self.tree.order_of(self.custody, id, PATIENCE, read);
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         self.ledger.counts().changes_here += 1;
@@ -100,7 +100,7 @@ impl Coordinator {
         if !visiting {
             self.tree.moves.place(self.custody, id, Standing::Changing);
         }
-        let on = |_: &mut Held, _| ((), After::ToSystemCall(0));
+        let on = |_: &mut Tracee, _| ((), Resume::ToSystemCall(0));
         let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
         self.until_changed(id);
         self.behind(number, &arguments);
@@ -111,7 +111,7 @@ impl Coordinator {
     /// A thread here stands before a call that was made in its place.
     fn is_made_here(&self, id: u32, answer: i64) {
         let tree = std::sync::Arc::clone(&self.tree);
-        let returns = move |held: &mut Held, _| {
+        let returns = move |held: &mut Tracee, _| {
             // Killed meanwhile, if not.
             let _ = held.registers().and_then(|mut registers| {
                 registers.orig_rax = u64::MAX;
@@ -174,9 +174,9 @@ impl Coordinator {
     pub(super) fn until_changed(&mut self, id: u32) {
         while let Ok(asked) = self.asked.recv() {
             let ask = &asked.ask;
-            let changed = matches!(*ask, Ask::Told(Told::Changed(of) | Told::Returned(of) | Told::Ends(of) | Told::Ended(of)) if of == id);
-            let only = matches!(ask, Ask::Told(Told::Changed(_)));
-            let over = matches!(ask, Ask::Told(Told::Another));
+            let changed = matches!(*ask, Command::Event(TracerEvent::Changed(of) | TracerEvent::Returned(of) | TracerEvent::Ends(of) | TracerEvent::Ended(of)) if of == id);
+            let only = matches!(ask, Command::Event(TracerEvent::Changed(_)));
+            let over = matches!(ask, Command::Event(TracerEvent::Another));
             if !only {
                 self.deferred.push_back(asked);
             }
@@ -218,7 +218,7 @@ impl Coordinator {
         let began = Instant::now();
         self.frozen = self.asks_others;
         let freezes = self.frozen;
-        let forget = Forget { group: self.group, ranges: ranges.to_vec(), freezes };
+        let forget = Invalidate { group: self.group, ranges: ranges.to_vec(), freezes };
         let mut lost = false;
         for &host in &self.hosts {
             // A host that is lost has forgotten.

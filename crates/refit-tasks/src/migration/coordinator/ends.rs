@@ -2,7 +2,7 @@
 
 use super::{Coordinator, Ended, Next};
 use crate::migration::MoveError;
-use crate::migration::wire::Vanish;
+use crate::migration::wire::Teardown;
 
 impl Coordinator {
     /// A thread stands in its end; what it holds is passed on while its memory is still its own.
@@ -19,7 +19,7 @@ impl Coordinator {
             self.returns.forget(id);
             self.free.extend(thread.slot);
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
-            let gone = Vanish { group: self.group, thread: Some(id) };
+            let gone = Teardown { group: self.group, thread: Some(id) };
             for &host in &self.hosts {
                 let _ = self.layer.send(host, &gone, &[]);
             }

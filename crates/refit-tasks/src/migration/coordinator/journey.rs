@@ -10,7 +10,7 @@ use refit_sys::schedule::urgency;
 use super::asking::Asking;
 use super::{Coordinator, Given, Next, Thread};
 use crate::migration::passage::{Has, Onward};
-use crate::migration::wire::{Arrive, Came, Expect, Particulars, Prepare, Recall, Why};
+use crate::migration::wire::{Arrive, ThreadReturned, Expect, Particulars, Prepare, Recall, Why};
 use crate::migration::{MoveError, passage, stub};
 
 /// How long a thread that came because of an exception stays.
@@ -249,7 +249,7 @@ impl Coordinator {
     }
 
     /// A thread is back; what it has got already, if anything.
-    pub(super) fn came(&mut self, came: &Came, given: Option<Given>) -> Next {
+    pub(super) fn came(&mut self, came: &ThreadReturned, given: Option<Given>) -> Next {
         let id = came.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if thread.stay != came.stay || thread.at == self.own {
@@ -309,7 +309,7 @@ impl Coordinator {
     }
 
     /// Gives a thread its registers that is back.
-    fn come(&self, came: &Came, answer: Option<u64>, onward: Onward) -> Has {
+    fn come(&self, came: &ThreadReturned, answer: Option<u64>, onward: Onward) -> Has {
         let id = came.thread;
         let number = self.threads.get(&id).and_then(|thread| thread.slot).unwrap_or(0);
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;

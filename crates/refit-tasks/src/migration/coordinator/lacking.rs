@@ -5,17 +5,17 @@
 //! done where their calls are made ([`Proxy`](crate::migration::proxy::Proxy)).
 
 use refit_sys::park;
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 use super::{Coordinator, Next, PATIENCE};
-use crate::tree::After;
+use crate::tree::Resume;
 use crate::tree::moves::about_to_call;
 
 impl Coordinator {
     /// A thread stands at the end of a call that may have lacked pages.
     pub(super) fn lacks(&mut self, id: u32) -> Next {
         self.tree.moves.decides(id);
-        let read = |held: &mut Held, _| (about_to_call(held), After::Stay);
+        let read = |held: &mut Tracee, _| (about_to_call(held), Resume::Stay);
         let Ok(Ok((number, words))) = self.tree.order_of(self.custody, id, PATIENCE, read) else {
             return Ok(());
         };
@@ -24,12 +24,12 @@ impl Coordinator {
             return self.has_returned(id);
         }
         let visits = self.threads.get(&id).is_some_and(|thread| thread.visiting);
-        let again = move |held: &mut Held, _| {
+        let again = move |held: &mut Tracee, _| {
             let stepped = held.registers().and_then(|mut registers| {
                 park::step_back(&mut registers, number);
                 held.set_registers(&registers)
             });
-            let after = if visits { After::ToSystemCall(0) } else { After::Stay };
+            let after = if visits { Resume::ToSystemCall(0) } else { Resume::Stay };
             // Killed meanwhile, if not.
             (stepped.is_ok(), after)
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Coordinator, Next};
-use crate::tree::{After, Stands};
+use crate::tree::{Resume, StopReason};
 
 impl Coordinator {
     /// A thread stands before a call that limits its calls, or those of all.
@@ -22,8 +22,8 @@ impl Coordinator {
             // Killed meanwhile, if not.
             let (tree, custody) = (Arc::clone(&self.tree), self.custody);
             self.tree.order_kept(id, move |_| {
-                let others = tree.others(custody, id, Stands::Kept);
-                others.unwrap_or(After::ToSystemCall(0))
+                let others = tree.others(custody, id, StopReason::Kept);
+                others.unwrap_or(Resume::ToSystemCall(0))
             });
         }
     }

@@ -12,7 +12,7 @@ use refit_sys::park::Slot;
 use super::Coordinator;
 use crate::migration::pages::{PageHome, Window};
 use crate::migration::proxy::Proxy;
-use crate::migration::wire::{Descriptor, Hold, Particulars, Vanish};
+use crate::migration::wire::{Descriptor, Hold, Particulars, Teardown};
 use crate::tree::LIMITS_ITSELF;
 
 impl Coordinator {
@@ -45,7 +45,7 @@ impl Coordinator {
         self.ledger.close(&self.layer);
         self.ready.clear();
         self.epoch = super::epoch();
-        let gone = Vanish { group: self.group, thread: None };
+        let gone = Teardown { group: self.group, thread: None };
         for host in std::mem::take(&mut self.hosts) {
             // One that is lost has nothing any more.
             let _ = self.layer.send(host, &gone, &[]);

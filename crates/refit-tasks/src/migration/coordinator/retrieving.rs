@@ -12,7 +12,7 @@ use super::Coordinator;
 use crate::migration::MoveError;
 use crate::migration::locks::Lock;
 use crate::migration::retrieval::{Plan, pass_on};
-use crate::migration::wire::{Follow, Mapping, Retrieve, Retrieved, Seek, Thaw};
+use crate::migration::wire::{Follow, Mapping, Retrieve, Retrieved, Seek, InvalidateDone};
 
 impl Coordinator {
     pub(super) fn answer(&mut self, question: Retrieve, reply: Reply<Retrieve>) {
@@ -75,7 +75,7 @@ impl Coordinator {
         if std::mem::take(&mut self.frozen) {
             for &host in &self.hosts {
                 // One that is lost needs no answers.
-                let _ = self.layer.send(host, &Thaw { group: self.group }, &[]);
+                let _ = self.layer.send(host, &InvalidateDone { group: self.group }, &[]);
             }
         }
     }

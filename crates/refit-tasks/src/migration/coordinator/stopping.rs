@@ -1,11 +1,11 @@
 //! Job control: a program that is stopped stands, wherever its threads are. The signal that stops it waits until all of them are here; then
 //! the kernel stops them as ever. They leave again when it lets them go on.
 
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 
 use super::{Coordinator, Next, PATIENCE};
 use crate::migration::passage;
-use crate::tree::After;
+use crate::tree::Resume;
 
 impl Coordinator {
     /// A thread stands before a signal that stops all.
@@ -33,15 +33,15 @@ impl Coordinator {
             *given = true;
             let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
             let tree = std::sync::Arc::clone(&self.tree);
-            let on = move |held: &mut Held, _| {
+            let on = move |held: &mut Tracee, _| {
                 // What it tells next, it tells when that is decided.
                 tree.moves.gives_stop(id);
                 let after = match (passage::between(held), visiting) {
                     // It was given it when it came.
-                    (true, false) => After::Once(0),
-                    (true, true) => After::ToSystemCall(0),
-                    (false, false) => After::Once(passage::signal_of(held)),
-                    (false, true) => After::ToSystemCall(passage::signal_of(held)),
+                    (true, false) => Resume::Once(0),
+                    (true, true) => Resume::ToSystemCall(0),
+                    (false, false) => Resume::Once(passage::signal_of(held)),
+                    (false, true) => Resume::ToSystemCall(passage::signal_of(held)),
                 };
                 ((), after)
             };

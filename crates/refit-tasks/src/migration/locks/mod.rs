@@ -71,9 +71,9 @@ impl Lock {
 }
 
 /// Has a lock, as long as it is there.
-pub(super) struct Held<'a>(&'a dyn HeavyLock);
+pub(super) struct HeavyLockGuard<'a>(&'a dyn HeavyLock);
 
-impl<'a> Held<'a> {
+impl<'a> HeavyLockGuard<'a> {
     /// Waits for it; and how many messages it takes.
     pub(super) fn acquire(lock: &'a dyn HeavyLock) -> (Self, u64) {
         let messages = lock.acquire();
@@ -81,7 +81,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeavyLockGuard<'_> {
     fn drop(&mut self) {
         self.0.release();
     }
@@ -254,7 +254,7 @@ mod tests {
             for lock in locks.iter().chain(&locks) {
                 scope.spawn(|| {
                     for _ in 0..100 {
-                        let (_held, messages) = Held::acquire(&**lock);
+                        let (_held, messages) = HeavyLockGuard::acquire(&**lock);
                         assert_eq!(messages, 6);
                         assert_eq!(inside.fetch_add(1, SeqCst), 0);
                         times.fetch_add(1, SeqCst);
@@ -265,6 +265,6 @@ mod tests {
         });
         assert_eq!(times.into_inner(), 600);
         locks.iter().for_each(|lock| lock.end());
-        assert_eq!(Held::acquire(&*locks[0]).1, 0);
+        assert_eq!(HeavyLockGuard::acquire(&*locks[0]).1, 0);
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Plan {
 
 /// Who has a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Held {
+enum PageHolder {
     /// One, who may write to it.
     By(InstanceId),
     /// Some, who may read it.
@@ -40,7 +40,7 @@ enum Held {
 #[derive(Debug)]
 pub(super) struct Directory {
     origin: InstanceId,
-    pages: BTreeMap<u64, Held>,
+    pages: BTreeMap<u64, PageHolder>,
 }
 
 impl Directory {
@@ -50,22 +50,22 @@ impl Directory {
 
     /// A holder is to have a page: what has to be done. It counts as done from now on.
     pub(super) fn fetch(&mut self, by: InstanceId, page: u64, access: Access) -> Plan {
-        let held = self.pages.remove(&page).unwrap_or(Held::By(self.origin));
+        let held = self.pages.remove(&page).unwrap_or(PageHolder::By(self.origin));
         let (plan, held) = match (held, access) {
-            (Held::By(owner), _) if owner == by => (Plan::nothing(), Held::By(owner)),
-            (Held::By(owner), Access::Read) => {
-                (Plan::from(owner, true), Held::Among(BTreeSet::from([owner, by])))
+            (PageHolder::By(owner), _) if owner == by => (Plan::nothing(), PageHolder::By(owner)),
+            (PageHolder::By(owner), Access::Read) => {
+                (Plan::from(owner, true), PageHolder::Among(BTreeSet::from([owner, by])))
             }
-            (Held::By(owner), Access::Write) => (Plan::from(owner, false), Held::By(by)),
-            (Held::Among(mut some), Access::Read) => {
+            (PageHolder::By(owner), Access::Write) => (Plan::from(owner, false), PageHolder::By(by)),
+            (PageHolder::Among(mut some), Access::Read) => {
                 let plan = if some.insert(by) {
                     Plan::from(self.best(&some, by), true)
                 } else {
                     Plan::nothing()
                 };
-                (plan, Held::Among(some))
+                (plan, PageHolder::Among(some))
             }
-            (Held::Among(mut some), Access::Write) => {
+            (PageHolder::Among(mut some), Access::Write) => {
                 let mut plan = Plan::nothing();
                 if !some.remove(&by) {
                     let from = self.best(&some, by);
@@ -73,11 +73,11 @@ impl Directory {
                     plan = Plan::from(from, false);
                 }
                 plan.lose = some.into_iter().collect();
-                (plan, Held::By(by))
+                (plan, PageHolder::By(by))
             }
         };
         // What is the origin's is not told.
-        if held != Held::By(self.origin) {
+        if held != PageHolder::By(self.origin) {
             self.pages.insert(page, held);
         }
         plan
@@ -93,8 +93,8 @@ impl Directory {
     pub(super) fn at_hand(&self, by: InstanceId, page: u64, access: Access) -> bool {
         match self.pages.get(&page) {
             None => by != self.origin,
-            Some(Held::By(_)) => false,
-            Some(Held::Among(some)) => {
+            Some(PageHolder::By(_)) => false,
+            Some(PageHolder::Among(some)) => {
                 access == Access::Read && some.contains(&self.origin) && !some.contains(&by)
             }
         }
@@ -104,8 +104,8 @@ impl Directory {
     pub(super) fn writer(&self, page: u64) -> Option<InstanceId> {
         match self.pages.get(&page) {
             None => Some(self.origin),
-            Some(Held::By(one)) => Some(*one),
-            Some(Held::Among(_)) => None,
+            Some(PageHolder::By(one)) => Some(*one),
+            Some(PageHolder::Among(_)) => None,
         }
     }
 
@@ -124,8 +124,8 @@ impl Directory {
         let mut drop: BTreeMap<InstanceId, Vec<Range<u64>>> = BTreeMap::new();
         for (page, held) in self.pages.extract_if(range.clone(), |_, _| true) {
             let holders = match held {
-                Held::By(one) => BTreeSet::from([one]),
-                Held::Among(some) => some,
+                PageHolder::By(one) => BTreeSet::from([one]),
+                PageHolder::Among(some) => some,
             };
             for holder in holders {
                 let ranges = drop.entry(holder).or_default();
@@ -142,12 +142,12 @@ impl Directory {
     pub(super) fn lost(&mut self, holder: InstanceId) -> usize {
         let mut gone = 0;
         self.pages.retain(|_, held| match held {
-            Held::By(one) if *one == holder => {
+            PageHolder::By(one) if *one == holder => {
                 gone += 1;
                 false
             }
-            Held::By(_) => true,
-            Held::Among(some) => {
+            PageHolder::By(_) => true,
+            PageHolder::Among(some) => {
                 some.remove(&holder);
                 gone += usize::from(some.is_empty());
                 !some.is_empty()
@@ -185,7 +185,7 @@ mod tests {
         grants: [VecDeque<Page>; 3],
         fetches: VecDeque<(usize, bool)>,
         wants: [Option<bool>; 3],
-        /// As `Held`, to be compared in a set.
+        /// As `PageHolder`, to be compared in a set.
         held: Option<(bool, Vec<u16>)>,
         last: u8,
         writes: u8,
@@ -195,9 +195,9 @@ mod tests {
         let mut directory = Directory::new(ORIGIN);
         if let Some((alone, holders)) = held {
             let held = if *alone {
-                Held::By(InstanceId(holders[0]))
+                PageHolder::By(InstanceId(holders[0]))
             } else {
-                Held::Among(holders.iter().map(|&one| InstanceId(one)).collect())
+                PageHolder::Among(holders.iter().map(|&one| InstanceId(one)).collect())
             };
             directory.pages.insert(0, held);
         }
@@ -206,8 +206,8 @@ mod tests {
 
     fn held(directory: &Directory) -> Option<(bool, Vec<u16>)> {
         directory.pages.get(&0).map(|held| match held {
-            Held::By(one) => (true, vec![one.0]),
-            Held::Among(some) => (false, some.iter().map(|one| one.0).collect()),
+            PageHolder::By(one) => (true, vec![one.0]),
+            PageHolder::Among(some) => (false, some.iter().map(|one| one.0).collect()),
         })
     }
 

@@ -5,8 +5,8 @@
 //!     touches a page that is not there                   Directory: who has which page
 //!        │ userfaultfd                                       ▲ one thread, the page home
 //!      pager ──── Fetch ─────────────────────────────────────┤
-//!      Store ◄─── Grant: bytes, or the right to write ───────┤
-//!      Store ──── what was on it ◄── Yield, Drop ────────────┘  of those who had it
+//!      Store ◄─── PageGrant: bytes, or the right to write ───────┤
+//!      Store ──── what was on it ◄── PageRecall, Drop ────────────┘  of those who had it
 //! ```
 //!
 //! Each holder, the origin among them, has a file of its own with the group's frames ([`Store`]), in which a page's place is its
@@ -32,7 +32,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use refit_sys::pidfd::Pidfd;
-use refit_sys::trace::Held;
+use refit_sys::trace::Tracee;
 use refit_sys::userfault::{Features, Flags, Userfault};
 
 mod directory;
@@ -42,7 +42,7 @@ mod store;
 mod turns;
 
 pub(super) use directory::Access;
-pub(super) use page_home::{PageHome, Library};
+pub(super) use page_home::{PageHome, PageHomeHandle};
 pub use pager::Window;
 pub(super) use pager::{Pager, Wanted};
 pub(super) use store::Store;
@@ -74,7 +74,7 @@ pub(super) fn agree(opened: OwnedFd) -> io::Result<Userfault> {
 ///
 /// # Errors
 /// The kernel has none, or not such a one.
-pub(super) fn open(held: &mut Held, instruction: u64) -> io::Result<Userfault> {
+pub(super) fn open(held: &mut Tracee, instruction: u64) -> io::Result<Userfault> {
     let number = held.call(instruction, libc::SYS_userfaultfd, OPEN)?;
     let fetched = Pidfd::open_thread(held.thread()).and_then(|task| task.get_fd(number as u32));
     held.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;

@@ -17,12 +17,12 @@ use super::pager::{Streams, Wanted};
 use super::turns::{Needed, Turns};
 use super::{Access, PAGE, Pager, Store, Window};
 use crate::migration::counts::Ledger;
-use crate::migration::wire::{Drop, Grant, GroupId, Piece, Yield};
+use crate::migration::wire::{PageInvalidate, PageGrant, GroupId, Piece, PageRecall};
 
 /// Pages that nobody has touched are given to the program itself so many at once.
 const FRESH: u64 = 16;
 
-enum Ask {
+enum PageHomeCommand {
     Fetch(Fetch),
     Discard(Vec<Range<u64>>, Sender<io::Result<()>>),
     /// Pages stay where they are then, until nobody sends any more.
@@ -44,8 +44,8 @@ struct Fetch {
 
 /// How a page home is asked.
 #[derive(Clone)]
-pub(in crate::migration) struct Library {
-    asks: Sender<Ask>,
+pub(in crate::migration) struct PageHomeHandle {
+    asks: Sender<PageHomeCommand>,
     store: Arc<Store>,
 }
 
@@ -55,7 +55,7 @@ pub(in crate::migration) struct PageHome {
     layer: Arc<Layer>,
     directory: Directory,
     store: Arc<Store>,
-    asked: Receiver<Ask>,
+    asked: Receiver<PageHomeCommand>,
     ledger: Arc<Ledger>,
     /// Who goes through memory in order, by holder.
     streams: BTreeMap<InstanceId, Streams>,
@@ -68,7 +68,7 @@ pub(in crate::migration) struct PageHome {
 
 impl PageHome {
     /// Begins to give the pages of a group, all of which are in `frames` at its origin: two threads of ours serve until the library is
-    /// [closed](Library::close). `failed` is told when pages are lost, before whoever has asked for them.
+    /// [closed](PageHomeHandle::close). `failed` is told when pages are lost, before whoever has asked for them.
     ///
     /// # Errors
     /// What the system says.
@@ -78,10 +78,10 @@ impl PageHome {
         (frames, userfault): (Arc<std::fs::File>, Userfault),
         (window, ledger): (Window, Arc<Ledger>),
         failed: impl Fn(&str) + Send + 'static,
-    ) -> io::Result<Library> {
+    ) -> io::Result<PageHomeHandle> {
         let store = Store::new(frames, userfault);
         let (asks, asked) = mpsc::channel();
-        let library = Library { asks, store: Arc::clone(&store) };
+        let library = PageHomeHandle { asks, store: Arc::clone(&store) };
         let pager = Pager::new(Arc::clone(&store))?;
         let (heard, ends) = (library.clone(), Arc::clone(&pager));
         let serve = move || {
@@ -115,27 +115,27 @@ impl PageHome {
 
     fn serve(mut self) {
         while let Some(ask) = self.next() {
-            if !matches!(ask, Ask::Fetch(_)) {
+            if !matches!(ask, PageHomeCommand::Fetch(_)) {
                 // What was asked before is done before.
                 self.end_turn();
             }
             match ask {
-                Ask::Fetch(fetch) => self.meet(fetch),
+                PageHomeCommand::Fetch(fetch) => self.meet(fetch),
                 // Who has asked may have gone.
-                Ask::Discard(ranges, done) => drop(done.send(self.discard(&ranges))),
-                Ask::Gather(range, done, over) => {
+                PageHomeCommand::Discard(ranges, done) => drop(done.send(self.discard(&ranges))),
+                PageHomeCommand::Gather(range, done, over) => {
                     drop(done.send(self.gather(&range)));
                     // It tells by being gone.
                     let _ = over.recv();
                 }
-                Ask::Lost(holder, done) => drop(done.send(self.directory.lost(holder))),
-                Ask::End => break,
+                PageHomeCommand::Lost(holder, done) => drop(done.send(self.directory.lost(holder))),
+                PageHomeCommand::End => break,
             }
         }
     }
 
     /// What is asked next, unless nobody is left who could; turns end meanwhile.
-    fn next(&mut self) -> Option<Ask> {
+    fn next(&mut self) -> Option<PageHomeCommand> {
         loop {
             let now = Instant::now();
             if self.turns.over(now) {
@@ -200,7 +200,7 @@ impl PageHome {
         if !self.directory.at_hand(by, page, access) {
             let plan = self.directory.fetch(by, page, access);
             match plan.from {
-                None => gift.pieces.push(Piece::Held),
+                None => gift.pieces.push(Piece::AlreadyHeld),
                 Some(from) => gift.add(&self.take(from, page, plan.keeps)?),
             }
             self.lose(plan.lose, page)?;
@@ -218,7 +218,7 @@ impl PageHome {
         }
         self.count(by, page, access, &gift.pieces, began);
         let Gift { pieces, body } = gift;
-        let grant = Grant { group: self.group, page, write: access == Access::Write, pieces };
+        let grant = PageGrant { group: self.group, page, write: access == Access::Write, pieces };
         // One that is lost tells so by itself.
         let _ = self.layer.send(by, &grant, &body);
         Ok(())
@@ -242,7 +242,7 @@ impl PageHome {
         pages.to_write += u64::from(access == Access::Write);
         pages.sent += many(Piece::Data);
         pages.zeros += many(Piece::Zeros);
-        pages.permitted += many(Piece::Held);
+        pages.permitted += many(Piece::AlreadyHeld);
         pages.ahead += pieces.len().saturating_sub(1) as u64;
         pages.ahead_used += used;
     }
@@ -276,7 +276,7 @@ impl PageHome {
             return self.store.surrender(page..page + PAGE, keeps);
         }
         self.ledger.counts().pages.taken += 1;
-        let question = Yield { group: self.group, page, keeps };
+        let question = PageRecall { group: self.group, page, keeps };
         let (answer, bytes) = self
             .layer
             .ask(from, &question, &[])
@@ -298,7 +298,7 @@ impl PageHome {
             return self.store.discard(&ranges);
         }
         // One that is lost has it no more.
-        let _ = self.layer.ask(holder, &Drop { group: self.group, ranges }, &[]);
+        let _ = self.layer.ask(holder, &PageInvalidate { group: self.group, ranges }, &[]);
         Ok(())
     }
 
@@ -344,7 +344,7 @@ impl Gift {
     }
 }
 
-impl Library {
+impl PageHomeHandle {
     /// A holder needs a page, and would like to have so many in all.
     pub(in crate::migration) fn fetch(
         &self,
@@ -353,7 +353,7 @@ impl Library {
         count: u16,
         access: Access,
     ) {
-        self.ask(Ask::Fetch(Fetch { by, page, count, access, asked: Instant::now() }));
+        self.ask(PageHomeCommand::Fetch(Fetch { by, page, count, access, asked: Instant::now() }));
     }
 
     /// What is at these addresses is not needed any more, wherever it is.
@@ -362,7 +362,7 @@ impl Library {
     /// What the system says.
     pub(in crate::migration) fn discard(&self, ranges: Vec<Range<u64>>) -> io::Result<()> {
         let (done, told) = mpsc::channel();
-        self.ask(Ask::Discard(ranges, done));
+        self.ask(PageHomeCommand::Discard(ranges, done));
         told.recv().map_err(|_| Errno::SRCH)?
     }
 
@@ -377,7 +377,7 @@ impl Library {
     ) -> io::Result<R> {
         let (done, told) = mpsc::channel();
         let (hold, over) = mpsc::channel::<()>();
-        self.ask(Ask::Gather(range, done, over));
+        self.ask(PageHomeCommand::Gather(range, done, over));
         told.recv().map_err(|_| Errno::SRCH)??;
         let result = work();
         drop(hold);
@@ -387,7 +387,7 @@ impl Library {
     /// A holder is no more; how many pages only it had.
     pub(in crate::migration) fn lost(&self, holder: InstanceId) -> usize {
         let (done, told) = mpsc::channel();
-        self.ask(Ask::Lost(holder, done));
+        self.ask(PageHomeCommand::Lost(holder, done));
         told.recv().unwrap_or_default()
     }
 
@@ -401,10 +401,10 @@ impl Library {
 
     /// Ends it.
     pub(in crate::migration) fn close(&self) {
-        self.ask(Ask::End);
+        self.ask(PageHomeCommand::End);
     }
 
-    fn ask(&self, ask: Ask) {
+    fn ask(&self, ask: PageHomeCommand) {
         // One that has ended drops what waits for an answer.
         let _ = self.asks.send(ask);
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::super::counts::Times;
 use super::super::pages::{Access, PAGE, Pager, Store, Wanted, Window};
-use super::super::wire::{Fetch, Full, Grant, Piece, Yield};
+use super::super::wire::{Fetch, Full, PageGrant, Piece, PageRecall};
 use super::Replica;
 
 /// The pages that are at a replica.
@@ -103,7 +103,7 @@ impl Replica {
     }
 
     /// Pages are granted.
-    pub(crate) fn grant(&self, grant: &Grant, mut body: &[u8]) {
+    pub(crate) fn grant(&self, grant: &PageGrant, mut body: &[u8]) {
         let Some(pages) = &self.pages else { return };
         let store = &pages.store;
         let access = if grant.write { Access::Write } else { Access::Read };
@@ -111,7 +111,7 @@ impl Replica {
         for alike in grant.pieces.chunk_by(|one, other| one == other) {
             let length = alike.len() * PAGE as usize;
             let done = match alike[0] {
-                Piece::Held => alike
+                Piece::AlreadyHeld => alike
                     .iter()
                     .zip(0..)
                     .try_for_each(|(_, ahead)| store.permit(page + ahead * PAGE, access)),
@@ -129,8 +129,8 @@ impl Replica {
     }
 
     /// A page goes elsewhere.
-    pub(crate) fn yields(&self, question: &Yield) -> Option<(Piece, Vec<u8>)> {
-        let Yield { page, keeps, .. } = *question;
+    pub(crate) fn yields(&self, question: &PageRecall) -> Option<(Piece, Vec<u8>)> {
+        let PageRecall { page, keeps, .. } = *question;
         let bytes = self.store()?.surrender(page..page + PAGE, keeps).ok()?;
         let zeros = bytes.iter().all(|&byte| byte == 0);
         Some(if zeros { (Piece::Zeros, Vec::new()) } else { (Piece::Data, bytes) })

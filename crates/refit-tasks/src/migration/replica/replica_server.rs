@@ -15,21 +15,21 @@ use refit_messages::Reply;
 use refit_sys::awake::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::park;
-use refit_sys::trace::{Held, Options};
+use refit_sys::trace::{Tracee, Options};
 
 use super::super::faults::{self, Step};
 use super::super::mappings::pass;
 use super::super::pages::{self, Store};
 use super::super::stub;
-use super::super::wire::{Follow, Forget};
+use super::super::wire::{Follow, Invalidate};
 use super::Replica;
 use crate::remote::{self, TOP};
 
 /// What is asked of a replica server.
 pub(super) enum Job {
     Thread(Sender<io::Result<u32>>),
-    Forget(Forget, Reply<Forget>),
-    Thaw,
+    Invalidate(Invalidate, Reply<Invalidate>),
+    InvalidateDone,
     Follow(Follow, Reply<Follow>),
     End,
 }
@@ -155,7 +155,7 @@ fn keep(page: u64, wanted: &Receiver<Tenant>) {
 /// Who traces the keeper.
 struct ReplicaServer {
     child: Child,
-    keeper: Held,
+    keeper: Tracee,
     page: u64,
     /// A `syscall` instruction of the replica.
     instruction: u64,
@@ -232,7 +232,7 @@ impl ReplicaServer {
                     let spare = self.spare.take();
                     let _ = tell.send(spare.map_or_else(|| self.thread(), Ok));
                 }
-                Job::Thaw => replica.mapped.known().thaw(),
+                Job::InvalidateDone => replica.mapped.known().thaw(),
                 Job::Follow(Follow { members, plan, .. }, reply) => {
                     replica.lock.follow(&members);
                     // No answer is mapped any more that was believed before.
@@ -240,10 +240,10 @@ impl ReplicaServer {
                     replica.mapped.known().follow(members, plan);
                     reply.say(&(), &[]);
                 }
-                Job::Forget(Forget { ranges, freezes, .. }, reply) => {
+                Job::Invalidate(Invalidate { ranges, freezes, .. }, reply) => {
                     let changes = replica.lock();
                     replica.mapped.known().forget(&ranges, freezes);
-                    let ranges = if faults::fails(Step::Forget) { Vec::new() } else { ranges };
+                    let ranges = if faults::fails(Step::Invalidate) { Vec::new() } else { ranges };
                     let done = ranges.iter().try_for_each(|range| self.forget(replica, range));
                     drop(changes);
                     // If that failed nobody is left who could see what was there: the keeper was killed.

@@ -170,8 +170,8 @@ mod tests {
     /// What the origin tells a replica, which does it in this order.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     enum Order {
-        Forget,
-        Thaw,
+        Invalidate,
+        InvalidateDone,
         Follow,
     }
 
@@ -278,11 +278,11 @@ mod tests {
             if self.changing {
                 next.changing = false;
                 next.version += 1;
-                next.tell(&Order::Thaw);
+                next.tell(&Order::InvalidateDone);
             } else {
                 next.left = self.left.checked_sub(1)?;
                 next.changing = true;
-                next.awaited = next.tell(&Order::Forget);
+                next.awaited = next.tell(&Order::Invalidate);
             }
             Some(next)
         }
@@ -297,15 +297,15 @@ mod tests {
             let mut next = self.clone();
             let replica = &mut next.replicas[at];
             match replica.orders.pop_front()? {
-                Order::Forget => replica.known.forget(&[CHANGED], true),
-                Order::Thaw => {
+                Order::Invalidate => replica.known.forget(&[CHANGED], true),
+                Order::InvalidateDone => {
                     replica.known.thaw();
                     return Some(next);
                 }
                 Order::Follow => replica.known.follow([REPLICAS[0]].into(), Plan::default()),
             }
             // It says so, which the origin hears unless it still waits for more.
-            let all_done = replica.orders.iter().all(|order| *order == Order::Thaw);
+            let all_done = replica.orders.iter().all(|order| *order == Order::InvalidateDone);
             let is_heard = at == 0 || !self.lost;
             if all_done && is_heard {
                 next.awaited.remove(&at);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use refit_sys::foreign;
 
-use super::{Former, Mapped, PAGE, Space, within};
+use super::{Former, Mapped, PAGE, AddressSpace, within};
 use crate::migration::advice::{self, Effect};
 
 /// `PROT_GROWSDOWN`: from where the mapping begins.
@@ -16,7 +16,7 @@ const MOST: u64 = 1024;
 /// In the place of a descriptor: the calling thread, or its process (`linux/pidfd.h`, Linux 6.14).
 const ITSELF: [i32; 2] = [-10_000, -10_001];
 
-impl Space {
+impl AddressSpace {
     /// Gives advice; what that returns, if it concerns frames. `None`: the call is to be made as it is.
     pub(in crate::migration) fn advise(&self, arguments: &[u64; 6]) -> io::Result<Option<i64>> {
         let advice = (arguments[2] as u32).cast_signed();

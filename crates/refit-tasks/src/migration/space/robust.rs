@@ -12,8 +12,8 @@ use std::sync::Arc;
 use refit_sys::foreign::Memory;
 use refit_sys::{process, thread};
 
-use super::{PAGE, Space};
-use crate::migration::pages::Library;
+use super::{PAGE, AddressSpace};
+use crate::migration::pages::PageHomeHandle;
 
 /// Somebody waits for it (`FUTEX_WAITERS`).
 const WAITERS: u32 = 0x8000_0000;
@@ -39,7 +39,7 @@ impl Entry {
     }
 }
 
-impl Space {
+impl AddressSpace {
     /// Passes on what a thread holds that stands in its end, and has not left its memory.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Space {
     /// The owner of a mutex dies, or whoever was about to take it, or had just let it go.
     fn dies(
         &self,
-        library: &Library,
+        library: &PageHomeHandle,
         entry: Entry,
         offset: u64,
         owner: u32,
@@ -102,7 +102,7 @@ impl Space {
     }
 
     /// The word of 8 bytes at an address.
-    fn word(&self, library: &Library, at: u64) -> io::Result<u64> {
+    fn word(&self, library: &PageHomeHandle, at: u64) -> io::Result<u64> {
         let Some(page) = self.page(at)?.filter(|_| at.is_multiple_of(8)) else {
             return Ok(Memory::of(self.agent_task)?.word(at)?);
         };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Space, access, frames};
+use super::{AddressSpace, access, frames};
 use crate::migration::wire::Frames;
 
 /// Ranges that were frames when they were seen last, by beginning. They may overlap, and may be frames no more.
@@ -31,7 +31,7 @@ impl Shared {
     }
 }
 
-impl Space {
+impl AddressSpace {
     /// Frames in a gap around an address, besides those at the address: `most` of them, the nearest.
     pub(in crate::migration) fn beside(
         &mut self,
