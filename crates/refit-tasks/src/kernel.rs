@@ -16,8 +16,8 @@ use crate::absent::Absence;
 use crate::meeting::{self, Meeting};
 use crate::migration::{Lock, Migration, MoveCounts, MoveError, Protocol, Traffic, Window};
 use crate::process::Process;
-use crate::tree::Supervisor;
-use crate::tree::processors::Shown;
+use crate::supervisor::Supervisor;
+use crate::supervisor::processors::Shown;
 
 /// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ mod migration;
 mod movable;
 mod process;
 mod remote;
-mod tree;
+mod supervisor;
 
 pub use absent::Absence;
 pub use kernel::{Connection, Kernel, Reached, Roam, Setting};
@@ -33,8 +33,8 @@ pub use migration::{
 };
 pub use process::Process;
 pub use refit_messages::{MessageError, Refusal, Security};
-pub use tree::Supervisor;
-pub use tree::processors::Shown;
+pub use supervisor::Supervisor;
+pub use supervisor::processors::Shown;
 
 /// A header for C by which a thread asks where it runs, and to run elsewhere.
 pub const HEADER: &str = include_str!("../include/refit_move.h");

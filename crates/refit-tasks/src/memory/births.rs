@@ -17,7 +17,7 @@ use refit_sys::{maps, smaps};
 
 use super::{Shared, State};
 use crate::process::process_of;
-use crate::tree::Resume;
+use crate::supervisor::Resume;
 
 impl Shared {
     /// A task stands in its first stop. Whether it stays there until [`let_begin`](Self::let_begin): its pager is not there yet.

@@ -10,7 +10,7 @@ use refit_memory::program::Pager;
 
 use super::Shared;
 use crate::process::process_of;
-use crate::tree::Resume;
+use crate::supervisor::Resume;
 
 /// Why a program is not served that is about to end so.
 const WHY: &str = "an image of its memory is written";

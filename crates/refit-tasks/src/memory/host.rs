@@ -7,7 +7,7 @@ use refit_memory::store::SwapFile;
 use refit_sys::pagemap::{Pagemap, Scan};
 use refit_sys::userfault;
 
-use super::{Memory, plant};
+use super::{Memory, setup};
 
 /// Why memory cannot be limited.
 #[derive(Debug, thiserror::Error)]
@@ -50,11 +50,11 @@ pub fn can_limit(directory: &Path) -> Result<(), LimitError> {
 pub(super) fn check() -> Result<(), LimitError> {
     let offered = userfault::offered().map_err(LimitError::Forbidden)?;
     let lacking: Vec<&str> =
-        (plant::FEATURES - offered).iter_names().map(|(name, _)| name).collect();
+        (setup::FEATURES - offered).iter_names().map(|(name, _)| name).collect();
     if !lacking.is_empty() {
         return Err(LimitError::Lacks(lacking.join(", ")));
     }
-    userfault::permitted(plant::FEATURES).map_err(LimitError::Forbidden)?;
+    userfault::permitted(setup::FEATURES).map_err(LimitError::Forbidden)?;
     // Tried on our own memory, where nothing is mapped.
     Pagemap::of(std::process::id())
         .and_then(|pages| pages.scan(0..4096, &Scan::default(), &mut Vec::new()))

@@ -10,20 +10,20 @@
 //! | `reclaimer.rs` | the reclaimer's rounds: who is served, what is counted, what goes |
 //! | `served.rs` | a program that is served |
 //! | `survey.rs` | what a program has mapped, and how much of it is there |
-//! | `plant.rs` | getting hold of a program's memory |
+//! | `setup.rs` | getting hold of a program's memory |
 //! | `births.rs` | what a child has of its parent's memory, before it begins |
 //! | `dumps.rs` | images of memory that the kernel writes when a program ends |
-//! | `untold.rs` | what nobody has been told yet of limits that were not kept |
+//! | `warnings.rs` | what nobody has been told yet of limits that were not kept |
 //! | `host.rs` | whether this host lets us |
 
 mod births;
 mod coverage;
 mod dumps;
 mod host;
-mod plant;
+mod setup;
 mod served;
 mod survey;
-mod untold;
+mod warnings;
 mod reclaimer;
 
 use std::collections::BTreeMap;
@@ -43,10 +43,10 @@ use refit_memory::store::{PageStore, StoreStats};
 use refit_objects::{Interface, destroy};
 use refit_sys::keeper;
 
-use crate::tree::Supervisor;
+use crate::supervisor::Supervisor;
 pub use host::{LimitError, can_limit};
 use served::Served;
-pub use untold::{Unserved, Untold};
+pub use warnings::{Unserved, Untold};
 use reclaimer::Reclaimer;
 
 /// How much of the disk's room may be taken: an address space has no more.

@@ -16,7 +16,7 @@ use refit_memory::program::{AnonymousStats, STAGING_AREA, Pager, Share};
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
-use super::plant::{self, Planted};
+use super::setup::{self, Planted};
 use super::served::Served;
 use super::{Shared, Totals, births, bytes, coverage, survey};
 
@@ -208,7 +208,7 @@ impl Reclaimer {
         };
         known.iter().for_each(|pager| births::settle(pager, process));
         let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
-        let begun = plant::plant(&self.shared.tree, process, userfault)
+        let begun = setup::plant(&self.shared.tree, process, userfault)
             .and_then(|planted| self.moor(process, known, planted));
         match begun {
             // In the next round.

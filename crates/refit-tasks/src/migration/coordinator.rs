@@ -22,7 +22,7 @@ mod checking;
 mod ends;
 mod journey;
 mod killing;
-mod lacking;
+mod retry_futex;
 mod limiting;
 mod memory;
 mod moving;
@@ -42,7 +42,7 @@ use refit_sys::words::Words;
 
 use self::asking::Asking;
 use self::killing::Killer;
-use super::abroad::Abroad;
+use super::remote_programs::Abroad;
 use super::counts::Ledger;
 use super::locks::Lock;
 use super::pages::Window;
@@ -53,8 +53,8 @@ use super::returns::{Given, Returns};
 use super::space::AddressSpace;
 use super::wire::{ThreadReturned, Change, ThreadLost, GroupId, Retrieve, Seek, Teardown};
 use super::{MoveError, Places};
-use crate::tree::Supervisor;
-use crate::tree::moves::{Custody, TracerEvent};
+use crate::supervisor::Supervisor;
+use crate::supervisor::moves::{Custody, TracerEvent};
 
 /// How long it may take to reach a thread that stands, or waits in code of ours: as long as a host can be busy with others, since without that
 /// the thread would stand for ever.

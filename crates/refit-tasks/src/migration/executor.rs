@@ -10,7 +10,7 @@
 //! The task is traced by the thread that serves it, and makes no system call of its own: the kernel stops it at each, and passes over it
 //! (`PTRACE_SYSEMU`). It has one signal that says to look up, which nobody else sends.
 
-mod beside;
+mod shadow_affinity;
 mod on_files;
 
 use std::io;
@@ -31,14 +31,14 @@ use super::counts::Tally;
 use super::faults::{self, Step};
 use super::files::Files;
 use super::replica::Replica;
-use super::half::ThreadState;
+use super::thread_state::ThreadState;
 use super::locks;
 use super::mappings;
-use super::orders::{Order, Orders};
-use super::passage;
+use super::mailbox::{Order, Orders};
+use super::detach_attach;
 use super::stub;
 use super::wire::{Arrive, ThreadReturned, Change, ThreadLost, Make, Why};
-use beside::Beside;
+use shadow_affinity::Beside;
 
 /// A task has been asked to stop, and should have by then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -349,7 +349,7 @@ impl<'a> Running<'a> {
                     stack: registers.rsp,
                 };
                 let Some(answer) = self.change(&change) else { return Ok(Some(Gone::Ended)) };
-                if answer == passage::NOT_MADE {
+                if answer == detach_attach::NOT_MADE {
                     park::step_back(&mut registers, number);
                     self.held.set_registers(&registers)?;
                     return Ok(None);

@@ -17,7 +17,7 @@
 //! Does: move threads ([`Migration::move_to`], [`Migration::spread`]), tell where they are ([`Migration::places`]).
 //! Does not: decide where a thread is better off.
 
-mod abroad;
+mod remote_programs;
 mod advice;
 mod answers;
 mod calls;
@@ -28,12 +28,12 @@ mod coordinator;
 mod faults;
 mod files;
 mod replica;
-mod half;
+mod thread_state;
 mod locks;
 mod mappings;
-mod orders;
+mod mailbox;
 mod pages;
-mod passage;
+mod detach_attach;
 mod planting;
 mod proxy;
 mod quota;
@@ -43,7 +43,7 @@ mod executor;
 mod space;
 mod stub;
 mod wire;
-mod wishes;
+mod first_move;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -58,9 +58,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::kernel::Setting;
-use crate::tree::Supervisor;
-use crate::tree::moves::TracerEvent;
-use abroad::Abroad;
+use crate::supervisor::Supervisor;
+use crate::supervisor::moves::TracerEvent;
+use remote_programs::Abroad;
 use counts::Ledgers;
 use coordinator::{Command, QueuedCommand, Coordinator, Means, Pages};
 use faults::Step;

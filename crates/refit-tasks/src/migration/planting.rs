@@ -28,9 +28,9 @@ use super::quota::Quota;
 use super::space::{NAME, AddressSpace};
 use super::stub;
 use crate::remote::{self, TOP};
-use crate::tree::moves::{Custody, FORKS, MAPS, SETS_NUMBER, TracerEvent};
-use crate::tree::passing::{PASSES, WORDS};
-use crate::tree::{FOLLOWED, LIMITS_ITSELF, Supervisor};
+use crate::supervisor::moves::{Custody, FORKS, MAPS, SETS_NUMBER, TracerEvent};
+use crate::supervisor::futex_ops::{PASSES, WORDS};
+use crate::supervisor::{FOLLOWED, LIMITS_ITSELF, Supervisor};
 
 const PAGE: u64 = 4096;
 /// How many threads of a program can be elsewhere at once.

@@ -15,7 +15,7 @@ use refit_sys::park::Slot;
 
 use super::pages::{PageHomeHandle, PAGE};
 use super::wire::{GroupId, Made, Make};
-use crate::tree::passing::TRIES;
+use crate::supervisor::futex_ops::TRIES;
 
 /// Who waits for a call looks up that often.
 const LOOK_UP: Duration = Duration::from_secs(1);

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::coordinator::{Command, QueuedCommand};
-use super::passage::{self, Has, Way};
+use super::detach_attach::{self, Has, Way};
 use super::wire::ThreadReturned;
-use crate::tree::Supervisor;
+use crate::supervisor::Supervisor;
 
 /// For a return from one stay.
 struct Ticket {
@@ -85,7 +85,7 @@ impl Returns {
         };
         self.is_back(came.thread, came.stay, |ticket| match ticket {
             Some(Ticket { tree, way, .. }) if !came.in_call => {
-                passage::come_at_once(&tree, way, came, tell);
+                detach_attach::come_at_once(&tree, way, came, tell);
             }
             // What its call has returned, its coordinator knows.
             _ => tell(came, None),
@@ -110,7 +110,7 @@ mod tests {
     use refit_sys::park::{self, Slot};
 
     use super::*;
-    use crate::tree::moves::Custody;
+    use crate::supervisor::moves::Custody;
 
     const THREAD: u32 = 7;
 

@@ -39,8 +39,8 @@ use super::faults::{self, Step};
 use super::pages::{self, PageHomeHandle};
 use super::quota::Quota;
 use super::wire::Mapping;
-use crate::tree::moves::say_again;
-use crate::tree::{Supervisor, WITH_ENDS};
+use crate::supervisor::moves::say_again;
+use crate::supervisor::{Supervisor, WITH_ENDS};
 use former::Former;
 use shared::Shared;
 

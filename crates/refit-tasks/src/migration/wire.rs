@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MoveError;
 use super::counts::Tally;
-use super::half::ThreadState;
+use super::thread_state::ThreadState;
 use super::locks::{Lock, Word};
 use super::retrieval::Plan;
 

@@ -1,12 +1,12 @@
-//! Threads that ask to run elsewhere themselves ([`crate::tree::asking`]).
+//! Threads that ask to run elsewhere themselves ([`crate::supervisor::asking`]).
 
 use refit_messages::InstanceId;
 
 use super::{Coordinator, Next};
-use crate::migration::wishes;
-use crate::tree::Resume;
-use crate::tree::asking::Wish;
-use crate::tree::moves::Standing;
+use crate::migration::first_move;
+use crate::supervisor::Resume;
+use crate::supervisor::asking::Wish;
+use crate::supervisor::moves::Standing;
 
 /// How far a thread's own wish is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ impl Coordinator {
         let to = u16::try_from(wish.to).ok().map(InstanceId);
         let to = to.filter(|to| *to == own || known(to));
         let Some(thread) = self.threads.get_mut(&id) else {
-            self.tree.answer(wish, -wishes::NOT_NOW, Resume::GoOn);
+            self.tree.answer(wish, -first_move::NOT_NOW, Resume::GoOn);
             return Ok(());
         };
         if self.tree.limits_itself(self.group.process) {
-            self.tree.answer(wish, -wishes::NOT_MOVABLE, Resume::GoOn);
+            self.tree.answer(wish, -first_move::NOT_MOVABLE, Resume::GoOn);
             return Ok(());
         }
         let here = thread.at == own;
@@ -72,12 +72,12 @@ impl Coordinator {
             self.tree.moves.place(self.custody, id, Standing::Home);
         }
         let Some(to) = to else {
-            self.tree.answer(wish, -wishes::NO_INSTANCE, Resume::Stay);
+            self.tree.answer(wish, -first_move::NO_INSTANCE, Resume::Stay);
             return self.settle(id);
         };
         if thread.asked == Asking::Refused(to) {
             thread.asked = Asking::Nothing;
-            self.tree.answer(wish, -wishes::NOT_NOW, Resume::Stay);
+            self.tree.answer(wish, -first_move::NOT_NOW, Resume::Stay);
             return self.settle(id);
         }
         thread.asked = thread.asked.and_for(to, thread.wanted);

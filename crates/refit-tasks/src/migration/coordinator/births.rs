@@ -4,8 +4,8 @@ use refit_sys::trace::Tracee;
 
 use super::{Command, Coordinator, Next, PATIENCE};
 use crate::process::kill;
-use crate::tree::Resume;
-use crate::tree::moves::TracerEvent;
+use crate::supervisor::Resume;
+use crate::supervisor::moves::TracerEvent;
 
 impl Coordinator {
     pub(super) fn is_born(&mut self, task: u32) -> Next {

@@ -9,9 +9,9 @@ use refit_sys::trace::Tracee;
 
 use super::{Command, Coordinator, Next, PATIENCE};
 use crate::migration::wire::{Change, Invalidate};
-use crate::migration::{changes, passage};
-use crate::tree::Resume;
-use crate::tree::moves::{Standing, TracerEvent};
+use crate::migration::{changes, detach_attach};
+use crate::supervisor::Resume;
+use crate::supervisor::moves::{Standing, TracerEvent};
 
 impl Coordinator {
     /// A thread elsewhere changes the memory.
@@ -49,7 +49,7 @@ impl Coordinator {
         let thread = self.threads.get(&id);
         if thread.is_some_and(|thread| thread.recalled) {
             // Its shadow stands, or is about to.
-            return Ok(passage::NOT_MADE);
+            return Ok(detach_attach::NOT_MADE);
         }
         let Some((slot, _)) =
             thread.and_then(|thread| thread.slot).and_then(|slot| self.slot(slot))
@@ -67,7 +67,7 @@ impl Coordinator {
                 self.deferred.push_back(asked);
                 if stands {
                     let place = (self.code(), slot);
-                    return passage::answer_of(&self.tree, self.custody, id, place);
+                    return detach_attach::answer_of(&self.tree, self.custody, id, place);
                 }
             }
             slot.wait(heard, Duration::from_millis(1));
@@ -76,7 +76,7 @@ impl Coordinator {
 
     /// A thread here stands before a change of the memory.
     pub(super) fn changes_here(&mut self, id: u32) -> Next {
-        let read = |held: &mut Tracee, _| (crate::tree::moves::about_to_call(held), Resume::Stay);
+        let read = |held: &mut Tracee, _| (crate::supervisor::moves::about_to_call(held), Resume::Stay);
         let call = self.tree.order_of(self.custody, id, PATIENCE, read);
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         self.ledger.counts().changes_here += 1;

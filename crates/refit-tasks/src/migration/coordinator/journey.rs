@@ -9,9 +9,9 @@ use refit_sys::schedule::urgency;
 
 use super::asking::Asking;
 use super::{Coordinator, Given, Next, Thread};
-use crate::migration::passage::{Has, Onward};
+use crate::migration::detach_attach::{Has, Onward};
 use crate::migration::wire::{Arrive, ThreadReturned, Expect, Particulars, Prepare, Recall, Why};
-use crate::migration::{MoveError, passage, stub};
+use crate::migration::{MoveError, detach_attach, stub};
 
 /// How long a thread that came because of an exception stays.
 const LINGER: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ impl Coordinator {
             thread.is_there();
             if thread.at == self.own {
                 // It may stand, kept.
-                passage::go_on(&self.tree, self.custody, id);
+                detach_attach::go_on(&self.tree, self.custody, id);
             }
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl Coordinator {
             return Ok(());
         }
         if !self.stopping.is_empty() || !self.limiting.is_empty() {
-            passage::go_on(&self.tree, self.custody, id);
+            detach_attach::go_on(&self.tree, self.custody, id);
             return Ok(());
         }
         self.depart(id)
@@ -54,7 +54,7 @@ impl Coordinator {
             // One that is lost tells so by itself.
             let _ = self.layer.send(thread.at, &recall, &[]);
             // While that is under way.
-            self.returns.while_away(id, || passage::hold(&self.tree, self.custody, id));
+            self.returns.while_away(id, || detach_attach::hold(&self.tree, self.custody, id));
             linger::one_follows();
         }
     }
@@ -78,7 +78,7 @@ impl Coordinator {
         (thread.slot, thread.not_before) = (Some(number), None);
         thread.stay += 1;
         let (stay, to) = (thread.stay, thread.wanted);
-        let way = passage::Way { custody: self.custody, code: self.code(), slot, place };
+        let way = detach_attach::Way { custody: self.custody, code: self.code(), slot, place };
         self.tree.moves.share(self.custody);
         let particulars = self.particulars();
         if let Err(why) = self.prepare(id, to, &particulars) {
@@ -87,7 +87,7 @@ impl Coordinator {
         }
         let urgency = urgency(id).map(|one| (one.policy, one.priority, one.nice));
         // From here on it does not run.
-        let (in_call, half) = match passage::leave(&self.tree, id, way) {
+        let (in_call, half) = match detach_attach::leave(&self.tree, id, way) {
             Ok(left) => left,
             Err(why) => return self.not_now(id, why),
         };
@@ -125,8 +125,8 @@ impl Coordinator {
         };
         // Nobody has seen it: it goes on where it was.
         let answer = self.abroad.back(self.group.process, id);
-        let call = passage::Call { within: in_call, answer };
-        let came = passage::come(&self.tree, id, way, &half, call, Onward::On);
+        let call = detach_attach::Call { within: in_call, answer };
+        let came = detach_attach::come(&self.tree, id, way, &half, call, Onward::On);
         self.give_back(id);
         if let Err(error) = came {
             self.cannot_go_on(id, &error);
@@ -167,16 +167,16 @@ impl Coordinator {
     }
 
     /// A thread has not left, since it could not.
-    fn not_now(&mut self, id: u32, why: passage::Stays) -> Next {
+    fn not_now(&mut self, id: u32, why: detach_attach::Stays) -> Next {
         self.give_back(id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         match why {
-            passage::Stays::Stopped if !thread.waiting.is_empty() => {
+            detach_attach::Stays::Stopped if !thread.waiting.is_empty() => {
                 return self.stays(id, &MoveError::Refused("it is stopped".into()));
             }
             // It tells when it goes on.
-            passage::Stays::Stopped => {}
-            passage::Stays::NotNow => {
+            detach_attach::Stays::Stopped => {}
+            detach_attach::Stays::NotNow => {
                 let now = Instant::now();
                 if now - *thread.tries.get_or_insert(now) > LONG && !thread.waiting.is_empty() {
                     thread.tries = None;
@@ -186,8 +186,8 @@ impl Coordinator {
                 }
                 self.later(id);
             }
-            passage::Stays::First => thread.visiting = true,
-            passage::Stays::Refused(error) => {
+            detach_attach::Stays::First => thread.visiting = true,
+            detach_attach::Stays::Refused(error) => {
                 return self.stays(id, &error.into());
             }
         }
@@ -214,7 +214,7 @@ impl Coordinator {
     /// A thread cannot leave: it stays, and is wanted here.
     pub(super) fn stays(&mut self, id: u32, why: &MoveError) -> Next {
         self.refuse(id, why);
-        passage::go_on(&self.tree, self.custody, id);
+        detach_attach::go_on(&self.tree, self.custody, id);
         Ok(())
     }
 
@@ -313,9 +313,9 @@ impl Coordinator {
         let id = came.thread;
         let number = self.threads.get(&id).and_then(|thread| thread.slot).unwrap_or(0);
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let way = passage::Way { custody: self.custody, code: self.code(), slot, place };
-        let call = passage::Call { within: came.in_call, answer };
-        passage::come(&self.tree, id, way, &came.half, call, onward)
+        let way = detach_attach::Way { custody: self.custody, code: self.code(), slot, place };
+        let call = detach_attach::Call { within: came.in_call, answer };
+        detach_attach::come(&self.tree, id, way, &came.half, call, onward)
     }
 
     /// A thread has not been given its registers: it was killed, which is told, or has to be.

@@ -1,10 +1,10 @@
-//! Programs that limit their own calls (seccomp; [`crate::tree`]'s `sandbox`): all of their threads
+//! Programs that limit their own calls (seccomp; [`crate::supervisor`]'s `sandbox`): all of their threads
 //! are at home before that, and stay there.
 
 use std::sync::Arc;
 
 use super::{Coordinator, Next};
-use crate::tree::{Resume, StopReason};
+use crate::supervisor::{Resume, StopReason};
 
 impl Coordinator {
     /// A thread stands before a call that limits its calls, or those of all.

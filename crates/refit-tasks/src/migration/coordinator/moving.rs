@@ -13,7 +13,7 @@ use super::Coordinator;
 use crate::migration::pages::{PageHome, Window};
 use crate::migration::proxy::Proxy;
 use crate::migration::wire::{Descriptor, Hold, Particulars, Teardown};
-use crate::tree::LIMITS_ITSELF;
+use crate::supervisor::LIMITS_ITSELF;
 
 impl Coordinator {
     /// Whether a thread can leave for where it is wanted; not yet, if others have to be back first.

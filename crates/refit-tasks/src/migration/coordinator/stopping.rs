@@ -4,14 +4,14 @@
 use refit_sys::trace::Tracee;
 
 use super::{Coordinator, Next, PATIENCE};
-use crate::migration::passage;
-use crate::tree::Resume;
+use crate::migration::detach_attach;
+use crate::supervisor::Resume;
 
 impl Coordinator {
     /// A thread stands before a signal that stops all.
     pub(super) fn stops(&mut self, id: u32) -> Next {
         if !self.threads.contains_key(&id) {
-            passage::go_on(&self.tree, self.custody, id);
+            detach_attach::go_on(&self.tree, self.custody, id);
             return Ok(());
         }
         self.stopping.insert(id, false);
@@ -36,12 +36,12 @@ impl Coordinator {
             let on = move |held: &mut Tracee, _| {
                 // What it tells next, it tells when that is decided.
                 tree.moves.gives_stop(id);
-                let after = match (passage::between(held), visiting) {
+                let after = match (detach_attach::between(held), visiting) {
                     // It was given it when it came.
                     (true, false) => Resume::Once(0),
                     (true, true) => Resume::ToSystemCall(0),
-                    (false, false) => Resume::Once(passage::signal_of(held)),
-                    (false, true) => Resume::ToSystemCall(passage::signal_of(held)),
+                    (false, false) => Resume::Once(detach_attach::signal_of(held)),
+                    (false, true) => Resume::ToSystemCall(detach_attach::signal_of(held)),
                 };
                 ((), after)
             };

@@ -16,11 +16,11 @@ use refit_sys::trace::{Tracee, Registers};
 
 use super::coordinator::PATIENCE;
 use super::faults::{self, Step};
-use super::half::ThreadState;
+use super::thread_state::ThreadState;
 use super::wire::{ThreadReturned, Why};
-use crate::tree::moves::{Custody, Standing, interrupted};
-use crate::tree::signals;
-use crate::tree::{Resume, Hears, StopReason, Supervisor};
+use crate::supervisor::moves::{Custody, Standing, interrupted};
+use crate::supervisor::signals;
+use crate::supervisor::{Resume, Hears, StopReason, Supervisor};
 
 /// How long a thread may take to stop that could as well go on.
 const SOON: Duration = Duration::from_secs(2);
@@ -266,7 +266,7 @@ fn come_by(held: &Tracee, way: Way, half: &ThreadState, call: Call) -> io::Resul
             Place::Behind => user.rax = way.slot.result(),
             Place::Before | Place::Outside => park::step_back(&mut user, number),
         }
-        // It may have lacked pages that are elsewhere, and has done nothing: made here, it does not (`coordinator/lacking.rs`).
+        // It may have lacked pages that are elsewhere, and has done nothing: made here, it does not (`coordinator/retry_futex.rs`).
         let failed = user.rax.cast_signed() == -i64::from(libc::EFAULT);
         if failed && number.cast_signed() == libc::SYS_futex {
             park::step_back(&mut user, number);

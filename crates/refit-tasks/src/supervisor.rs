@@ -11,17 +11,17 @@
 pub(crate) mod asking;
 #[cfg(test)]
 mod calls;
-mod errands;
+mod requests;
 mod filtered;
-mod following;
+mod event_loop;
 mod ignored;
 pub(crate) mod moves;
-pub(crate) mod passing;
+pub(crate) mod futex_ops;
 pub(crate) mod processors;
-pub(crate) mod rests;
+pub(crate) mod short_writes;
 mod sandbox;
 pub(crate) mod signals;
-mod still;
+mod stop_all;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,12 +38,12 @@ use rustix::io::Errno;
 use crate::movable;
 use crate::process::{self, Process};
 use asking::Asking;
-pub(crate) use errands::Hears;
-use following::Following;
+pub(crate) use requests::Hears;
+use event_loop::Following;
 use ignored::Ignored;
 use moves::Moves;
 use processors::Shown;
-use rests::Rests;
+use short_writes::Rests;
 use sandbox::Sandbox;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.

@@ -17,7 +17,7 @@
 //!        └── its own arguments ◄──────────────────┴── interrupted once more, or given a signal
 //! ```
 //!
-//! As in [`rests`](super::rests), whoever looks at the thread while it stands finds the arguments
+//! As in [`short_writes`](super::short_writes), whoever looks at the thread while it stands finds the arguments
 //! that the program has given. What is left of a limit in memory (`struct timespec`) stands behind
 //! the code of the vDSO ([`slack`]). Calls with a limit that is a property of a socket
 //! (`SO_RCVTIMEO`) begin it anew each time.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use refit_sys::trace::Tracee;
 
 use super::ignored::Ignored;
-use super::rests::Rests;
+use super::short_writes::Rests;
 use super::{Resume, StopReason, Tell, Work};
 
 /// What the thread that follows keeps to itself.

@@ -25,7 +25,7 @@ use refit_sys::trace::{CallError, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
 
 use crate::remote;
-use crate::tree::{FOLLOWED, Supervisor};
+use crate::supervisor::{FOLLOWED, Supervisor};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages for marks.

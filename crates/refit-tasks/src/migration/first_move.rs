@@ -7,8 +7,8 @@ use refit_messages::InstanceId;
 
 use super::{Migration, MoveError};
 use crate::process;
-use crate::tree::asking::Wish;
-use crate::tree::{Resume, Supervisor};
+use crate::supervisor::asking::Wish;
+use crate::supervisor::{Resume, Supervisor};
 
 /// There is no such instance.
 pub(super) const NO_INSTANCE: i64 = libc::ENOENT as i64;

@@ -14,7 +14,7 @@ use refit_sys::seccomp::managed::LIMITS;
 use refit_sys::trace::{Event, Tracee};
 
 use super::asking::Wish;
-use super::passing::{Passing, WORDS};
+use super::futex_ops::{Passing, WORDS};
 use super::signals::{caught, stops};
 use super::{Resume, lock};
 use crate::process;

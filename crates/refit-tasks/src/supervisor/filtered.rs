@@ -12,7 +12,7 @@ use refit_sys::seccomp::managed::{KILLS, LIMITS, MAKES};
 use refit_sys::trace::{Event, Tracee, SystemCall};
 
 use super::moves::{FORKS, MAPS};
-use super::passing::WORDS;
+use super::futex_ops::WORDS;
 use super::sandbox::Sandbox;
 use super::{Resume, Supervisor};
 use crate::migration;

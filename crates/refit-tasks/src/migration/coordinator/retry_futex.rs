@@ -8,8 +8,8 @@ use refit_sys::park;
 use refit_sys::trace::Tracee;
 
 use super::{Coordinator, Next, PATIENCE};
-use crate::tree::Resume;
-use crate::tree::moves::about_to_call;
+use crate::supervisor::Resume;
+use crate::supervisor::moves::about_to_call;
 
 impl Coordinator {
     /// A thread stands at the end of a call that may have lacked pages.
