@@ -1,5 +1,8 @@
-//! Habits that no other tool checks: every module says what it is about, files stay short, and nothing names
-//! a directory of the machine it was written on.
+//! Checks habits that no other tool checks.
+//!
+//! Every module says what it is about, files stay short, nothing names a directory of the machine it was written on,
+//! file names are plain, documents name source files that exist, and no word of the glossary's "formerly" column is
+//! used as a name again.
 
 use std::fs;
 use std::process::Command;
@@ -13,17 +16,35 @@ pub(crate) fn check() -> bool {
         eprintln!("tidy: git does not list the files of the repository");
         return false;
     };
+    let formerly = fs::read_to_string(GLOSSARY).map(|text| former_names(&text)).unwrap_or_default();
     let mut complaints = Vec::new();
     for file in &files {
+        if !is_plain(file) {
+            complaints.push(format!(
+                "{file}: its name has characters that a shell or a URL would have to quote"
+            ));
+        }
         // Gone from the working tree, or not text: nothing to say about it.
         let Ok(text) = fs::read_to_string(file) else { continue };
-        complaints.extend(look_at(file, &text).into_iter().map(|what| format!("{file}: {what}")));
+        let mut found = look_at(file, &text);
+        if file.ends_with(".md") && file != HISTORY {
+            found.extend(missing_sources(&text, &files));
+        }
+        if file.ends_with(".rs") {
+            found.extend(used_again(&text, &formerly));
+        }
+        complaints.extend(found.into_iter().map(|what| format!("{file}: {what}")));
     }
     for complaint in &complaints {
         eprintln!("tidy: {complaint}");
     }
     complaints.is_empty()
 }
+
+/// The glossary, whose last column has names that were given up.
+const GLOSSARY: &str = "GLOSSARY.md";
+/// What was true once may stand there.
+const HISTORY: &str = "CHANGELOG.md";
 
 /// Files that are, or are about to be, in the repository.
 fn tracked_files() -> Option<Vec<String>> {
@@ -52,6 +73,56 @@ fn look_at(file: &str, text: &str) -> Vec<String> {
         if let Some(path) = machine_path(line) {
             complaints
                 .push(format!("line {}: names {path} of the machine it was written on", i + 1));
+        }
+    }
+    complaints
+}
+
+/// Returns whether a path has letters, digits and `._-/@+` only.
+fn is_plain(file: &str) -> bool {
+    file.chars().all(|c| c.is_ascii_alphanumeric() || "._-/@+".contains(c))
+}
+
+/// Returns complaints about Rust files that a document names and that are not there. A path may be
+/// short of directories at its front.
+fn missing_sources(text: &str, files: &[String]) -> Vec<String> {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let mut missing = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        for code in line.split('`').skip(1).step_by(2).filter(|code| code.ends_with(".rs")) {
+            let there = |file: &String| {
+                file.strip_suffix(code)
+                    .is_some_and(|front| front.is_empty() || front.ends_with('/'))
+            };
+            if code.chars().all(is_path) && !files.iter().any(there) {
+                missing.push(format!("line {}: there is no file {code}", i + 1));
+            }
+        }
+    }
+    missing
+}
+
+/// Returns the type names in the last column of the glossary's tables.
+fn former_names(glossary: &str) -> Vec<String> {
+    let rows = glossary.lines().filter(|line| line.starts_with('|'));
+    let last = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
+    last.flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns complaints about definitions of types under names that were given up.
+fn used_again(text: &str, formerly: &[String]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let defined = words.windows(2).find(|two| {
+            ["struct", "enum", "trait", "type"].contains(&two[0])
+                && formerly.iter().any(|name| name == two[1])
+        });
+        if let (Some(two), false) = (defined, line.trim_start().starts_with("//")) {
+            complaints.push(format!("line {}: {} was given up ({GLOSSARY})", i + 1, two[1]));
         }
     }
     complaints
@@ -89,6 +160,30 @@ mod tests {
         let text = "//! About.\n".repeat(LINES);
         assert!(look_at("a.rs", &text).is_empty());
         assert_eq!(look_at("a.rs", &(text + "//!\n")).len(), 1);
+    }
+
+    #[test]
+    fn names_of_files_are_plain() {
+        assert!(is_plain("crates/a-b/src/c_d.rs") && is_plain("@x/y+z.txt"));
+        assert!(!is_plain("a b.rs") && !is_plain("%(a)|") && !is_plain("ä"));
+    }
+
+    #[test]
+    fn sources_that_a_document_names_are_there() {
+        let files = vec!["crates/x/src/a/b.rs".to_owned()];
+        assert!(missing_sources("see `a/b.rs`, `b.rs`, `{b,c}.rs`", &files).is_empty());
+        assert_eq!(missing_sources("see `c/b.rs`", &files).len(), 1);
+        assert_eq!(missing_sources("see `ab.rs`", &files).len(), 1);
+    }
+
+    #[test]
+    fn names_that_were_given_up_stay_so() {
+        let former = former_names(
+            "| term | is | where | formerly |\n|---|---|---|---|\n| a | b | c | `Old`, `former` |\n",
+        );
+        assert_eq!(former, ["Old"]);
+        assert_eq!(used_again("pub(crate) struct Old {", &former).len(), 1);
+        assert!(used_again("struct Older;\n// struct Old", &former).is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::build::{self, Shape};
-use crate::flow::leave::{self, Leave, leave};
+use crate::flow::exits::{self, Exit, exit_of};
 use crate::flow::walk::{Walk, walk};
 use crate::flow::world::World;
 use crate::flow::{EdgeKind, Target};
@@ -90,7 +90,7 @@ pub(crate) fn survey(image: &Image) -> Knowledge {
 
 fn is_stub_of_no_return(function: &Function) -> bool {
     function.sources.contains(Sources::STUB)
-        && function.names.iter().any(|n| leave::never_returns(n))
+        && function.names.iter().any(|n| exits::never_returns(n))
 }
 
 impl<'a> Survey<'a> {
@@ -382,7 +382,7 @@ fn digest(world: &World, id: FunctionId, walk: &Walk, shape: &Shape) -> Digest {
         }
     }
     for instruction in &walk.code {
-        if let Leave::Call(target) = leave(instruction)
+        if let Exit::Call(target) = exit_of(instruction)
             && !function.contains(target)
         {
             digest.calls.push(target);

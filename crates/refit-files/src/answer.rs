@@ -54,7 +54,7 @@ impl Fuse {
         send: impl FnOnce(Result<T, Answer>),
     ) {
         send(self.carry_out(from, work));
-        self.server.linger.wait();
+        self.server.spin.wait();
     }
 
     /// Carries out one request; what to answer. For what cannot be sent as long as `work` is around.

@@ -82,7 +82,7 @@ impl Filesystem for Fuse {
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
         self.server.forget(ino.0, nlookup);
-        self.server.linger.wait();
+        self.server.spin.wait();
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -254,7 +254,7 @@ impl Filesystem for Fuse {
                 Err(errno) => reply.error(errno),
             }
         });
-        self.server.linger.wait();
+        self.server.spin.wait();
     }
 
     fn write(
@@ -343,7 +343,7 @@ impl Filesystem for Fuse {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
-        self.server.linger.wait();
+        self.server.spin.wait();
     }
 
     fn readdirplus(
@@ -358,7 +358,7 @@ impl Filesystem for Fuse {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
-        self.server.linger.wait();
+        self.server.spin.wait();
     }
 
     fn fsyncdir(

@@ -22,7 +22,7 @@ use fuser::{BackgroundSession, Config, INodeNo, Notifier, Session, SessionACL};
 use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_objects::composition::Plan;
-use refit_sys::linger::Linger;
+use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::printable;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
@@ -105,7 +105,7 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         source_lock: Mutex::new(Some(source_lock)),
         lost: Mutex::new(None),
         aside,
-        linger: Linger::default(),
+        spin: AdaptiveSpin::default(),
         notifier: OnceLock::new(),
         write_back: options.cache != CacheMode::Direct && !options.read_only,
         own: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
@@ -169,7 +169,7 @@ fn start(
     let session = Session::from_fd(fuse, device, acl, config).map_err(failed)?;
     let notifier = session.notifier();
     let _ = server.notifier.set(notifier.clone());
-    server.linger.at(session.as_fd().try_clone_to_owned().map_err(failed)?);
+    server.spin.at(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;
     let helper = |name: &str, body: Box<dyn FnOnce(&Server) + Send>| {
         let server = server.clone();

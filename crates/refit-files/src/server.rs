@@ -20,8 +20,8 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
 use refit_memory::{CacheParts, FileCacheFactory, ReplacementPolicyFactory};
 use refit_objects::composition::Composition;
 use refit_objects::{CreateError, Name};
+use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::credentials::{self, ActingAs};
-use refit_sys::linger::Linger;
 use refit_sys::printable;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps, UTIME_OMIT};
@@ -55,7 +55,7 @@ pub(crate) struct Server {
     pub(crate) modes: Modes,
     pub(crate) pressure: Pressure,
     pub(crate) aside: Aside,
-    pub(crate) linger: Linger,
+    pub(crate) spin: AdaptiveSpin,
     /// Set when the mount is there.
     pub(crate) notifier: OnceLock<Notifier>,
     /// The kernel collects writes.

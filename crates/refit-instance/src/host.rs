@@ -8,7 +8,7 @@ use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
 use refit_memory::ReplacementPolicyInterface;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_tasks::{Kernel, LimitError, Memory, Process, Supervisor};
+use refit_tasks::{LimitError, Memory, Node, Process, Supervisor};
 
 use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
 use crate::memory;
@@ -33,7 +33,7 @@ pub fn host_of(tree: Arc<Supervisor>, memory: Option<Arc<Memory>>) -> Arc<dyn Sy
 }
 
 /// The same, of an instance that is one of several, with the programs that it follows.
-pub fn host_of_kernel(kernel: Arc<Kernel>, processors: Vec<usize>) -> Arc<dyn System> {
+pub fn host_of_kernel(kernel: Arc<Node>, processors: Vec<usize>) -> Arc<dyn System> {
     refit_objects::plugin::accept::<ReplacementPolicyInterface>();
     Arc::new(Host { tree: Arc::default(), memory: None, kernel: Some((kernel, processors)) })
 }
@@ -42,7 +42,7 @@ struct Host {
     tree: Arc<Supervisor>,
     memory: Option<Arc<Memory>>,
     /// And the processors that are its own.
-    kernel: Option<(Arc<Kernel>, Vec<usize>)>,
+    kernel: Option<(Arc<Node>, Vec<usize>)>,
 }
 
 impl Host {

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use refit_tasks::{Absence, Connection, Kernel, MoveError, Reached, Roam, Shown};
+use refit_tasks::{Absence, Connection, MoveError, Node, Reached, Roam, Shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -113,7 +113,7 @@ impl From<Connection> for PeerInfo {
 }
 
 impl KernelInfo {
-    pub(crate) fn of(kernel: &Kernel, processors: Vec<usize>) -> Self {
+    pub(crate) fn of(kernel: &Node, processors: Vec<usize>) -> Self {
         let address = kernel.address().map(|address| address.to_string());
         let peers = kernel.connections().into_iter().map(PeerInfo::from).collect();
         let lost = kernel.absences().into_iter().map(LostInfo::from).collect();
@@ -171,7 +171,7 @@ pub(crate) fn alone(asked: &str) -> Refusal {
 
 /// Follows, on behalf of a request, with these processors.
 pub(crate) fn follow(
-    (kernel, own): &(Arc<Kernel>, Vec<usize>),
+    (kernel, own): &(Arc<Node>, Vec<usize>),
     request: &FollowRequest,
 ) -> Result<(), Refusal> {
     let asked = format!("follow process {}", request.pid);
@@ -193,7 +193,7 @@ pub(crate) fn follow(
 }
 
 /// Moves, on behalf of a request.
-pub(crate) fn move_to(kernel: &Kernel, request: &MoveRequest) -> Result<(), Refusal> {
+pub(crate) fn move_to(kernel: &Node, request: &MoveRequest) -> Result<(), Refusal> {
     let asked = match request.thread {
         Some(thread) => format!("move thread {thread} of process {}", request.pid),
         None => format!("move process {}", request.pid),

@@ -89,7 +89,7 @@ impl Ticket {
     /// Looks out for the outcome for a moment, then sleeps until it is there.
     pub(crate) fn wait(&self) -> Outcome {
         // Pairs with `settle`.
-        refit_sys::linger::a_moment(|| self.settled.load(Ordering::Acquire));
+        refit_sys::adaptive_spin::a_moment(|| self.settled.load(Ordering::Acquire));
         let mut outcome = self.outcome.lock();
         loop {
             if let Some(outcome) = outcome.take() {

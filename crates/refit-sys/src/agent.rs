@@ -22,7 +22,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 
 use crate::foreign::Memory;
 use crate::pidfd::Pidfd;
-use crate::trace::{Tracee, Options, Registers};
+use crate::trace::{Options, Registers, Tracee};
 
 /// What an agent needs of the program's memory, in bytes: the buffer, and a page for the code.
 pub const AREA: u64 = SIZE as u64 + PAGE;
@@ -167,7 +167,7 @@ impl Agent {
     /// # Errors
     /// What ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2), close_range(2) (5.9) say; `EFAULT`: no such area. `ESRCH`:
     /// the program, or the agent, was killed. Nothing stays behind in the program but what was put into the area.
-    pub fn plant(held: &mut Tracee, ground: &Ground<'_>) -> io::Result<(Self, Tracee)> {
+    pub fn set_up(held: &mut Tracee, ground: &Ground<'_>) -> io::Result<(Self, Tracee)> {
         let &Ground { memory, instruction, area, .. } = ground;
         let code_at = area + SIZE as u64;
         memory.write(code_at, code())?;

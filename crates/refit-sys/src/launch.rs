@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::foreign::Memory;
 use crate::seccomp::{self, Action, Condition, Filter, Install};
-use crate::trace::{Tracee, Options, Stop};
+use crate::trace::{Options, Stop, Tracee};
 
 /// How long the loader may take: it reads files, over a network perhaps.
 const LOADING: Duration = Duration::from_secs(60);

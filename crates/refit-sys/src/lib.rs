@@ -4,7 +4,7 @@
 //!
 //! | of | what |
 //! |---|---|
-//! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`linger`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), what waits for a ring ([`waiting`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
+//! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`adaptive_spin`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), what waits for a ring ([`waiting`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
 //! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change) or as rings of bytes ([`mod@ring`]), libraries that are bytes ([`library`]) |
 //! | other processes | whether they are there ([`process`]), what the kernel tells of them ([`mod@status`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
 //! | their threads | held still, their state, calls made in them ([`trace`]), followed with all that they start ([`trace::next`]), their system calls told and answered ([`seccomp`]) |
@@ -16,12 +16,12 @@
 //! Structures and numbers of the kernel's come from the crates `libc` and `linux-raw-sys`, which are made from its headers;
 //! `tests/kernel` holds each wrapper against the kernel that runs.
 
+pub mod adaptive_spin;
 pub mod agent;
 pub mod auxv;
-pub mod awake;
 pub mod barrier;
-mod bell;
 pub mod clock;
+pub mod cpu_latency;
 pub mod credentials;
 pub mod foreign;
 pub mod futex;
@@ -31,13 +31,10 @@ pub mod latest;
 pub mod launch;
 pub mod layout;
 pub mod library;
-pub mod linger;
 pub mod maps;
 pub mod memfd;
 pub mod memory;
-pub mod nudge;
 pub mod pagemap;
-pub mod park;
 pub mod perf;
 pub mod pidfd;
 pub mod placement;
@@ -49,6 +46,7 @@ pub mod restart;
 pub mod ring;
 pub mod schedule;
 pub mod seccomp;
+pub mod shadow_stub;
 pub mod sharers;
 pub mod slack;
 pub mod smaps;
@@ -59,5 +57,7 @@ mod text;
 pub mod thread;
 pub mod trace;
 pub mod userfault;
+pub mod wait_interrupt;
 pub mod waiting;
+mod wakeup;
 pub mod words;

@@ -258,7 +258,7 @@ pub fn number_within(process: u32) -> io::Result<u32> {
 }
 
 /// Sends a thread of another process the signal that nobody misses (`SIGURG`), so that whoever traces it is told of a stop.
-pub fn nudge_thread(process: u32, thread: u32) {
+pub fn interrupt_thread(process: u32, thread: u32) {
     // SAFETY: a system call without memory; a thread that is gone is not found.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
 }

@@ -3,8 +3,8 @@
 //! # Shape
 //!
 //! A memfd holds some rings. Each begins with a page of four words, on a cache line each, then come [`CAPACITY`] bytes. The words are how
-//! many bytes have ever been written, and read, and a bell (`crate::bell`) for each side. Who finds no byte, or no room, looks out for it for a moment
-//! ([`crate::linger`]), then sleeps on its bell.
+//! many bytes have ever been written, and read, and a wakeup word (`crate::wakeup`) for each side. Who finds no byte, or no room, looks out for it for a moment
+//! ([`crate::adaptive_spin`]), then sleeps on its wakeup word.
 //!
 //! # What is believed of the other side
 //!
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::linger::Linger;
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::memfd::{self, Pages, Seals};
 use crate::memory::SharedMapping;
-use crate::{bell, futex};
+use crate::{futex, wakeup};
 
 /// Bytes that a ring holds. A power of two, so that counts can overflow.
 pub const CAPACITY: usize = 256 << 10;
@@ -35,9 +35,9 @@ const HEAD: usize = 4096;
 /// Where the words are, from the beginning of a ring.
 const WRITTEN: usize = 0;
 const READ: usize = 64;
-const READER_BELL: usize = 128;
-const WRITER_BELL: usize = 192;
-/// The longest sleep: a bell that the other side has broken is not waited for any longer.
+const READER_WAKEUP: usize = 128;
+const WRITER_WAKEUP: usize = 192;
+/// The longest sleep: a wakeup that the other side has broken is not waited for any longer.
 const GUARD: Duration = Duration::from_secs(1);
 
 /// Some rings, and whether the other side is gone.
@@ -79,9 +79,9 @@ impl Rings {
         // Ordered by the fence in `ring`; partner: `gone` within `sleep`.
         self.gone.store(true, Ordering::Relaxed);
         for ring in 0..self.count {
-            for which in [READER_BELL, WRITER_BELL] {
+            for which in [READER_WAKEUP, WRITER_WAKEUP] {
                 // The other side is not there any more, or wakes for nothing.
-                bell::ring(self.word(ring, which), futex::wake);
+                wakeup::ring(self.word(ring, which), futex::wake);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Rings {
     /// When there are not so many rings.
     pub fn writer(self: &Arc<Self>, ring: usize) -> Writer {
         assert!(ring < self.count, "there is no ring {ring}");
-        Writer { rings: Arc::clone(self), ring, written: 0, linger: Linger::default() }
+        Writer { rings: Arc::clone(self), ring, written: 0, linger: AdaptiveSpin::default() }
     }
 
     /// The only one on this side that reads from this ring.
@@ -101,7 +101,7 @@ impl Rings {
     /// When there are not so many rings.
     pub fn reader(self: &Arc<Self>, ring: usize) -> Reader {
         assert!(ring < self.count, "there is no ring {ring}");
-        Reader { rings: Arc::clone(self), ring, read: 0, linger: Linger::default() }
+        Reader { rings: Arc::clone(self), ring, read: 0, linger: AdaptiveSpin::default() }
     }
 
     fn word(&self, ring: usize, which: usize) -> &AtomicU64 {
@@ -130,12 +130,12 @@ impl Rings {
     }
 
     /// Waits until there may be what `ready` looks for.
-    fn wait(&self, ring: usize, which: usize, linger: &Linger, ready: impl Fn() -> bool) {
+    fn wait(&self, ring: usize, which: usize, linger: &AdaptiveSpin, ready: impl Fn() -> bool) {
         if linger.wait_for(&ready) {
             return;
         }
-        let wait = |word: &AtomicU64| futex::wait(word, bell::ASLEEP, GUARD);
-        bell::sleep(self.word(ring, which), || ready() || self.gone(), wait);
+        let wait = |word: &AtomicU64| futex::wait(word, wakeup::ASLEEP, GUARD);
+        wakeup::sleep(self.word(ring, which), || ready() || self.gone(), wait);
     }
 }
 
@@ -155,7 +155,7 @@ pub struct Writer {
     rings: Arc<Rings>,
     ring: usize,
     written: u64,
-    linger: Linger,
+    linger: AdaptiveSpin,
 }
 
 impl Writer {
@@ -182,7 +182,7 @@ impl Writer {
             }
             let full = self.written.wrapping_sub(CAPACITY as u64);
             let room = || read.load(Ordering::Acquire) != full;
-            self.rings.wait(self.ring, WRITER_BELL, &self.linger, room);
+            self.rings.wait(self.ring, WRITER_WAKEUP, &self.linger, room);
         }
     }
 
@@ -194,7 +194,7 @@ impl Writer {
         self.written = self.written.wrapping_add(bytes.len() as u64);
         // Partner: the reader's load of this count.
         self.rings.word(self.ring, WRITTEN).store(self.written, Ordering::Release);
-        bell::ring(self.rings.word(self.ring, READER_BELL), futex::wake);
+        wakeup::ring(self.rings.word(self.ring, READER_WAKEUP), futex::wake);
     }
 }
 
@@ -204,7 +204,7 @@ pub struct Reader {
     rings: Arc<Rings>,
     ring: usize,
     read: u64,
-    linger: Linger,
+    linger: AdaptiveSpin,
 }
 
 impl io::Read for Reader {
@@ -222,7 +222,7 @@ impl io::Read for Reader {
                 return Ok(count);
             }
             let some = || written.load(Ordering::Acquire) != self.read;
-            self.rings.wait(self.ring, READER_BELL, &self.linger, some);
+            self.rings.wait(self.ring, READER_WAKEUP, &self.linger, some);
         }
     }
 }
@@ -236,7 +236,7 @@ impl Reader {
         self.read = self.read.wrapping_add(into.len() as u64);
         // Partner: the writer's load of this count.
         self.rings.word(self.ring, READ).store(self.read, Ordering::Release);
-        bell::ring(self.rings.word(self.ring, WRITER_BELL), futex::wake);
+        wakeup::ring(self.rings.word(self.ring, WRITER_WAKEUP), futex::wake);
     }
 }
 

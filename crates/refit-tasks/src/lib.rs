@@ -15,22 +15,22 @@
 #![deny(unsafe_code)]
 
 mod absent;
-mod kernel;
 mod meeting;
 mod memory;
 mod migration;
 mod movable;
+mod node;
 mod process;
 mod remote;
 mod supervisor;
 
 pub use absent::Absence;
-pub use kernel::{Connection, Kernel, Reached, Roam, Setting};
-pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Untold, can_limit};
+pub use memory::{LimitError, Memory, ProgramMemory, Totals, Unserved, Warnings, can_limit};
 pub use migration::{
     GroupId, Lock, Migration, MoveCounts, MoveError, PageCounts, Protocol, Tally, Times, Traffic,
     Window,
 };
+pub use node::{Connection, Node, Reached, Roam, Setting};
 pub use process::Process;
 pub use refit_messages::{MessageError, Refusal, Security};
 pub use supervisor::Supervisor;

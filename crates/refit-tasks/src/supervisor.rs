@@ -3,23 +3,23 @@
 //! One thread follows ([`Supervisor::follow`]), any other may ask. A task is in the tree from its first instruction until its
 //! parent can learn of its end.
 //!
-//! What only the tracer of a task can do, the thread that follows does for others ([`Supervisor::ask`], `errands`).
+//! What only the tracer of a task can do, the thread that follows does for others ([`Supervisor::ask`], `requests`).
 //!
 //! The first thread of the first process also tells that it is about to end, since that is the last moment at which its descriptors can
 //! be reached. What a thread is told of, those that it makes inherit: in the first stop of each it is taken off again.
 
-pub(crate) mod asking;
 #[cfg(test)]
 mod calls;
-mod requests;
-mod filtered;
 mod event_loop;
-mod ignored;
-pub(crate) mod moves;
+mod filtered;
 pub(crate) mod futex_ops;
+mod ignored;
+pub(crate) mod move_request;
+pub(crate) mod moves;
 pub(crate) mod processors;
-pub(crate) mod short_writes;
+mod requests;
 mod sandbox;
+pub(crate) mod short_writes;
 pub(crate) mod signals;
 mod stop_all;
 mod watching;
@@ -30,21 +30,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use refit_sys::nudge::Bell;
 use refit_sys::status::Status;
-use refit_sys::trace::{self, Event, Tracee, Options};
+use refit_sys::trace::{self, Event, Options, Tracee};
+use refit_sys::wait_interrupt::Wakeup;
 use rustix::io::Errno;
 
 use crate::movable;
 use crate::process::{self, Process};
-use asking::Asking;
-pub(crate) use requests::Hears;
-use event_loop::Following;
+use event_loop::EventLoop;
 use ignored::Ignored;
+use move_request::Asking;
 use moves::Moves;
 use processors::Shown;
-use short_writes::Rests;
+pub(crate) use requests::Hears;
 use sandbox::Sandbox;
+use short_writes::ShortWrites;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
 pub(crate) const FOLLOWED: Options = Options::FORK
@@ -112,12 +112,12 @@ type DumpWatcher = Box<dyn Fn(u32, i32) -> bool + Send + Sync>;
 pub struct Supervisor {
     tasks: Mutex<BTreeSet<u32>>,
     /// What calls the thread that follows.
-    bell: Bell,
+    wakeup: Wakeup,
     /// Nobody follows any more.
     over: AtomicBool,
-    errands: Mutex<Vec<SupervisorRequest>>,
+    requests: Mutex<Vec<SupervisorRequest>>,
     /// By process.
-    still_errands: Mutex<Vec<(u32, StillWork)>>,
+    stop_requests: Mutex<Vec<(u32, StillWork)>>,
     /// Threads that stand in their ends, and need not any more.
     ended_well: Mutex<Vec<u32>>,
     watcher: Mutex<Option<Watcher>>,
@@ -152,7 +152,7 @@ pub struct Supervisor {
     /// Which processors its programs are told of; `None`: those that they may use.
     shown: Option<Shown>,
     /// Threads that were stopped when they had done a part of their calls.
-    pub(crate) rests: Arc<Rests>,
+    pub(crate) rests: Arc<ShortWrites>,
 }
 
 /// A process that has the memory of another one.
@@ -201,18 +201,18 @@ impl Supervisor {
             // Until it is the program.
             lock(&self.bound).insert(process);
         }
-        self.bell.hear()?;
+        self.wakeup.hear()?;
         ready()?;
         let (rests, ignored) = (Arc::clone(&self.rests), Arc::clone(&self.ignored));
-        let mut following = Following::of(process, rests, ignored);
+        let mut following = EventLoop::of(process, rests, ignored);
         let followed = loop {
-            match trace::next_unless(&self.bell) {
+            match trace::next_unless(&self.wakeup) {
                 Ok((task, event)) => {
                     self.take(task, event, &mut following)?;
                     self.take_executed(&mut following)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    if self.bell.answer() {
+                    if self.wakeup.answer() {
                         self.fetch(&mut following);
                         self.take_executed(&mut following)?;
                     }
@@ -226,14 +226,14 @@ impl Supervisor {
         self.over.store(true, Ordering::Release);
         // Whoever listens hears that nobody is left; behind the former, as `hear_of_programs` looks at it under the same lock.
         *lock(&self.heard) = None;
-        lock(&self.errands).clear();
-        lock(&self.still_errands).clear();
+        lock(&self.requests).clear();
+        lock(&self.stop_requests).clear();
         lock(&self.ended_well).clear();
         followed
     }
 
     /// Sees to processes of which it was noticed in between that they have become other programs.
-    fn take_executed(&self, following: &mut Following) -> io::Result<()> {
+    fn take_executed(&self, following: &mut EventLoop) -> io::Result<()> {
         while let Some((task, former)) = following.executed.pop() {
             self.take(task, Event::Exec { former }, following)?;
         }
@@ -259,7 +259,7 @@ impl Supervisor {
     }
 
     /// Takes note of an event, and lets the task go on as it would if nobody followed it.
-    fn take(&self, task: u32, event: Event, following: &mut Following) -> io::Result<()> {
+    fn take(&self, task: u32, event: Event, following: &mut EventLoop) -> io::Result<()> {
         let mut held = Tracee::of(task);
         self.rests.look(&held, event);
         self.ignored.look(&held, event);
@@ -284,7 +284,7 @@ impl Supervisor {
         &self,
         held: &mut Tracee,
         event: Event,
-        following: &mut Following,
+        following: &mut EventLoop,
     ) -> io::Result<()> {
         let task = held.thread();
         match event {
@@ -296,7 +296,7 @@ impl Supervisor {
             Event::Stopped(_) => {
                 self.ignored.is_interrupted(held, !self.moves.knows(task));
                 let works = following.expected.remove(&task).unwrap_or_default();
-                let (_, tells) = Following::do_all(held, StopReason::WithItsProcess, works);
+                let (_, tells) = EventLoop::do_all(held, StopReason::WithItsProcess, works);
                 tells.into_iter().flatten().for_each(|tell| tell());
                 return match held.leave_stopped() {
                     // What was done with it has taken it out of its stop.
@@ -377,7 +377,7 @@ impl Supervisor {
     }
 
     /// A thread is about to be given a signal.
-    fn give(&self, held: &Tracee, signal: i32, following: &mut Following) -> io::Result<()> {
+    fn give(&self, held: &Tracee, signal: i32, following: &mut EventLoop) -> io::Result<()> {
         let task = held.thread();
         let dumps = signals::dumps(task, signal)
             && lock(&self.dumps).as_ref().is_some_and(|tell| tell(task, signal));
@@ -394,7 +394,7 @@ impl Supervisor {
     }
 
     /// A process is another program from now on, in which `former` goes on under the number of its first thread.
-    fn becomes_another(&self, held: &mut Tracee, former: u32, following: &mut Following) {
+    fn becomes_another(&self, held: &mut Tracee, former: u32, following: &mut EventLoop) {
         let task = held.thread();
         // All other threads of the process tell of their ends, but the one whose number it takes.
         lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
@@ -413,7 +413,7 @@ impl Supervisor {
     }
 
     /// A task is no more.
-    fn forget(&self, task: u32, following: &mut Following) {
+    fn forget(&self, task: u32, following: &mut EventLoop) {
         following.forget(task);
         self.asking.forget(task);
         self.ignored.forget(task);

@@ -2,8 +2,8 @@
 
 use iced_x86::{FlowControl, Instruction as Decoded, Mnemonic};
 
-use super::leave::{self, Leave, leave};
-use super::table::Resolved;
+use super::exits::{self, Exit, exit_of};
+use super::jump_table::Resolved;
 use super::walk::Walk;
 use super::world::World;
 use super::{Block, Edge, EdgeKind, Instruction, Marks, Target};
@@ -31,7 +31,7 @@ pub(crate) fn shape(world: &World, id: FunctionId, walk: &Walk) -> Shape {
         loop {
             order.push(at);
             let instruction = &walk.code[at as usize];
-            if leave(instruction) != Leave::Next {
+            if exit_of(instruction) != Exit::Next {
                 break;
             }
             match walk.index_of(instruction.next_ip()) {
@@ -72,18 +72,18 @@ impl Linker<'_, '_> {
         let instruction = &self.walk.code[last as usize];
         let mut add = |to, kind| edges.push(Edge { from, to, kind });
         let next = instruction.next_ip();
-        match leave(instruction) {
-            Leave::Next => add(self.target(next), EdgeKind::Fall),
-            Leave::Jump(target) => add(self.target(target), EdgeKind::Jump),
-            Leave::Branch(target) => {
+        match exit_of(instruction) {
+            Exit::Next => add(self.target(next), EdgeKind::Fall),
+            Exit::Jump(target) => add(self.target(target), EdgeKind::Jump),
+            Exit::Branch(target) => {
                 add(self.target(target), EdgeKind::Branch);
                 add(self.target(next), EdgeKind::Fall);
             }
-            Leave::Call(_) | Leave::CallIndirect => {
+            Exit::Call(_) | Exit::CallIndirect => {
                 if self.world.comes_back(instruction) {
                     add(self.target(next), EdgeKind::Return);
                 }
-                if let Leave::Call(target) = leave(instruction)
+                if let Exit::Call(target) = exit_of(instruction)
                     && target != self.function.entry
                     && self.function.contains(target)
                 {
@@ -91,7 +91,7 @@ impl Linker<'_, '_> {
                 }
                 self.unwind(instruction, &mut add);
             }
-            Leave::JumpIndirect => match self.walk.jumps.get(&last) {
+            Exit::JumpIndirect => match self.walk.jumps.get(&last) {
                 Some(Resolved::TailCall) => add(Target::Elsewhere, EdgeKind::Jump),
                 Some(Resolved::Table { targets }) => {
                     targets.iter().for_each(|t| add(self.target(*t), EdgeKind::Table));
@@ -102,8 +102,8 @@ impl Linker<'_, '_> {
                     add(Target::Unknown, EdgeKind::Jump);
                 }
             },
-            Leave::Return => add(Target::Caller, EdgeKind::Jump),
-            Leave::Stop => {}
+            Exit::Return => add(Target::Caller, EdgeKind::Jump),
+            Exit::Stop => {}
         }
     }
 
@@ -150,22 +150,22 @@ fn marks(decoded: &Decoded) -> Marks {
     if decoded.is_ip_rel_memory_operand() {
         marks.insert(Marks::RELATIVE);
     }
-    match leave(decoded) {
-        Leave::Jump(_) | Leave::Branch(_) => marks.insert(Marks::JUMP),
-        Leave::Call(_) => marks.insert(Marks::CALL),
-        Leave::CallIndirect => {
+    match exit_of(decoded) {
+        Exit::Jump(_) | Exit::Branch(_) => marks.insert(Marks::JUMP),
+        Exit::Call(_) => marks.insert(Marks::CALL),
+        Exit::CallIndirect => {
             marks.insert(Marks::CALL);
             marks.insert(Marks::INDIRECT);
         }
-        Leave::JumpIndirect => {
+        Exit::JumpIndirect => {
             marks.insert(Marks::JUMP);
             marks.insert(Marks::INDIRECT);
         }
-        Leave::Return => marks.insert(Marks::RETURN),
-        Leave::Stop => marks.insert(Marks::TRAP),
-        Leave::Next => {}
+        Exit::Return => marks.insert(Marks::RETURN),
+        Exit::Stop => marks.insert(Marks::TRAP),
+        Exit::Next => {}
     }
-    if leave::is_system_call(decoded) {
+    if exits::is_system_call(decoded) {
         marks.insert(Marks::SYSCALL);
     }
     if decoded.flow_control() == FlowControl::Interrupt {

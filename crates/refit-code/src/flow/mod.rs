@@ -1,15 +1,15 @@
 //! Control flow of one function: instructions, basic blocks, edges.
 
-mod bound;
 pub(crate) mod build;
-pub(crate) mod leave;
-mod table;
+pub(crate) mod exits;
+mod jump_table;
 pub(crate) mod text;
 mod trace;
+mod value_range;
 pub(crate) mod walk;
 pub(crate) mod world;
 
-pub(crate) use leave::{slot, stub_slot, stub_target};
+pub(crate) use exits::{slot, stub_slot, stub_target};
 
 use crate::functions::FunctionId;
 use crate::live::Live;

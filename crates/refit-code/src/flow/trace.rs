@@ -10,7 +10,7 @@ use iced_x86::{
     Register,
 };
 
-use super::leave::{Leave, leave};
+use super::exits::{Exit, exit_of};
 use super::walk::Walk;
 use super::world::World;
 use crate::functions::Function;
@@ -50,18 +50,18 @@ impl<'a> Trace<'a> {
                 before.extend(walk.index_of(address).map(|to| (to, i, how)));
             };
             let next = instruction.next_ip();
-            match leave(instruction) {
-                Leave::Next | Leave::Call(_) | Leave::CallIndirect => add(next, How::Next),
-                Leave::Jump(target) => add(target, How::Jumped),
-                Leave::Branch(target) => {
+            match exit_of(instruction) {
+                Exit::Next | Exit::Call(_) | Exit::CallIndirect => add(next, How::Next),
+                Exit::Jump(target) => add(target, How::Jumped),
+                Exit::Branch(target) => {
                     add(target, How::Taken);
                     add(next, How::NotTaken);
                 }
-                Leave::JumpIndirect => {
+                Exit::JumpIndirect => {
                     let targets = walk.jumps.get(&i).map_or(&[][..], |j| j.targets());
                     targets.iter().for_each(|t| add(*t, How::Jumped));
                 }
-                Leave::Return | Leave::Stop => {}
+                Exit::Return | Exit::Stop => {}
             }
         }
         before.sort_unstable();
@@ -166,7 +166,7 @@ impl<'a> Trace<'a> {
 }
 
 pub(super) fn is_call(instruction: &Instruction) -> bool {
-    matches!(leave(instruction), Leave::Call(_) | Leave::CallIndirect)
+    matches!(exit_of(instruction), Exit::Call(_) | Exit::CallIndirect)
 }
 
 /// Whether calls keep it, as far as the ABI goes.

@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
-use super::leave::{Leave, leave};
-use super::table::{self, Resolved};
+use super::exits::{Exit, exit_of};
+use super::jump_table::{self, Resolved};
 use super::world::World;
 use crate::functions::{Function, FunctionId};
 use crate::image::landing::{CallSite, call_sites};
@@ -106,15 +106,15 @@ impl Walker<'_, '_> {
                 return;
             }
             let next = instruction.next_ip();
-            match leave(&instruction) {
-                Leave::Next => {}
-                Leave::Jump(target) => return self.work.push(target),
-                Leave::Branch(target) => {
+            match exit_of(&instruction) {
+                Exit::Next => {}
+                Exit::Jump(target) => return self.work.push(target),
+                Exit::Branch(target) => {
                     self.work.extend([next, target]);
                     return;
                 }
-                Leave::Call(_) | Leave::CallIndirect => return self.call(&instruction),
-                Leave::JumpIndirect | Leave::Return | Leave::Stop => return,
+                Exit::Call(_) | Exit::CallIndirect => return self.call(&instruction),
+                Exit::JumpIndirect | Exit::Return | Exit::Stop => return,
             }
         }
     }
@@ -124,7 +124,7 @@ impl Walker<'_, '_> {
             self.work.push(call.next_ip());
         }
         // `call 1f; 1: pop` and local subroutines: a block of this function.
-        if let Leave::Call(target) = leave(call)
+        if let Exit::Call(target) = exit_of(call)
             && target != self.function.entry
             && self.function.contains(target)
         {
@@ -135,13 +135,13 @@ impl Walker<'_, '_> {
     /// Looks at indirect jumps that were not looked at; whether there is more to follow.
     fn resolve_jumps(&mut self) -> bool {
         let new: Vec<u32> = (0..self.walk.code.len() as u32)
-            .filter(|i| leave(&self.walk.code[*i as usize]) == Leave::JumpIndirect)
+            .filter(|i| exit_of(&self.walk.code[*i as usize]) == Exit::JumpIndirect)
             .filter(|i| !self.walk.jumps.contains_key(i))
             .collect();
         if new.is_empty() {
             return false;
         }
-        for (jump, resolved) in table::resolve(self.world, self.function, &self.walk, &new) {
+        for (jump, resolved) in jump_table::resolve(self.world, self.function, &self.walk, &new) {
             self.work.extend(resolved.targets().iter().copied());
             self.walk.jumps.insert(jump, resolved);
         }
@@ -157,7 +157,7 @@ impl Walker<'_, '_> {
             .filter(|(_, resolved)| matches!(resolved, Resolved::Table { .. }))
             .map(|(jump, _)| *jump)
             .collect();
-        let again = table::resolve(self.world, self.function, &self.walk, &tables);
+        let again = jump_table::resolve(self.world, self.function, &self.walk, &tables);
         for (jump, resolved) in again {
             let before = &self.walk.jumps[&jump];
             if *before != resolved {
@@ -167,7 +167,7 @@ impl Walker<'_, '_> {
         }
         // Given up, or found by the last turn.
         for (i, instruction) in self.walk.code.iter().enumerate() {
-            if leave(instruction) == Leave::JumpIndirect {
+            if exit_of(instruction) == Exit::JumpIndirect {
                 let unknown = Resolved::Unknown { targets: Vec::new() };
                 self.walk.jumps.entry(i as u32).or_insert(unknown);
             }

@@ -2,7 +2,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
-use super::leave::{self, Leave, leave};
+use super::exits::{self, Exit, exit_of};
 use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::Image;
@@ -33,11 +33,11 @@ impl<'a> World<'a> {
     /// Whether a call may come back. Compilers write nothing behind a call that does not: where a function ends with
     /// one and nothing but filling follows, it comes back as little as one of a function that is known not to.
     pub(crate) fn comes_back(&self, call: &Instruction) -> bool {
-        let may = match leave(call) {
-            Leave::Call(target) => {
+        let may = match exit_of(call) {
+            Exit::Call(target) => {
                 self.entered_at(target).is_none_or(|id| self.returns[id.0 as usize])
             }
-            _ => !leave::import(self.image, call).is_some_and(leave::never_returns),
+            _ => !exits::import(self.image, call).is_some_and(exits::never_returns),
         };
         may && !self.is_filling(call.next_ip())
     }

@@ -11,7 +11,7 @@ use iced_x86::{
 
 use super::flag;
 use super::set::Set;
-use crate::flow::leave::is_system_call;
+use crate::flow::exits::is_system_call;
 
 /// What one instruction does to sets of what is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@ use iced_x86::InstructionInfoFactory;
 use super::effect::{Effect, effect};
 use super::set::{Set, abi};
 use crate::flow::build::Shape;
-use crate::flow::leave::{self, Leave, leave};
+use crate::flow::exits::{self, Exit, exit_of};
 use crate::flow::walk::Walk;
 use crate::flow::world::World;
 use crate::flow::{Edge, EdgeKind, Target};
@@ -181,8 +181,8 @@ fn disturbed(
         Target::Outside(address) => Some(address),
         _ => None,
     });
-    let call = match leave(last) {
-        Leave::Call(target) if world.entered_at(target).is_none() => Some(target),
+    let call = match exit_of(last) {
+        Exit::Call(target) if world.entered_at(target).is_none() => Some(target),
         _ => None,
     };
     let entered = jumps.chain(call).filter_map(|address| world.map.at(address));
@@ -191,9 +191,9 @@ fn disturbed(
 }
 
 fn callee(world: &World, last: &iced_x86::Instruction) -> Callee {
-    match leave(last) {
-        Leave::Call(target) => world.entered_at(target).map_or(Callee::Anybody, Callee::Known),
-        Leave::CallIndirect => indirect(world, last),
+    match exit_of(last) {
+        Exit::Call(target) => world.entered_at(target).map_or(Callee::Anybody, Callee::Known),
+        Exit::CallIndirect => indirect(world, last),
         _ => Callee::None,
     }
 }
@@ -201,8 +201,8 @@ fn callee(world: &World, last: &iced_x86::Instruction) -> Callee {
 /// Nearly all that is called through a pointer follows the ABI. A resolver of thread-local storage (`call *(%rax)`) and the
 /// hooks of profilers keep all registers; they count as reading everything, so that nothing is dead across them.
 fn indirect(world: &World, call: &iced_x86::Instruction) -> Callee {
-    let name = leave::import(world.image, call);
-    let hook = name.is_some_and(leave::is_hook);
+    let name = exits::import(world.image, call);
+    let hook = name.is_some_and(exits::is_hook);
     let through_rax = call.op0_kind() == iced_x86::OpKind::Memory
         && call.memory_base() == iced_x86::Register::RAX
         && call.memory_index() == iced_x86::Register::None

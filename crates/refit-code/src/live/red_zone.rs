@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 use super::outline::Outline;
-use crate::flow::leave::{Leave, leave};
+use crate::flow::exits::{Exit, exit_of};
 use crate::flow::walk::Walk;
 
 /// Whether `walk` may use the red zone.
@@ -20,7 +20,7 @@ pub(super) fn may_be_used(
     if outline.unknown || outline.convention_go {
         return true;
     }
-    let calls = |i: &Instruction| matches!(leave(i), Leave::Call(_) | Leave::CallIndirect);
+    let calls = |i: &Instruction| matches!(exit_of(i), Exit::Call(_) | Exit::CallIndirect);
     let leaf = !walk.code.iter().any(calls);
     walk.code.iter().any(|i| below_stack(info, i) || (leaf && copies_stack_pointer(i)))
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use refit_sys::process::{Waits, living};
 use refit_sys::sharers::Sharers;
-use refit_sys::trace::{Tracee, Registers};
+use refit_sys::trace::{Registers, Tracee};
 
 use super::complete::Limited;
 use super::tasks::{self, Patience, Stood};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use refit_sys::process::{Waits, life, waits};
 use refit_sys::restart::{self, Restart};
 use refit_sys::status::Status;
-use refit_sys::trace::{Tracee, RETURNING, Stop};
+use refit_sys::trace::{RETURNING, Stop, Tracee};
 
 use super::Refusal;
 

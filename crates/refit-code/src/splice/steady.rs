@@ -63,7 +63,7 @@ fn imports_it(bytes: &[u8]) -> bool {
 fn has_code_for_it(bytes: &[u8]) -> bool {
     let calls = |numbers: [&[u8]; 2], call: &[&[u8]]| {
         numbers.iter().any(|number| {
-            memmem::find_iter(&bytes, number).any(|at| {
+            memmem::find_iter(bytes, number).any(|at| {
                 let behind = &bytes[at + number.len()..];
                 let near = &behind[..behind.len().min(NEAR)];
                 call.iter().any(|call| memmem::find(near, call).is_some())
@@ -72,7 +72,7 @@ fn has_code_for_it(bytes: &[u8]) -> bool {
     };
     calls(NUMBERS, &[SYSCALL])
         || calls(ARGUMENTS, &CALLS)
-        || memmem::find_iter(&bytes, &[0x0f, 0xae])
+        || memmem::find_iter(bytes, &[0x0f, 0xae])
             .any(|at| (1..=2).any(|before| at >= before && writes_base(&bytes[at - before..])))
 }
 

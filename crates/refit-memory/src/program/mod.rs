@@ -37,8 +37,8 @@ pub use fcm::{
     AnonymousStats, Before, GROUP, LendError, Place,
 };
 pub use hat::{
-    STAGING_AREA, StagingArea, InstallError, Pages, Stopped, Taken, Translation, TranslationInterface,
-    TranslationRef,
+    InstallError, Pages, STAGING_AREA, StagingArea, Stopped, Taken, Translation,
+    TranslationInterface, TranslationRef,
 };
 pub use pager::{Inherited, Outside, Pager};
 pub use part::Commons;

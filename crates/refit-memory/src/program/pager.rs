@@ -39,7 +39,7 @@ use refit_sys::userfault::{CopyModes, Modes, Userfault};
 use refit_sys::waiting::Waiting;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::hat::{StagingArea, Pages, TranslationInterface};
+use super::hat::{Pages, StagingArea, TranslationInterface};
 use super::part::Commons;
 use super::region::FaultError;
 use super::space::{ProcessInterface, ProcessRef, Recalled, Space, Which};

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::call::CallError;
-use super::{Tracee, Registers};
+use super::{Registers, Tracee};
 use crate::foreign::Memory;
 
 // r12: the next call's entry; r13: how many are left. `syscall` leaves all registers as they are but rax, rcx and r11.

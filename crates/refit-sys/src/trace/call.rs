@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{Event, Tracee, Information, Options, Registers, Stop, next_of};
+use super::{Event, Information, Options, Registers, Stop, Tracee, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
 use crate::restart::{AGAIN, set_arguments};

@@ -9,7 +9,7 @@ use std::io;
 use bitflags::bitflags;
 
 use super::Tracee;
-use crate::nudge::Bell;
+use crate::wait_interrupt::Wakeup;
 
 bitflags! {
     /// What is told of a traced thread (`PTRACE_O_*`); those that it makes inherit it.
@@ -88,6 +88,16 @@ pub enum Event {
     Killed(i32),
 }
 
+impl Event {
+    /// Returns the task that the thread has made, if that is the event.
+    pub fn child(self) -> Option<u32> {
+        match self {
+            Self::Fork { child } | Self::Vfork { child } | Self::Clone { child } => Some(child),
+            _ => None,
+        }
+    }
+}
+
 impl Options {
     pub(crate) fn number(self) -> usize {
         self.bits() as usize
@@ -103,15 +113,15 @@ pub fn next(wait: bool) -> io::Result<Option<(u32, Event)>> {
     of(-1, wait)
 }
 
-/// As [`next`]; waits, until the bell rings, which the calling thread [hears](Bell::hear).
+/// As [`next`]; waits, until `wakeup` is signalled, which the calling thread [hears](Wakeup::hear).
 ///
 /// # Errors
-/// As [`next`]; `EINTR`: it has rung, too.
-pub fn next_unless(bell: &Bell) -> io::Result<(u32, Event)> {
+/// As [`next`]; `EINTR`: it was signalled, too.
+pub fn next_unless(wakeup: &Wakeup) -> io::Result<(u32, Event)> {
     let how = libc::__WALL | libc::__WNOTHREAD;
     loop {
         let mut status = 0;
-        let thread = bell.wait4(&mut status, how)?.cast_unsigned();
+        let thread = wakeup.wait4(&mut status, how)?.cast_unsigned();
         if let Some(event) = living(thread, status)? {
             return Ok((thread, event));
         }

@@ -16,7 +16,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{CallError, Tracee, Options, Registers, Stop, SystemCall};
+use super::{CallError, Options, Registers, Stop, SystemCall, Tracee};
 use crate::foreign::Memory;
 use crate::restart::{AGAIN, RESTART_BLOCK};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::{Tracee, Options};
+use super::{Options, Tracee};
 use crate::foreign::Memory;
 
 /// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.

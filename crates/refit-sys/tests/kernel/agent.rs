@@ -10,7 +10,7 @@ use refit_sys::maps;
 use refit_sys::memory::SharedMapping;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::process;
-use refit_sys::trace::{self, CallError, Event, Tracee, Options, find_syscall};
+use refit_sys::trace::{self, CallError, Event, Options, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Modes, Userfault};
 
 use crate::common::{Child, LONG, PAGE, Pages, idle, offered, until};
@@ -44,10 +44,10 @@ impl Program {
         let (memory, instruction) = (&self.memory, self.instruction);
         let ground =
             Ground { program: process, memory, instruction, area, options: OPTIONS, keep: &[2] };
-        Agent::plant(&mut self.held, &ground)
+        Agent::set_up(&mut self.held, &ground)
     }
 
-    fn plant(&mut self) -> (Agent, Tracee) {
+    fn set_up(&mut self) -> (Agent, Tracee) {
         let process = Pidfd::open(self.child.id()).expect("a child");
         self.plant_by(&process, self.area).expect("it is planted")
     }
@@ -107,7 +107,7 @@ fn an_agent_makes_calls_beside_its_program_which_is_as_before() {
     let Some(mut program) = Program::of(idle()) else { return };
     let id = program.child.id();
     let before = program.state();
-    let (agent, task) = program.plant();
+    let (agent, task) = program.set_up();
     assert_eq!(program.state(), before);
     program.held.resume(0).expect("it goes on");
     let number = task.thread();
@@ -150,7 +150,7 @@ fn an_agent_makes_calls_beside_its_program_which_is_as_before() {
 #[test]
 fn a_batch_is_as_long_as_the_buffer_at_most() {
     let Some(mut program) = Program::of(idle()) else { return };
-    let (agent, task) = program.plant();
+    let (agent, task) = program.set_up();
     let most = (SIZE - 8) / 64;
     let calls = vec![call(libc::SYS_getpid, [0; 6]); most];
     let mut data = vec![7; SIZE - 8 - most * 64];
@@ -189,7 +189,7 @@ fn an_agent_moves_pages_of_its_program() {
     });
     until("a page of the child's own", || byte(0) == 1);
     let Some(mut program) = Program::of(child) else { return };
-    let (agent, task) = program.plant();
+    let (agent, task) = program.set_up();
     let make = call(libc::SYS_userfaultfd, [libc::O_CLOEXEC as u64, 0, 0, 0, 0, 0]);
     let number = agent.make(&[make], &mut []).expect("it answers")[0];
     let number = u32::try_from(number).expect("it may");
@@ -212,7 +212,7 @@ fn an_agent_moves_pages_of_its_program() {
 #[test]
 fn an_agent_outlives_its_program_until_it_is_dropped() {
     let Some(mut program) = Program::of(idle()) else { return };
-    let (agent, task) = program.plant();
+    let (agent, task) = program.set_up();
     let Program { child, .. } = program;
     child.signal(libc::SIGKILL);
     assert_eq!(child.wait(), -libc::SIGKILL);
@@ -225,13 +225,13 @@ fn an_agent_outlives_its_program_until_it_is_dropped() {
 #[test]
 fn an_agent_that_was_killed_is_told_to_be_gone() {
     let Some(mut program) = Program::of(idle()) else { return };
-    let (agent, task) = program.plant();
+    let (agent, task) = program.set_up();
     Pidfd::open(task.thread()).expect("it is there").signal(libc::SIGKILL).expect("it is there");
     assert_eq!(next(&task), Event::Killed(libc::SIGKILL));
     assert!(gone(agent.make(&[], &mut [])));
     assert!(gone(agent.make(&[call(libc::SYS_getpid, [0; 6])], &mut [])));
     // In the midst of a batch.
-    let (agent, task) = program.plant();
+    let (agent, task) = program.set_up();
     let exit = call(libc::SYS_exit, [3, 0, 0, 0, 0, 0]);
     assert!(gone(agent.make(&[exit], &mut [])));
     assert_eq!(next(&task), Event::Exited(3));
@@ -242,7 +242,7 @@ fn an_agent_that_is_uprooted_leaves_nothing() {
     let Some(mut program) = Program::of(idle()) else { return };
     let before = program.state();
     for _ in 0..3 {
-        let (agent, task) = program.plant();
+        let (agent, task) = program.set_up();
         let number = task.thread();
         assert!(!program.has_child());
         agent.uproot(&mut program.held, program.instruction, task);
@@ -292,5 +292,5 @@ fn what_cannot_be_planted_leaves_nothing() {
     let nowhere = program.plant_by(&own, 2 * PAGE as u64).expect_err("nothing is there");
     assert_eq!(nowhere.raw_os_error(), Some(libc::EIO), "{nowhere}");
     assert_eq!(program.state(), before);
-    drop(program.plant());
+    drop(program.set_up());
 }

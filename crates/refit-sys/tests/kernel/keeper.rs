@@ -9,7 +9,7 @@ use refit_sys::keeper::keep_descriptors;
 use refit_sys::memory::SharedMapping;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::process;
-use refit_sys::trace::{Tracee, Options};
+use refit_sys::trace::{Options, Tracee};
 
 use crate::common::{Child, LONG, PAGE, idle, offered, until};
 

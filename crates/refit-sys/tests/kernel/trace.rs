@@ -11,7 +11,7 @@ use refit_sys::process;
 use refit_sys::seccomp::{self, Action, Filter, Install};
 use refit_sys::status::Status;
 use refit_sys::trace::{
-    self, CallError, Event, Tracee, Options, Stop, SystemCall, batch, find_syscall,
+    self, CallError, Event, Options, Stop, SystemCall, Tracee, batch, find_syscall,
 };
 
 use crate::common::{Child, LONG, idle, offered, until};

@@ -46,7 +46,7 @@ impl Shared {
             if let Some(pager) = pager {
                 settle(&pager, process);
                 self.state().expected.retain(|one| *one != process);
-                self.tree.order_kept(process, |_| Resume::GoOn);
+                self.supervisor.order_kept(process, |_| Resume::GoOn);
             }
         }
     }

@@ -36,7 +36,7 @@ impl Shared {
         let this = Arc::clone(self);
         let gives_back = move || {
             this.give_back(&pager);
-            this.tree.order_kept(task, move |_| Resume::Once(signal));
+            this.supervisor.order_kept(task, move |_| Resume::Once(signal));
         };
         // Without a thread it ends with what is there.
         thread::Builder::new().name("refit-dump".to_owned()).spawn(gives_back).is_ok()
@@ -57,7 +57,7 @@ impl Shared {
 /// Whether such an image is written at all.
 fn is_written(process: u32) -> bool {
     let piped = || {
-        let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern");
+        let pattern = std::fs::read_to_string("/proc/sys/node/core_pattern");
         pattern.is_ok_and(|pattern| pattern.starts_with('|'))
     };
     let permitted = || -> io::Result<bool> {

@@ -20,11 +20,11 @@ mod births;
 mod coverage;
 mod dumps;
 mod host;
-mod setup;
+mod reclaimer;
 mod served;
+mod setup;
 mod survey;
 mod warnings;
-mod reclaimer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,9 +45,9 @@ use refit_sys::keeper;
 
 use crate::supervisor::Supervisor;
 pub use host::{LimitError, can_limit};
-use served::Served;
-pub use warnings::{Unserved, Untold};
 use reclaimer::Reclaimer;
+use served::Served;
+pub use warnings::{Unserved, Warnings};
 
 /// How much of the disk's room may be taken: an address space has no more.
 const SWAP: u64 = 1 << 40;
@@ -60,7 +60,7 @@ pub struct Memory {
 
 /// What the reclaimer and others look at.
 struct Shared {
-    tree: Arc<Supervisor>,
+    supervisor: Arc<Supervisor>,
     commons: Arc<Commons>,
     state: Mutex<State>,
     /// Rung when `state.limit` changes, when frames are short, and at the end.
@@ -89,7 +89,7 @@ struct State {
     lost_of_ended: u64,
     /// What has been told: pages that were lost, and faults of our own.
     told: (u64, u64),
-    untold: Untold,
+    warnings: Warnings,
 }
 
 /// What a tree's memory comes to, in bytes, when the reclaimer last looked.
@@ -129,7 +129,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`LimitError::NoFile`].
-    pub fn new(tree: Arc<Supervisor>, directory: &Path) -> Result<Self, LimitError> {
+    pub fn new(supervisor: Arc<Supervisor>, directory: &Path) -> Result<Self, LimitError> {
         let file = host::swap_file(directory, SWAP)?;
         let commons = Arc::new(Commons {
             budget: create_budget("programs", 0),
@@ -137,24 +137,24 @@ impl Memory {
             caches: AnonymousCacheFactory::new("programs", SHARED),
         });
         let shared = Arc::new(Shared {
-            tree: Arc::clone(&tree),
+            supervisor: Arc::clone(&supervisor),
             commons,
             state: Mutex::default(),
             call: Condvar::new(),
             short: AtomicBool::new(false),
         });
         let watching = Arc::downgrade(&shared);
-        tree.watch(move |process| {
+        supervisor.watch(move |process| {
             if let Some(shared) = watching.upgrade() {
                 shared.changed(process);
             }
         });
         let born = Arc::downgrade(&shared);
         let dumps = Arc::downgrade(&shared);
-        tree.watch_dumps(move |task, signal| {
+        supervisor.watch_dumps(move |task, signal| {
             dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
         });
-        tree.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
+        supervisor.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
         Ok(Self { shared, reclaimer: Mutex::default() })
     }
 
@@ -218,12 +218,12 @@ impl Memory {
     }
 
     /// In what the limit was not kept, or was kept badly, since this was last asked: also of programs that have ended.
-    pub fn take_untold(&self) -> Untold {
+    pub fn take_untold(&self) -> Warnings {
         let mut state = self.shared.state();
         let now = (state.lost(), state.totals.failures);
         let (lost, failures) = std::mem::replace(&mut state.told, now);
-        let untold = std::mem::take(&mut state.untold);
-        Untold { lost: now.0.saturating_sub(lost), failures: now.1 - failures, ..untold }
+        let warnings = std::mem::take(&mut state.warnings);
+        Warnings { lost: now.0.saturating_sub(lost), failures: now.1 - failures, ..warnings }
     }
 
     /// One program's.
@@ -280,7 +280,7 @@ impl Shared {
 
     /// How many bytes of anonymous memory all programs have in memory now.
     fn resident(&self) -> u64 {
-        self.tree.process_numbers().into_iter().map(survey::resident).sum()
+        self.supervisor.process_numbers().into_iter().map(survey::resident).sum()
     }
 
     /// A process has another memory, or none.
@@ -299,7 +299,7 @@ impl Shared {
         let ended = why.raw_os_error() == Some(libc::ESRCH) || survey::resident(process) == 0;
         let mut state = self.state();
         if !ended {
-            state.untold.unserved(name, why.to_string());
+            state.warnings.unserved(name, why.to_string());
         }
         state.refused.insert(process, why.to_string());
     }
@@ -351,7 +351,7 @@ impl Outside for Shared {
         let served = state.served.iter().find(|one| std::ptr::eq(&*one.pager, pager));
         let process = served.and_then(|one| one.process);
         drop(state);
-        process.map_or_else(Vec::new, |process| self.tree.words(process))
+        process.map_or_else(Vec::new, |process| self.supervisor.words(process))
     }
 
     fn inherited(&self, pager: &Pager, thread: Option<u32>) -> Option<Vec<Inherited>> {

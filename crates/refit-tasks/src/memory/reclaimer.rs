@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use refit_memory::PAGE_SIZE;
-use refit_memory::program::{AnonymousStats, STAGING_AREA, Pager, Share};
+use refit_memory::program::{AnonymousStats, Pager, STAGING_AREA, Share};
 use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
-use super::setup::{self, Planted};
 use super::served::Served;
+use super::setup::{self, Planted};
 use super::{Shared, Totals, births, bytes, coverage, survey};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -98,7 +98,7 @@ impl Reclaimer {
         self.shared.commons.store.allow(limit / COMPRESSED);
         // One batch shows whether it still takes none; that is known before this round is over.
         self.full.take_if(|since| since.elapsed() >= AGAIN);
-        let processes = self.shared.tree.process_numbers();
+        let processes = self.shared.supervisor.process_numbers();
         self.shared.state().refused.retain(|process, _| processes.contains(process));
         self.forget_gone();
         self.free_unknown();
@@ -208,8 +208,8 @@ impl Reclaimer {
         };
         known.iter().for_each(|pager| births::settle(pager, process));
         let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
-        let begun = setup::plant(&self.shared.tree, process, userfault)
-            .and_then(|planted| self.moor(process, known, planted));
+        let begun = setup::set_up(&self.shared.supervisor, process, userfault)
+            .and_then(|installed| self.moor(process, known, installed));
         match begun {
             // In the next round.
             Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {}
@@ -218,8 +218,8 @@ impl Reclaimer {
         }
     }
 
-    fn moor(&self, process: u32, known: Option<Arc<Pager>>, planted: Planted) -> io::Result<()> {
-        let Planted { userfault, staging_area, area, marks } = planted;
+    fn moor(&self, process: u32, known: Option<Arc<Pager>>, installed: Planted) -> io::Result<()> {
+        let Planted { userfault, staging_area, area, marks } = installed;
         // From now on there come no more.
         let guarded = survey::is_guarded(process)?;
         if let Some(pager) = known {
@@ -419,7 +419,7 @@ impl Reclaimer {
         let mut state = self.shared.state();
         let lost = state.lost();
         let full = self.full.is_some();
-        state.untold.full |= full;
+        state.warnings.full |= full;
         let failures = state.totals.failures;
         state.totals = Totals { resident, served, lost, full, failures, ..Totals::default() };
     }

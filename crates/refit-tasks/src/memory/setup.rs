@@ -57,21 +57,21 @@ pub(super) struct Planted {
 ///
 /// # Errors
 /// What stands in the way.
-pub(super) fn plant(
-    tree: &Supervisor,
+pub(super) fn set_up(
+    supervisor: &Supervisor,
     process: u32,
     known: Option<Arc<Userfault>>,
 ) -> io::Result<Planted> {
-    let filters = tree.filters(process);
-    let planted = tree.ask(process, PATIENCE, move |held| {
-        let planted = plant_by(held, process, known, filters);
+    let filters = supervisor.filters(process);
+    let installed = supervisor.ask(process, PATIENCE, move |held| {
+        let installed = plant_by(held, process, known, filters);
         // Whatever else is told of one that was killed meanwhile is because of that.
-        planted.map_err(|error| held.registers().err().unwrap_or(error))
+        installed.map_err(|error| held.registers().err().unwrap_or(error))
     })?;
-    if planted.is_ok() {
-        tree.is_managed(process);
+    if installed.is_ok() {
+        supervisor.is_managed(process);
     }
-    planted
+    installed
 }
 
 fn plant_by(
@@ -165,7 +165,7 @@ fn ours(
         None => Arc::new(open(held, instruction, program)?),
     };
     let ground = Ground { program, memory, instruction, area, options: FOLLOWED, keep: &[] };
-    let (agent, task) = Agent::plant(held, &ground)?;
+    let (agent, task) = Agent::set_up(held, &ground)?;
     let own = Pidfd::open(task.thread());
     // Who waits for a frame waits for it.
     refit_sys::thread::let_go_before_others(task.thread());

@@ -5,7 +5,7 @@ const MOST: usize = 4;
 
 /// In what a limit was not kept, or was kept badly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Untold {
+pub struct Warnings {
     /// Programs that were not served although they should have been, those that came first.
     pub unserved: Vec<Unserved>,
     /// Further ones that were not, under other names or for other reasons.
@@ -29,7 +29,7 @@ pub struct Unserved {
     pub count: u64,
 }
 
-impl Untold {
+impl Warnings {
     /// A program is not served.
     pub(super) fn unserved(&mut self, name: String, why: String) {
         let same = |one: &&mut Unserved| one.name == name && one.why == why;
@@ -49,12 +49,12 @@ mod tests {
 
     #[test]
     fn few_are_kept_by_name_and_all_are_counted() {
-        let mut untold = Untold::default();
+        let mut warnings = Warnings::default();
         for number in 0..100 {
-            untold.unserved(format!("program{}", number % 10), "so".to_owned());
+            warnings.unserved(format!("program{}", number % 10), "so".to_owned());
         }
-        untold.unserved("program0".to_owned(), "otherwise".to_owned());
-        let counts: Vec<u64> = untold.unserved.iter().map(|one| one.count).collect();
-        assert_eq!((counts, untold.others), (vec![10; MOST], 61));
+        warnings.unserved("program0".to_owned(), "otherwise".to_owned());
+        let counts: Vec<u64> = warnings.unserved.iter().map(|one| one.count).collect();
+        assert_eq!((counts, warnings.others), (vec![10; MOST], 61));
     }
 }

@@ -7,8 +7,9 @@ use refit_messages::Builder;
 
 use super::coordinator::{Command, QueuedCommand};
 use super::wire::{
-    Arrive, ThreadReturned, Change, Claim, Counted, PageInvalidate, Expect, ThreadLost, Fetch, Follow, Invalidate, Found, Full,
-    PageGrant, GroupId, Made, Make, Prepare, Recall, Retrieve, Seek, InvalidateDone, Teardown, PageRecall,
+    Arrive, Change, Claim, Counted, Expect, Fetch, Follow, Found, Full, GroupId, Invalidate,
+    InvalidateDone, Made, Make, PageGrant, PageInvalidate, PageRecall, Prepare, Recall, Retrieve,
+    Seek, Teardown, ThreadLost, ThreadReturned,
 };
 use super::{Migration, retrieval};
 
@@ -28,7 +29,7 @@ impl Migration {
                 }
             })
             .on::<Expect>(move |_, expect, _| {
-                refit_sys::linger::one_follows();
+                refit_sys::adaptive_spin::one_follows();
                 let replica = k.upgrade().and_then(|this| this.replica(expect.group));
                 if let Some(executor) = replica.and_then(|replica| replica.known(expect.thread)) {
                     executor.expect();
@@ -38,7 +39,7 @@ impl Migration {
                 let replica = b.upgrade().and_then(|this| this.replica(recall.group));
                 let executor = replica.and_then(|replica| replica.known(recall.thread));
                 if let Some(executor) = executor {
-                    executor.recall(recall.stay);
+                    executor.recall(recall.residency);
                 }
             })
             .answer::<Invalidate>(move |_, forget, _, reply| {
@@ -57,7 +58,7 @@ impl Migration {
                 if let Some(coordinator) = this.coordinator_of(came.group) {
                     this.returns.hear(Box::new(came), coordinator);
                     // Whoever makes it go on has the processor meanwhile.
-                    refit_sys::linger::none_follows();
+                    refit_sys::adaptive_spin::none_follows();
                 }
             })
             .on::<ThreadLost>(move |_, fell, _| {
@@ -87,20 +88,20 @@ impl Migration {
                 if let Some(this) = a.upgrade()
                     && this.coordinator_of(fetch.group).is_some()
                 {
-                    this.abroad.fetch(from, fetch);
+                    this.remote_programs.fetch(from, fetch);
                 }
             })
             .on::<Make>(move |_, make, _| {
                 if let Some(this) = b.upgrade()
                     && this.coordinator_of(make.group).is_some()
                 {
-                    this.abroad.make(make);
+                    this.remote_programs.make(make);
                 }
             })
             .on::<Made>(move |_, made, _| {
                 let replica = c.upgrade().and_then(|this| this.replica(made.group));
                 if let Some(executor) = replica.and_then(|replica| replica.known(made.thread)) {
-                    executor.made(made.stay, made.value);
+                    executor.made(made.residency, made.value);
                 }
             })
             .on::<PageGrant>(move |_, grant, body| {
@@ -157,7 +158,9 @@ impl Migration {
     /// Somebody looks for what is at an address: the origin knows, others may.
     fn is_sought(&self, seek: Seek) {
         let coordinator = self.coordinator_of(seek.group);
-        let told = |one: Sender<QueuedCommand>| one.send(QueuedCommand::now(Command::Seek(seek.clone()))).is_ok();
+        let told = |one: Sender<QueuedCommand>| {
+            one.send(QueuedCommand::now(Command::Seek(seek.clone()))).is_ok()
+        };
         if coordinator.is_some_and(told) {
             return;
         }

@@ -15,18 +15,18 @@
 //! **Where a thread is, one place knows** ([`Thread`]). It leaves only from a stop here, and comes back only by a [`ThreadReturned`] of its present
 //! stay: so it never runs twice, nor not at all. A signal, an end or a wish that arrives while it is away is kept until then.
 
-mod asking;
 mod births;
 mod changing;
 mod checking;
 mod ends;
 mod journey;
 mod killing;
-mod retry_futex;
 mod limiting;
 mod memory;
+mod move_request;
 mod moving;
 mod retrieving;
+mod retry_futex;
 mod stopping;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,21 +37,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use refit_messages::{InstanceId, Layer, Reply};
-use refit_sys::linger::Linger;
+use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::words::Words;
 
-use self::asking::Asking;
 use self::killing::Killer;
-use super::remote_programs::Abroad;
+use self::move_request::Asking;
 use super::counts::Ledger;
 use super::locks::Lock;
 use super::pages::Window;
 use super::planting::{self, Planted};
 use super::quota::Quota;
+use super::remote_programs::RemotePrograms;
 use super::retrieval::{self, Protocol};
 use super::returns::{Given, Returns};
 use super::space::AddressSpace;
-use super::wire::{ThreadReturned, Change, ThreadLost, GroupId, Retrieve, Seek, Teardown};
+use super::wire::{Change, GroupId, Retrieve, Seek, Teardown, ThreadLost, ThreadReturned};
 use super::{MoveError, Places};
 use crate::supervisor::Supervisor;
 use crate::supervisor::moves::{Custody, TracerEvent};
@@ -104,7 +104,7 @@ struct Thread {
     /// Where it is.
     at: InstanceId,
     /// Counts its moves.
-    stay: u64,
+    residency: u64,
     slot: Option<u32>,
     /// It has been asked to come back.
     recalled: bool,
@@ -160,7 +160,7 @@ pub(super) struct Means {
     pub(super) ask: Sender<QueuedCommand>,
     pub(super) places: Arc<Places>,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) abroad: Arc<Abroad>,
+    pub(super) remote_programs: Arc<RemotePrograms>,
     pub(super) returns: Arc<Returns>,
     pub(super) pages: Pages,
     /// How mappings are found at first.
@@ -176,7 +176,7 @@ pub(super) struct Coordinator {
     group: GroupId,
     custody: Custody,
     own: InstanceId,
-    tree: Arc<Supervisor>,
+    supervisor: Arc<Supervisor>,
     layer: Arc<Layer>,
     space: AddressSpace,
     slots: Words,
@@ -209,7 +209,7 @@ pub(super) struct Coordinator {
     born: BTreeSet<u32>,
     made: BTreeMap<u32, (u32, Option<Option<u64>>)>,
     places: Arc<Places>,
-    abroad: Arc<Abroad>,
+    remote_programs: Arc<RemotePrograms>,
     returns: Arc<Returns>,
     pages: Pages,
     /// Those who borrow pages are called back, since another host comes, and pages will move.
@@ -218,7 +218,7 @@ pub(super) struct Coordinator {
     told_of_memory: bool,
     killer: Arc<Killer>,
     ledger: Arc<Ledger>,
-    linger: Linger,
+    linger: AdaptiveSpin,
 }
 
 /// Another one for all replicas that begin anew.
@@ -238,17 +238,27 @@ impl Coordinator {
     /// Makes ready for the first thread to leave.
     pub(super) fn begin(
         group: GroupId,
-        tree: &Arc<Supervisor>,
+        supervisor: &Arc<Supervisor>,
         layer: &Arc<Layer>,
         asked: Receiver<QueuedCommand>,
         with: Means,
     ) -> io::Result<Self> {
-        let Means { ask, places, ledger, abroad, returns, pages, protocol, lock, quota, killed } =
-            with;
+        let Means {
+            ask,
+            places,
+            ledger,
+            remote_programs,
+            returns,
+            pages,
+            protocol,
+            lock,
+            quota,
+            killed,
+        } = with;
         let told = ask.clone();
         let tell = move |event| told.send(QueuedCommand::now(Command::Event(event))).is_ok();
-        let planted = planting::plant(tree, group.process, &quota, tell)?;
-        let Planted { space, slots, custody, threads } = planted;
+        let installed = planting::set_up(supervisor, group.process, &quota, tell)?;
+        let Planted { space, slots, custody, threads } = installed;
         let own = group.home();
         // One that has ended plans nothing.
         let planned = move || drop(ask.send(QueuedCommand::now(Command::Planned)));
@@ -257,7 +267,7 @@ impl Coordinator {
             group,
             custody,
             own,
-            tree: Arc::clone(tree),
+            supervisor: Arc::clone(supervisor),
             layer: Arc::clone(layer),
             space,
             slots,
@@ -278,14 +288,14 @@ impl Coordinator {
             born: BTreeSet::new(),
             made: BTreeMap::new(),
             places,
-            abroad,
+            remote_programs,
             returns,
             pages,
             unborrowing: false,
             told_of_memory: false,
             killer,
             ledger,
-            linger: Linger::default(),
+            linger: AdaptiveSpin::default(),
         };
         threads.into_iter().for_each(|thread| coordinator.know(thread));
         Ok(coordinator)
@@ -297,7 +307,7 @@ impl Coordinator {
             let one = Thread {
                 wanted,
                 at,
-                stay: 0,
+                residency: 0,
                 slot: None,
                 recalled: false,
                 ready_at: BTreeSet::new(),
@@ -317,7 +327,7 @@ impl Coordinator {
             self.check();
         }
         self.killer.disarm();
-        self.tree.moves.end(self.custody);
+        self.supervisor.moves.end(self.custody);
         self.let_all_live();
         self.ledger.ask(&self.layer);
         let gone = Teardown { group: self.group, thread: None };
@@ -330,11 +340,12 @@ impl Coordinator {
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
         }
         self.places.forget(self.group.process);
-        self.abroad.forget(self.group.process);
+        self.remote_programs.forget(self.group.process);
     }
 
     fn next(&mut self) -> Next {
-        let Some(QueuedCommand { ask, since }) = self.deferred.pop_front().or_else(|| self.receive())
+        let Some(QueuedCommand { ask, since }) =
+            self.deferred.pop_front().or_else(|| self.receive())
         else {
             return self.depart_who_lingered();
         };
@@ -492,7 +503,7 @@ impl Coordinator {
             thread.ready_at.remove(&peer);
         }
         self.plan_retrievals(None);
-        let pages = self.space.library.as_ref().map_or(0, |library| library.lost(peer));
+        let pages = self.space.page_home.as_ref().map_or(0, |page_home| page_home.lost(peer));
         if pages > 0 {
             self.kill(&format!("{peer} was lost ({why}), with {pages} pages of its memory"));
         } else if self.threads.iter().any(|(&id, one)| one.at == peer && self.returns.is_away(id)) {

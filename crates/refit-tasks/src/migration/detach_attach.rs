@@ -1,6 +1,6 @@
 //! Taking the user half of a thread out of it, and putting it back: what a thread's registers mean when it stands in a call.
 //!
-//! A thread that leaves stays behind as its own shadow ([`refit_sys::park`]). A call that it stands in is made anew elsewhere, but for one
+//! A thread that leaves stays behind as its own shadow ([`refit_sys::shadow_stub`]). A call that it stands in is made anew elsewhere, but for one
 //! of which only the kernel knows how much is left (`ERESTART_RESTARTBLOCK`): in that the shadow stays, and the result follows.
 //!
 //! A thread that comes back may stand behind a call that its shadow is in. What the kernel has put into the shadow's registers for an
@@ -11,8 +11,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refit_sys::park::{self, Place, Slot};
-use refit_sys::trace::{Tracee, Registers};
+use refit_sys::shadow_stub::{self, Place, Slot};
+use refit_sys::trace::{Registers, Tracee};
 
 use super::coordinator::PATIENCE;
 use super::faults::{self, Step};
@@ -20,7 +20,7 @@ use super::thread_state::ThreadState;
 use super::wire::{ThreadReturned, Why};
 use crate::supervisor::moves::{Custody, Standing, interrupted};
 use crate::supervisor::signals;
-use crate::supervisor::{Resume, Hears, StopReason, Supervisor};
+use crate::supervisor::{Hears, Resume, StopReason, Supervisor};
 
 /// How long a thread may take to stop that could as well go on.
 const SOON: Duration = Duration::from_secs(2);
@@ -65,13 +65,17 @@ pub(super) enum Stays {
 }
 
 /// Takes the user half out of a thread, whose shadow stays; and whether that is in a call.
-pub(super) fn leave(tree: &Arc<Supervisor>, id: u32, way: Way) -> Result<(bool, ThreadState), Stays> {
-    if tree.lends(id) {
+pub(super) fn leave(
+    supervisor: &Arc<Supervisor>,
+    id: u32,
+    way: Way,
+) -> Result<(bool, ThreadState), Stays> {
+    if supervisor.lends(id) {
         return Err(Stays::NotNow);
     }
     way.slot.clear();
-    let moves = Arc::clone(tree);
-    let left = tree.order(id, SOON, move |held, stands| {
+    let moves = Arc::clone(supervisor);
+    let left = supervisor.order(id, SOON, move |held, stands| {
         if stands == StopReason::WithItsProcess {
             return (Err(Stays::Stopped), Resume::GoOn);
         }
@@ -110,9 +114,9 @@ pub(super) fn signal_of(held: &Tracee) -> i32 {
 }
 
 /// Lets a thread that was kept go on here, if nobody has to decide about it first.
-pub(super) fn go_on(tree: &Arc<Supervisor>, custody: Custody, id: u32) {
-    let moves = Arc::clone(tree);
-    tree.order_kept(id, move |held| {
+pub(super) fn go_on(supervisor: &Arc<Supervisor>, custody: Custody, id: u32) {
+    let moves = Arc::clone(supervisor);
+    supervisor.order_kept(id, move |held| {
         if let Some(after) = moves.others(custody, id, StopReason::Kept) {
             return after;
         }
@@ -122,10 +126,12 @@ pub(super) fn go_on(tree: &Arc<Supervisor>, custody: Custody, id: u32) {
 }
 
 /// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
-pub(super) fn hold(tree: &Arc<Supervisor>, custody: Custody, id: u32) {
-    let moves = Arc::clone(tree);
+pub(super) fn hold(supervisor: &Arc<Supervisor>, custody: Custody, id: u32) {
+    let moves = Arc::clone(supervisor);
     // As above: it may be another program by then.
-    tree.order_later(id, move |_, stands| moves.others(custody, id, stands).unwrap_or(Resume::Stay));
+    supervisor.order_later(id, move |_, stands| {
+        moves.others(custody, id, stands).unwrap_or(Resume::Stay)
+    });
 }
 
 fn leave_by(held: &mut Tracee, way: Way) -> io::Result<(bool, ThreadState)> {
@@ -136,11 +142,11 @@ fn leave_by(held: &mut Tracee, way: Way) -> io::Result<(bool, ThreadState)> {
     let called = number.cast_signed() >= 0;
     let in_call = called && stood.rax.cast_signed() == RESTART_BLOCK;
     if in_call {
-        park::enter_in_call(&mut shadow, way.code, way.place);
+        shadow_stub::enter_in_call(&mut shadow, way.code, way.place);
     } else {
-        park::enter(&mut shadow, way.code, way.place);
+        shadow_stub::enter(&mut shadow, way.code, way.place);
         if called && interrupted(stood.rax) {
-            park::step_back(&mut user, number);
+            shadow_stub::step_back(&mut user, number);
             // Within calls as `sigsuspend` another mask holds than the thread's, which is told here: a signal that comes now is to wait until the call is
             // made again, and to end it.
             held.set_signal_mask(held.signal_mask()?)?;
@@ -181,29 +187,29 @@ pub(super) type Has = io::Result<bool>;
 
 /// Puts the user half back into a thread, which goes on as `onward` says.
 pub(super) fn come(
-    tree: &Arc<Supervisor>,
+    supervisor: &Arc<Supervisor>,
     id: u32,
     way: Way,
     half: &ThreadState,
     call: Call,
     onward: Onward,
 ) -> Has {
-    let (moves, half) = (Arc::clone(tree), half.clone());
+    let (moves, half) = (Arc::clone(supervisor), half.clone());
     let work =
         move |held: &mut Tracee, stands| come_to(&moves, (held, stands), way, &half, call, onward);
-    tree.order_and_hear(id, PATIENCE, work, Hears::Later)?
+    supervisor.order_and_hear(id, PATIENCE, work, Hears::Later)?
 }
 
 /// The same with a thread that is in no call, without waiting; `tell` is told what it has got once it goes on, and `None` if its shadow is about to
 /// be given a signal, and it has got nothing yet. Nothing is told of a thread that is no more.
 pub(super) fn come_at_once(
-    tree: &Arc<Supervisor>,
+    supervisor: &Arc<Supervisor>,
     way: Way,
     came: Box<ThreadReturned>,
     tell: impl FnOnce(Box<ThreadReturned>, Option<Has>) + Send + 'static,
 ) {
-    let moves = Arc::clone(tree);
-    tree.order_and_tell(came.thread, move |held, stands| {
+    let moves = Arc::clone(supervisor);
+    supervisor.order_and_tell(came.thread, move |held, stands| {
         if !between(held) {
             let others = moves.others(way.custody, came.thread, stands);
             return (others.unwrap_or(Resume::Stay), Box::new(move || tell(came, None)));
@@ -215,7 +221,7 @@ pub(super) fn come_at_once(
 }
 
 fn come_to(
-    tree: &Supervisor,
+    supervisor: &Supervisor,
     (held, stands): (&mut Tracee, StopReason),
     way: Way,
     half: &ThreadState,
@@ -224,13 +230,13 @@ fn come_to(
 ) -> (Has, Resume) {
     let id = held.thread();
     // It may be another program meanwhile, which nothing of this one is to be put into.
-    if let Some(after) = tree.others(way.custody, id, stands) {
+    if let Some(after) = supervisor.others(way.custody, id, stands) {
         return (Err(io::Error::from_raw_os_error(libc::ESRCH)), after);
     }
     let done = come_by(held, way, half, call);
     // What its shadow has written a part of, it writes on.
     if !matches!(done, Ok(true)) {
-        tree.rests.forget(id);
+        supervisor.rests.forget(id);
     }
     // Its coordinator has been told so, or will be.
     let signal = (!between(held)).then(|| signal_of(held));
@@ -242,7 +248,7 @@ fn come_to(
     };
     let standing =
         if matches!(after, Resume::ToSystemCall(_)) { Standing::Visiting } else { Standing::Home };
-    tree.moves.place(way.custody, id, standing);
+    supervisor.moves.place(way.custody, id, standing);
     (done.map(|_| signal.is_some()), after)
 }
 
@@ -257,19 +263,19 @@ fn come_by(held: &Tracee, way: Way, half: &ThreadState, call: Call) -> io::Resul
     if call.within {
         // Once it has put the result there it waits for the next call: where it stands tells nothing then.
         let answer = call.answer.or_else(|| way.slot.answer());
-        match park::place(&shadow, way.code) {
+        match shadow_stub::place(&shadow, way.code) {
             _ if let Some(value) = answer => user.rax = value,
             Place::At => {
                 carry_on(&mut user, &shadow);
                 as_shadow = true;
             }
             Place::Behind => user.rax = way.slot.result(),
-            Place::Before | Place::Outside => park::step_back(&mut user, number),
+            Place::Before | Place::Outside => shadow_stub::step_back(&mut user, number),
         }
         // It may have lacked pages that are elsewhere, and has done nothing: made here, it does not (`coordinator/retry_futex.rs`).
         let failed = user.rax.cast_signed() == -i64::from(libc::EFAULT);
         if failed && number.cast_signed() == libc::SYS_futex {
-            park::step_back(&mut user, number);
+            shadow_stub::step_back(&mut user, number);
             as_shadow = false;
         }
     }
@@ -288,14 +294,14 @@ fn carry_on(user: &mut Registers, shadow: &Registers) {
 
 /// What a shadow's call has returned that stands about to be given a signal, and does not come to say so itself.
 pub(super) fn answer_of(
-    tree: &Arc<Supervisor>,
+    supervisor: &Arc<Supervisor>,
     custody: Custody,
     id: u32,
     (code, slot): (u64, Slot),
 ) -> io::Result<i64> {
     let read = |held: &mut Tracee, _| (held.registers(), Resume::Stay);
-    let registers = tree.order_of(custody, id, PATIENCE, read)??;
-    match park::place(&registers, code) {
+    let registers = supervisor.order_of(custody, id, PATIENCE, read)??;
+    match shadow_stub::place(&registers, code) {
         _ if let Some(value) = slot.answer() => Ok(value.cast_signed()),
         Place::At if !interrupted(registers.rax) => {
             slot.clear();

@@ -10,8 +10,8 @@
 //! The task is traced by the thread that serves it, and makes no system call of its own: the kernel stops it at each, and passes over it
 //! (`PTRACE_SYSEMU`). It has one signal that says to look up, which nobody else sends.
 
-mod shadow_affinity;
 mod on_files;
+mod shadow_affinity;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -19,25 +19,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
-use refit_sys::linger;
-use refit_sys::park::{self, Slot};
+use refit_sys::adaptive_spin;
 use refit_sys::restart::arguments;
 use refit_sys::schedule::{Urgency, set_urgency};
-use refit_sys::trace::{self, Event, Tracee, Options, Registers};
+use refit_sys::shadow_stub::{self, Slot};
+use refit_sys::trace::{self, Event, Options, Registers, Tracee};
 
 use super::MoveError;
 use super::calls::{Kind, Request, kind};
 use super::counts::Tally;
+use super::detach_attach;
 use super::faults::{self, Step};
 use super::files::Files;
-use super::replica::Replica;
-use super::thread_state::ThreadState;
 use super::locks;
-use super::mappings;
 use super::mailbox::{Order, Orders};
-use super::detach_attach;
+use super::mappings;
+use super::replica::Replica;
 use super::stub;
-use super::wire::{Arrive, ThreadReturned, Change, ThreadLost, Make, Why};
+use super::thread_state::ThreadState;
+use super::wire::{Arrive, Change, Make, ThreadLost, ThreadReturned, Why};
 use shadow_affinity::Beside;
 
 /// A task has been asked to stop, and should have by then.
@@ -85,13 +85,13 @@ impl Executor {
     }
 
     /// The thread is wanted back, if it is still in this stay.
-    pub(crate) fn recall(&self, stay: u64) {
-        self.order(Order::Recall(stay));
+    pub(crate) fn recall(&self, residency: u64) {
+        self.order(Order::Recall(residency));
     }
 
     /// The call that the thread stands in has returned, if it is still in this stay.
-    pub(crate) fn made(&self, stay: u64, value: u64) {
-        self.orders.hand(Order::Made(stay, value));
+    pub(crate) fn made(&self, residency: u64, value: u64) {
+        self.orders.hand(Order::Made(residency, value));
     }
 
     /// Its thread has ended: it may serve another one.
@@ -106,7 +106,7 @@ impl Executor {
 
     fn order(&self, order: Order) {
         if self.orders.hand(order) {
-            refit_sys::process::nudge_thread(self.process, self.task);
+            refit_sys::process::interrupt_thread(self.process, self.task);
         }
     }
 
@@ -138,9 +138,9 @@ enum Gone {
 type Call<'a> = Option<&'a mut Option<u64>>;
 
 /// One thread's stay.
-struct Stay {
+struct Residency {
     thread: u32,
-    stay: u64,
+    residency: u64,
     /// `None`: its shadow is told by messages.
     slot: Option<Slot>,
     beside: Beside,
@@ -166,7 +166,7 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     fn new(replica: &'a Replica, executor: &'a Executor, held: Tracee) -> Self {
-        let instruction = replica.window.start + stub::CODE + park::instruction();
+        let instruction = replica.window.start + stub::CODE + shadow_stub::instruction();
         let (seen, urgency, yields) = (0, None, 0);
         let (files, buffer) = (Files::default(), Vec::new());
         Self { replica, executor, held, instruction, seen, urgency, yields, files, buffer }
@@ -177,7 +177,7 @@ impl<'a> Running<'a> {
             match self.executor.orders.wait() {
                 Order::Arrive(arrive, reply) => {
                     let thread = arrive.thread;
-                    let gone = self.stay(*arrive, reply);
+                    let gone = self.residency(*arrive, reply);
                     self.executor.orders.waits_at(None);
                     let why = match gone {
                         Ok(Gone::Back) => continue,
@@ -190,7 +190,7 @@ impl<'a> Running<'a> {
                     let _ = self.replica.layer.send(self.replica.group.home(), &fell, &[]);
                     break;
                 }
-                Order::Expect => self.executor.orders.await_one(linger::SOON),
+                Order::Expect => self.executor.orders.await_one(adaptive_spin::SOON),
                 // It has gone back of its own meanwhile, or for ever.
                 Order::Recall(_) | Order::Made(..) | Order::Rest => {}
                 Order::End => break,
@@ -200,7 +200,7 @@ impl<'a> Running<'a> {
         self.held.leave();
     }
 
-    fn stay(&mut self, arrive: Arrive, reply: Reply<Arrive>) -> io::Result<Gone> {
+    fn residency(&mut self, arrive: Arrive, reply: Reply<Arrive>) -> io::Result<Gone> {
         let slot = match self.replica.slots.map(|slots| Slot::at(slots, arrive.slot as usize)) {
             None => None,
             Some(Some(slot)) => Some(slot),
@@ -209,8 +209,12 @@ impl<'a> Running<'a> {
                 return Ok(Gone::Back);
             }
         };
-        let stay =
-            Stay { thread: arrive.thread, stay: arrive.stay, slot, beside: Beside::default() };
+        let residency = Residency {
+            thread: arrive.thread,
+            residency: arrive.residency,
+            slot,
+            beside: Beside::default(),
+        };
         let general = arrive.half.general(self.held.registers()?);
         let given =
             faults::reach(Step::Registers).and_then(|()| arrive.half.give(&self.held, &general));
@@ -230,20 +234,24 @@ impl<'a> Running<'a> {
         }
         let arrived = || reply.say(&Ok(()), &[]);
         if !arrive.in_call {
-            return self.run(&stay, Some(arrived));
+            return self.run(&residency, Some(arrived));
         }
         arrived();
-        match self.until_answered(&stay)? {
+        match self.until_answered(&residency)? {
             Some(gone) => Ok(gone),
-            None => self.run(&stay, None::<fn()>),
+            None => self.run(&residency, None::<fn()>),
         }
     }
 
     /// Runs the thread; says that it has `arrived` once it runs.
-    fn run(&mut self, stay: &Stay, mut arrived: Option<impl FnOnce()>) -> io::Result<Gone> {
+    fn run(
+        &mut self,
+        residency: &Residency,
+        mut arrived: Option<impl FnOnce()>,
+    ) -> io::Result<Gone> {
         loop {
             if arrived.is_none()
-                && let Some(gone) = self.orders(stay, None)?
+                && let Some(gone) = self.orders(residency, None)?
             {
                 return Ok(gone);
             }
@@ -260,8 +268,8 @@ impl<'a> Running<'a> {
             let event = self.next()?;
             self.executor.orders.stands();
             let gone = match event {
-                Event::SystemCall => self.call(stay)?,
-                Event::Signal(signal) => self.signal(stay, signal)?,
+                Event::SystemCall => self.call(residency)?,
+                Event::Signal(signal) => self.signal(residency, signal)?,
                 Event::Exited(_) | Event::Killed(_) => Some(Gone::Killed),
                 _ => None,
             };
@@ -283,15 +291,15 @@ impl<'a> Running<'a> {
     }
 
     /// Does what was ordered meanwhile.
-    fn orders(&mut self, stay: &Stay, mut call: Call<'_>) -> io::Result<Option<Gone>> {
+    fn orders(&mut self, residency: &Residency, mut call: Call<'_>) -> io::Result<Option<Gone>> {
         while let Some(order) = self.executor.orders.look() {
             match order {
-                Order::Recall(wanted) if wanted == stay.stay => {
+                Order::Recall(wanted) if wanted == residency.residency => {
                     let general = self.held.registers()?;
-                    return self.back(stay, Why::Recalled, call.is_some(), &general).map(Some);
+                    return self.back(residency, Why::Recalled, call.is_some(), &general).map(Some);
                 }
                 Order::Rest => return Ok(Some(Gone::Back)),
-                Order::Made(of, value) if of == stay.stay => {
+                Order::Made(of, value) if of == residency.residency => {
                     if let Some(answer) = call.take() {
                         *answer = Some(value);
                         break;
@@ -308,7 +316,7 @@ impl<'a> Running<'a> {
     }
 
     /// The thread stands before a system call.
-    fn call(&mut self, stay: &Stay) -> io::Result<Option<Gone>> {
+    fn call(&mut self, residency: &Residency) -> io::Result<Option<Gone>> {
         let began = Instant::now();
         let mut registers = self.held.registers()?;
         let number = registers.orig_rax;
@@ -316,12 +324,12 @@ impl<'a> Running<'a> {
         if kind == Kind::Request(Request::Move(self.replica.group.origin.into())) {
             // Wherever it goes on, it is there.
             (registers.rax, registers.orig_rax) = (0, u64::MAX);
-            return self.back(stay, Why::Asked, false, &registers).map(Some);
+            return self.back(residency, Why::Asked, false, &registers).map(Some);
         }
         // By another convention its number is of another call.
         if self.goes_home(kind) || !self.is_of_own_convention(&registers) {
-            park::step_back(&mut registers, number);
-            return self.back(stay, Why::Call, false, &registers).map(Some);
+            shadow_stub::step_back(&mut registers, number);
+            return self.back(residency, Why::Call, false, &registers).map(Some);
         }
         match kind {
             Kind::Request(request) => {
@@ -343,14 +351,14 @@ impl<'a> Running<'a> {
             Kind::Change => {
                 let change = Change {
                     group: self.replica.group,
-                    thread: stay.thread,
+                    thread: residency.thread,
                     number,
                     arguments: arguments(&registers),
                     stack: registers.rsp,
                 };
                 let Some(answer) = self.change(&change) else { return Ok(Some(Gone::Ended)) };
                 if answer == detach_attach::NOT_MADE {
-                    park::step_back(&mut registers, number);
+                    shadow_stub::step_back(&mut registers, number);
                     self.held.set_registers(&registers)?;
                     return Ok(None);
                 }
@@ -359,21 +367,21 @@ impl<'a> Running<'a> {
             }
             Kind::Shadow => {
                 self.yields = 0;
-                if let Some(value) = self.on_file(stay, number, &arguments(&registers)) {
+                if let Some(value) = self.on_file(residency, number, &arguments(&registers)) {
                     self.returns(registers, value)?;
                     self.executor.tally().made_here(number, began);
                     return Ok(None);
                 }
                 // What is asked and told of processors is so at home.
-                if stay.slot.is_some() && !PROCESSORS.contains(&number.cast_signed()) {
-                    stay.beside.bring(self.replica.group.process, stay.thread);
+                if residency.slot.is_some() && !PROCESSORS.contains(&number.cast_signed()) {
+                    residency.beside.bring(self.replica.group.process, residency.thread);
                 } else {
-                    stay.beside.send_back();
+                    residency.beside.send_back();
                 }
-                if !self.ask_shadow(stay, number, &registers) {
+                if !self.ask_shadow(residency, number, &registers) {
                     return Ok(Some(Gone::Ended));
                 }
-                let gone = self.until_answered(stay);
+                let gone = self.until_answered(residency);
                 self.executor.tally().called(number, began);
                 return gone;
             }
@@ -435,33 +443,40 @@ impl<'a> Running<'a> {
     }
 
     /// Has its shadow make a call; whether there is one.
-    fn ask_shadow(&self, stay: &Stay, number: u64, registers: &Registers) -> bool {
+    fn ask_shadow(&self, residency: &Residency, number: u64, registers: &Registers) -> bool {
         let (arguments, stack) = (arguments(registers), registers.rsp);
-        if let Some(slot) = stay.slot {
+        if let Some(slot) = residency.slot {
             slot.ask(number, arguments, stack);
             return true;
         }
         let group = self.replica.group;
-        let make = Make { group, thread: stay.thread, stay: stay.stay, number, arguments, stack };
+        let make = Make {
+            group,
+            thread: residency.thread,
+            residency: residency.residency,
+            number,
+            arguments,
+            stack,
+        };
         self.replica.layer.send(group.home(), &make, &[]).is_ok()
     }
 
     /// The thread stands behind a call that its shadow makes.
-    fn until_answered(&mut self, stay: &Stay) -> io::Result<Option<Gone>> {
+    fn until_answered(&mut self, residency: &Residency) -> io::Result<Option<Gone>> {
         loop {
-            let heard = stay.slot.map(|slot| slot.bell());
+            let heard = residency.slot.map(|slot| slot.wakeup());
             let mut made = None;
-            if let Some(gone) = self.orders(stay, Some(&mut made))? {
+            if let Some(gone) = self.orders(residency, Some(&mut made))? {
                 return Ok(Some(gone));
             }
-            if let Some(value) = made.or_else(|| stay.slot?.answer()) {
+            if let Some(value) = made.or_else(|| residency.slot?.answer()) {
                 self.returns(self.held.registers()?, value)?;
                 return Ok(None);
             }
-            match stay.slot.zip(heard) {
-                None => self.executor.orders.await_one(linger::MOMENT),
+            match residency.slot.zip(heard) {
+                None => self.executor.orders.await_one(adaptive_spin::MOMENT),
                 Some((slot, heard)) => {
-                    if !linger::a_moment(|| slot.bell() != heard) {
+                    if !adaptive_spin::a_moment(|| slot.wakeup() != heard) {
                         slot.wait(heard, LOOK_UP);
                     }
                 }
@@ -470,7 +485,7 @@ impl<'a> Running<'a> {
     }
 
     /// The task is about to be given a signal.
-    fn signal(&mut self, stay: &Stay, signal: i32) -> io::Result<Option<Gone>> {
+    fn signal(&mut self, residency: &Residency, signal: i32) -> io::Result<Option<Gone>> {
         let information = self.held.information()?;
         // Somebody says to look up.
         if information.code() <= 0 {
@@ -484,7 +499,7 @@ impl<'a> Running<'a> {
         }
         let missing = segment && information.code() == SEGV_MAPERR;
         if let Some(address) = information.address().filter(|_| missing) {
-            match self.retrieve(stay, address) {
+            match self.retrieve(residency, address) {
                 Ok(true) => return Ok(None),
                 Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {
@@ -500,17 +515,17 @@ impl<'a> Running<'a> {
             // A breakpoint, which is behind the thread already: it is to hit it there.
             registers.rip -= 1;
         }
-        self.back(stay, Why::Exception, false, &registers).map(Some)
+        self.back(residency, Why::Exception, false, &registers).map(Some)
     }
 
     /// Has what is at an address mapped; whether there is anything.
-    fn retrieve(&mut self, stay: &Stay, address: u64) -> io::Result<bool> {
+    fn retrieve(&mut self, residency: &Residency, address: u64) -> io::Result<bool> {
         faults::reach(Step::Map)?;
         let began = Instant::now();
         let mut only_origin = false;
         loop {
             let asked = Instant::now();
-            let told = self.replica.look_up(stay.thread, address, only_origin)?;
+            let told = self.replica.look_up(residency.thread, address, only_origin)?;
             self.executor.tally().looked_up(asked, told.messages);
             let (held, instruction, replica) = (&mut self.held, self.instruction, self.replica);
             let made = replica.map(&told, || match replica.store() {
@@ -539,12 +554,19 @@ impl<'a> Running<'a> {
     }
 
     /// Sends the thread back.
-    fn back(&self, stay: &Stay, why: Why, in_call: bool, general: &Registers) -> io::Result<Gone> {
+    fn back(
+        &self,
+        residency: &Residency,
+        why: Why,
+        in_call: bool,
+        general: &Registers,
+    ) -> io::Result<Gone> {
         faults::reach(Step::Back)?;
-        stay.beside.send_back();
+        residency.beside.send_back();
         let half = ThreadState::of(&self.held, general)?;
-        let (group, thread) = (self.replica.group, stay.thread);
-        let came = ThreadReturned { group, thread, stay: stay.stay, why, in_call, half };
+        let (group, thread) = (self.replica.group, residency.thread);
+        let came =
+            ThreadReturned { group, thread, residency: residency.residency, why, in_call, half };
         match self.replica.layer.send(group.home(), &came, &[]) {
             Ok(()) => Ok(Gone::Back),
             // Its origin is no more, and so is the program.

@@ -7,7 +7,7 @@ use refit_messages::InstanceId;
 
 use super::{Migration, MoveError};
 use crate::process;
-use crate::supervisor::asking::Wish;
+use crate::supervisor::move_request::ThreadMoveRequest;
 use crate::supervisor::{Resume, Supervisor};
 
 /// There is no such instance.
@@ -18,32 +18,36 @@ pub(super) const NOT_MOVABLE: i64 = libc::EPERM as i64;
 pub(super) const NOT_NOW: i64 = libc::EBUSY as i64;
 
 impl Migration {
-    /// Threads of `tree` may ask to run elsewhere.
-    pub(crate) fn answer_wishes(self: &Arc<Self>, tree: &Arc<Supervisor>) {
-        let (this, of) = (Arc::downgrade(self), Arc::downgrade(tree));
-        tree.answer_wishes(self.own.0, move |wish| {
-            let (Some(this), Some(tree)) = (this.upgrade(), of.upgrade()) else { return };
-            let asked = Arc::clone(&tree);
+    /// Threads of `supervisor` may ask to run elsewhere.
+    pub(crate) fn answer_requests(self: &Arc<Self>, supervisor: &Arc<Supervisor>) {
+        let (this, of) = (Arc::downgrade(self), Arc::downgrade(supervisor));
+        supervisor.answer_requests(self.own.0, move |request| {
+            let (Some(this), Some(supervisor)) = (this.upgrade(), of.upgrade()) else { return };
+            let asked = Arc::clone(&supervisor);
             // Who follows, and tells this, has a part in what is to be done.
             let begin = move || {
-                match this.begin_for(&asked, wish) {
+                match this.begin_for(&asked, request) {
                     // Its coordinator is told, from a stop in which nothing was done with it.
-                    Ok(()) => asked.ask_again(wish),
-                    Err(error) => asked.answer(wish, -number(&error), Resume::GoOn),
+                    Ok(()) => asked.ask_again(request),
+                    Err(error) => asked.answer(request, -number(&error), Resume::GoOn),
                 }
             };
             if thread::Builder::new().name("refit-asked".to_owned()).spawn(begin).is_err() {
-                tree.answer(wish, -NOT_NOW, Resume::GoOn);
+                supervisor.answer(request, -NOT_NOW, Resume::GoOn);
             }
         });
     }
 
-    fn begin_for(&self, tree: &Arc<Supervisor>, wish: Wish) -> Result<(), MoveError> {
+    fn begin_for(
+        &self,
+        supervisor: &Arc<Supervisor>,
+        request: ThreadMoveRequest,
+    ) -> Result<(), MoveError> {
         // What is no number is what no instance has, as a rule; if one does, its coordinator says so.
-        let to = u16::try_from(wish.to).unwrap_or(u16::MAX);
+        let to = u16::try_from(request.to).unwrap_or(u16::MAX);
         self.known(InstanceId(to))?;
-        let process = process::process_of(wish.thread).ok_or(MoveError::Ended)?;
-        self.coordinator(tree, process).map(drop)
+        let process = process::process_of(request.thread).ok_or(MoveError::Ended)?;
+        self.coordinator(supervisor, process).map(drop)
     }
 }
 

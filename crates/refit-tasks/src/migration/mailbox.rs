@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use refit_messages::Reply;
-use refit_sys::linger;
-use refit_sys::park::Slot;
+use refit_sys::adaptive_spin;
+use refit_sys::shadow_stub::Slot;
 
 use super::wire::Arrive;
 
@@ -50,7 +50,7 @@ impl Orders {
         state.orders.push_back(order);
         let (slot, runs) = (state.slot, state.runs);
         drop(state);
-        // It waits for orders, or for a call, or runs: each has its own bell.
+        // It waits for orders, or for a call, or runs: each has its own wakeup word.
         self.called.notify_all();
         if let Some(slot) = slot.filter(|_| !runs) {
             slot.ring();
@@ -81,7 +81,7 @@ impl Orders {
     /// Waits until there is an order, without taking it; looks out for it for a moment first.
     pub(super) fn await_one(&self, moment: Duration) {
         let there = |state: &State| !state.orders.is_empty();
-        if !linger::for_up_to(moment, || there(&self.state())) {
+        if !adaptive_spin::for_up_to(moment, || there(&self.state())) {
             drop(self.called.wait_while(self.state(), |state| !there(state)));
         }
     }

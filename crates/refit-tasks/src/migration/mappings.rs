@@ -12,21 +12,21 @@ use refit_sys::foreign::Memory;
 use refit_sys::trace::{Tracee, batch};
 
 use super::pages::{PAGE, Store};
-use super::retrieval::Known;
+use super::retrieval::MappingCache;
 use super::stub;
 use super::wire::{Frames, Mapping};
 
 /// What a replica has mapped.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
-    known: Mutex<Known>,
+    known: Mutex<MappingCache>,
     /// Odd while something is being mapped that nobody may touch yet.
     changes: AtomicU64,
 }
 
 impl Mapped {
     /// What is known of the group's memory; nothing is waited for by who holds that.
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, MappingCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

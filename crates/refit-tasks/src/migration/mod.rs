@@ -17,33 +17,33 @@
 //! Does: move threads ([`Migration::move_to`], [`Migration::spread`]), tell where they are ([`Migration::places`]).
 //! Does not: decide where a thread is better off.
 
-mod remote_programs;
 mod advice;
 mod answers;
 mod calls;
 mod changes;
 mod consistency;
-mod counts;
 mod coordinator;
+mod counts;
+mod detach_attach;
+mod executor;
 mod faults;
 mod files;
-mod replica;
-mod thread_state;
+mod first_move;
 mod locks;
-mod mappings;
 mod mailbox;
+mod mappings;
 mod pages;
-mod detach_attach;
 mod planting;
 mod proxy;
 mod quota;
+mod remote_programs;
+mod replica;
 mod retrieval;
 mod returns;
-mod executor;
 mod space;
 mod stub;
+mod thread_state;
 mod wire;
-mod first_move;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,20 +53,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use refit_messages::{ENDED, InstanceId, Layer, Reply};
-use refit_sys::awake::{Awake, Watch};
+use refit_sys::cpu_latency::{Awake, Watch};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::kernel::Setting;
+use crate::node::Setting;
 use crate::supervisor::Supervisor;
 use crate::supervisor::moves::TracerEvent;
-use remote_programs::Abroad;
+use coordinator::{Command, Coordinator, Means, Pages, QueuedCommand};
 use counts::Ledgers;
-use coordinator::{Command, QueuedCommand, Coordinator, Means, Pages};
 use faults::Step;
-use replica::{Replica, SpareReplicas};
 use pages::PAGE;
 use quota::Quota;
+use remote_programs::RemotePrograms;
+use replica::{Replica, SpareReplicas};
 use returns::Returns;
 use wire::{Arrive, Hold, Particulars, Prepare, Teardown};
 
@@ -156,7 +156,7 @@ pub struct Migration {
     turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
     replicas: Mutex<BTreeMap<GroupId, Arc<Replica>>>,
     places: Arc<Places>,
-    abroad: Arc<Abroad>,
+    remote_programs: Arc<RemotePrograms>,
     returns: Arc<Returns>,
     pages: Pages,
     protocol: Protocol,
@@ -182,7 +182,7 @@ impl Migration {
             turns: Mutex::default(),
             replicas: Mutex::default(),
             places: Arc::default(),
-            abroad: Arc::default(),
+            remote_programs: Arc::default(),
             returns: Arc::default(),
             pages: Pages { always_move, window },
             protocol: retrieval,
@@ -202,30 +202,30 @@ impl Migration {
         self.spare_replicas.fill();
     }
 
-    /// Has a thread of a process of `tree`, or all of them, run at another instance, or here again.
+    /// Has a thread of a process of `supervisor`, or all of them, run at another instance, or here again.
     ///
     /// # Errors
     /// [`MoveError`]; whatever has not moved goes on where it was.
     pub fn move_to(
         &self,
-        tree: &Arc<Supervisor>,
+        supervisor: &Arc<Supervisor>,
         process: u32,
         thread: Option<u32>,
         to: InstanceId,
     ) -> Result<(), MoveError> {
         self.known(to)?;
-        self.ask(tree, process, |done| Command::Move { thread, to, done })
+        self.ask(supervisor, process, |done| Command::Move { thread, to, done })
     }
 
-    /// Has the threads of a process of `tree`, and those that it makes later, run at all instances in turn.
+    /// Has the threads of a process of `supervisor`, and those that it makes later, run at all instances in turn.
     ///
     /// # Errors
     /// [`MoveError`]; whatever has not moved goes on where it was.
-    pub fn spread(&self, tree: &Arc<Supervisor>, process: u32) -> Result<(), MoveError> {
+    pub fn spread(&self, supervisor: &Arc<Supervisor>, process: u32) -> Result<(), MoveError> {
         let peers = self.layer.get().map(|layer| layer.peers()).unwrap_or_default();
         let mut over: Vec<_> = peers.iter().map(|peer| peer.id).chain([self.own]).collect();
         over.sort_unstable();
-        self.ask(tree, process, |done| Command::Spread { over, done })
+        self.ask(supervisor, process, |done| Command::Spread { over, done })
     }
 
     /// Where the threads of a process are that have been elsewhere: by number, the instance.
@@ -261,11 +261,11 @@ impl Migration {
 
     fn ask(
         &self,
-        tree: &Arc<Supervisor>,
+        supervisor: &Arc<Supervisor>,
         process: u32,
         ask: impl FnOnce(Sender<Result<(), MoveError>>) -> Command,
     ) -> Result<(), MoveError> {
-        let coordinator = self.coordinator(tree, process)?;
+        let coordinator = self.coordinator(supervisor, process)?;
         let (done, told) = mpsc::channel();
         coordinator.send(QueuedCommand::now(ask(done))).map_err(|_| MoveError::Ended)?;
         // As many as there are threads; none, where they have all ended.
@@ -273,18 +273,26 @@ impl Migration {
     }
 
     /// The coordinator of a process, which begins with the first move.
-    fn coordinator(&self, tree: &Arc<Supervisor>, process: u32) -> Result<Sender<QueuedCommand>, MoveError> {
+    fn coordinator(
+        &self,
+        supervisor: &Arc<Supervisor>,
+        process: u32,
+    ) -> Result<Sender<QueuedCommand>, MoveError> {
         let turn = Arc::clone(self.turns().entry(process).or_default());
         // Making one takes a while, and others are asked about other programs.
         let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let coordinator = self.begin(tree, process);
+        let coordinator = self.begin(supervisor, process);
         self.turns().remove(&process);
         drop(turn);
         coordinator
     }
 
-    fn begin(&self, tree: &Arc<Supervisor>, process: u32) -> Result<Sender<QueuedCommand>, MoveError> {
-        if !tree.process_numbers().contains(&process) {
+    fn begin(
+        &self,
+        supervisor: &Arc<Supervisor>,
+        process: u32,
+    ) -> Result<Sender<QueuedCommand>, MoveError> {
+        if !supervisor.process_numbers().contains(&process) {
             return Err(MoveError::NoProcess(process));
         }
         // One that has ended was of an earlier program.
@@ -293,7 +301,7 @@ impl Migration {
         {
             return Ok(coordinator.clone());
         }
-        tree.movable(process).map_err(MoveError::NotMovable)?;
+        supervisor.movable(process).map_err(MoveError::NotMovable)?;
         let layer = self.layer.get().ok_or(MoveError::NoInstance(self.own.0))?;
         // Relaxed: it only has to be another one.
         let program = self.programs.fetch_add(1, Ordering::Relaxed);
@@ -303,7 +311,7 @@ impl Migration {
             ask: ask.clone(),
             places: Arc::clone(&self.places),
             ledger: self.ledgers.begin(group),
-            abroad: Arc::clone(&self.abroad),
+            remote_programs: Arc::clone(&self.remote_programs),
             returns: Arc::clone(&self.returns),
             pages: self.pages,
             protocol: self.protocol,
@@ -312,7 +320,7 @@ impl Migration {
             killed: Arc::clone(&self.killed),
         };
         let awake = self.awake();
-        let begun = Coordinator::begin(group, tree, layer, asked, means);
+        let begun = Coordinator::begin(group, supervisor, layer, asked, means);
         let coordinator = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
         let started = thread::Builder::new().name("refit-coordinator".to_owned());
         let run = move || {

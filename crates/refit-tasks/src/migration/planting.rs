@@ -16,26 +16,26 @@ use refit_sys::agent::{AREA, Agent, Call, Ground};
 use refit_sys::foreign::Memory;
 use refit_sys::maps;
 use refit_sys::memfd::{self, Pages};
-use refit_sys::park;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::seccomp::{Action, Condition, Filter, Install};
+use refit_sys::shadow_stub;
 use refit_sys::trace::{Tracee, find_syscall};
 use refit_sys::words::Words;
 
 use super::calls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
 use super::faults::{self, Step};
 use super::quota::Quota;
-use super::space::{NAME, AddressSpace};
+use super::space::{AddressSpace, NAME};
 use super::stub;
 use crate::remote::{self, TOP};
-use crate::supervisor::moves::{Custody, FORKS, MAPS, SETS_NUMBER, TracerEvent};
 use crate::supervisor::futex_ops::{PASSES, WORDS};
+use crate::supervisor::moves::{Custody, FORKS, MAPS, SETS_NUMBER, TracerEvent};
 use crate::supervisor::{FOLLOWED, LIMITS_ITSELF, Supervisor};
 
 const PAGE: u64 = 4096;
 /// How many threads of a program can be elsewhere at once.
 pub(super) const SLOTS: usize = 512;
-const SLOTS_LENGTH: u64 = (SLOTS * park::SLOT) as u64;
+const SLOTS_LENGTH: u64 = (SLOTS * shadow_stub::SLOT) as u64;
 const WHOLE: u64 = PAGE + SLOTS_LENGTH + AREA;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -55,8 +55,8 @@ pub(super) struct Planted {
 ///
 /// # Errors
 /// What stands in the way.
-pub(super) fn plant(
-    tree: &Arc<Supervisor>,
+pub(super) fn set_up(
+    supervisor: &Arc<Supervisor>,
     process: u32,
     quota: &Arc<Quota>,
     tell: impl Fn(TracerEvent) -> bool + Send + 'static,
@@ -66,22 +66,23 @@ pub(super) fn plant(
         return Err(io::Error::other("its first thread has ended"));
     }
     let frames = File::from(memfd::create(NAME, TOP, Pages::Base)?);
-    let slots = Words::new(c"refit-slots", SLOTS * park::WORDS)?;
-    let (asked, quota) = (Arc::clone(tree), Arc::clone(quota));
+    let slots = Words::new(c"refit-slots", SLOTS * shadow_stub::WORDS)?;
+    let (asked, quota) = (Arc::clone(supervisor), Arc::clone(quota));
     let by = move |held: &mut Tracee| {
         // Since it was last looked at; what limits its calls is seen by this thread, too.
         if asked.limits_itself(process) {
             return Err(io::Error::other(LIMITS_ITSELF));
         }
-        let planted = plant_by(held, process, &frames, &slots);
-        planted.and_then(|(agent, window, number)| {
-            let tree = Arc::clone(&asked);
-            let space = AddressSpace::new(process, window, frames, (agent, number), (asked, quota))?;
-            let (custody, threads) = tree.moves.begin(process, tell);
+        let installed = plant_by(held, process, &frames, &slots);
+        installed.and_then(|(agent, window, number)| {
+            let supervisor = Arc::clone(&asked);
+            let space =
+                AddressSpace::new(process, window, frames, (agent, number), (asked, quota))?;
+            let (custody, threads) = supervisor.moves.begin(process, tell);
             Ok(Planted { space, slots, custody, threads })
         })
     };
-    tree.ask(process, PATIENCE, by)?
+    supervisor.ask(process, PATIENCE, by)?
 }
 
 fn plant_by(
@@ -117,7 +118,7 @@ fn fit_out(
     frames: &File,
     slots: &Words,
 ) -> io::Result<((Agent, u32), u32)> {
-    memory.write(window.start + stub::CODE, park::code())?;
+    memory.write(window.start + stub::CODE, shadow_stub::code())?;
     let run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     held.call(instruction, libc::SYS_mprotect, [window.start, PAGE, run, 0, 0, OURS])?;
     let at = window.start + PAGE;
@@ -125,7 +126,7 @@ fn fit_out(
     let program = Pidfd::open(process)?;
     let ground =
         Ground { program: &program, memory, instruction, area, options: FOLLOWED, keep: &[] };
-    let (agent, task) = Agent::plant(held, &ground)?;
+    let (agent, task) = Agent::set_up(held, &ground)?;
     let agent_task = task.thread();
     // Its end is told to whoever follows the tree, as that of any task.
     task.leave();
@@ -150,7 +151,12 @@ fn fit_out(
 }
 
 /// Has all threads stop before calls that change what is mapped where something was mapped before.
-fn watch_changes(held: &mut Tracee, instruction: u64, memory: &Memory, room: u64) -> io::Result<()> {
+fn watch_changes(
+    held: &mut Tracee,
+    instruction: u64,
+    memory: &Memory,
+    room: u64,
+) -> io::Result<()> {
     let mut filter = Filter::new(Action::Allow).foreign(Action::Allow);
     let is = |argument, mask, value| Condition { argument, mask, value };
     for number in CHANGES {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use std::{io, mem};
 
 use refit_messages::{InstanceId, Layer};
-use refit_sys::linger;
-use refit_sys::park::Slot;
+use refit_sys::adaptive_spin;
+use refit_sys::shadow_stub::Slot;
 
-use super::pages::{PageHomeHandle, PAGE};
+use super::pages::{PAGE, PageHomeHandle};
 use super::wire::{GroupId, Made, Make};
 use crate::supervisor::futex_ops::TRIES;
 
@@ -22,7 +22,7 @@ const LOOK_UP: Duration = Duration::from_secs(1);
 
 /// A proxy, as others see it.
 pub(super) struct Proxy {
-    stay: u64,
+    residency: u64,
     slot: Slot,
     calls: Mutex<Sender<Job>>,
     ended: Arc<Mutex<bool>>,
@@ -41,28 +41,28 @@ impl Proxy {
     /// # Errors
     /// There is no thread for it.
     pub(super) fn begin(
-        (group, thread, stay): (GroupId, u32, u64),
+        (group, thread, residency): (GroupId, u32, u64),
         slot: Slot,
-        library: PageHomeHandle,
+        page_home: PageHomeHandle,
         layer: &Arc<Layer>,
         host: InstanceId,
     ) -> io::Result<Self> {
         let (calls, asked) = mpsc::channel();
         let ended = Arc::new(Mutex::new(false));
-        let made = move |value| Made { group, thread, stay, value };
+        let made = move |value| Made { group, thread, residency, value };
         let (layer, ends) = (Arc::clone(layer), Arc::clone(&ended));
         let serve = move || {
             // One that is lost needs no result.
             let tell = |value| drop(layer.send(host, &made(value), &[]));
-            serve(&asked, slot, &library, &ends, tell)
+            serve(&asked, slot, &page_home, &ends, tell)
         };
         let serves = thread::Builder::new().name("refit-proxy".to_owned()).spawn(serve)?;
-        Ok(Self { stay, slot, calls: Mutex::new(calls), ended, serves })
+        Ok(Self { residency, slot, calls: Mutex::new(calls), ended, serves })
     }
 
     /// The thread makes a call.
     pub(super) fn call(&self, make: Make) {
-        if make.stay == self.stay {
+        if make.residency == self.residency {
             self.ask(Job::Call(make));
         }
     }
@@ -91,14 +91,14 @@ impl Proxy {
 fn serve(
     asked: &Receiver<Job>,
     slot: Slot,
-    library: &PageHomeHandle,
+    page_home: &PageHomeHandle,
     ended: &Mutex<bool>,
     tell: impl Fn(u64),
 ) -> Option<u64> {
     let mut last = None;
     for job in asked {
         let value = match job {
-            Job::Call(make) => call(slot, make, library, ended)?,
+            Job::Call(make) => call(slot, make, page_home, ended)?,
             Job::Await => answer(slot, ended)?,
         };
         last = Some(value);
@@ -109,7 +109,7 @@ fn serve(
 
 /// Has a call made. Of words that pass from thread to thread (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`) the kernel does not wait for the pages: these are
 /// brought here, and the call, which has done nothing, is made again.
-fn call(slot: Slot, make: Make, library: &PageHomeHandle, ended: &Mutex<bool>) -> Option<u64> {
+fn call(slot: Slot, make: Make, page_home: &PageHomeHandle, ended: &Mutex<bool>) -> Option<u64> {
     let Make { number, arguments, stack, .. } = make;
     for _ in 0..TRIES {
         slot.ask(number, arguments, stack);
@@ -121,7 +121,7 @@ fn call(slot: Slot, make: Make, library: &PageHomeHandle, ended: &Mutex<bool>) -
         for word in [arguments[0], arguments[4]] {
             let page = word / PAGE * PAGE;
             // Where there is none the next call tells so.
-            let _ = library.gather(page..page.saturating_add(PAGE), || ());
+            let _ = page_home.gather(page..page.saturating_add(PAGE), || ());
         }
     }
     Some(i64::from(-libc::EFAULT).cast_unsigned())
@@ -130,14 +130,14 @@ fn call(slot: Slot, make: Make, library: &PageHomeHandle, ended: &Mutex<bool>) -
 /// Waits for what a call returns; `None`: it is not waited for any more.
 fn answer(slot: Slot, ended: &Mutex<bool>) -> Option<u64> {
     loop {
-        let heard = slot.bell();
+        let heard = slot.wakeup();
         if let Some(value) = slot.answer() {
             return Some(value);
         }
         if *ended.lock().unwrap_or_else(PoisonError::into_inner) {
             return None;
         }
-        if !linger::a_moment(|| slot.bell() != heard) {
+        if !adaptive_spin::a_moment(|| slot.wakeup() != heard) {
             slot.wait(heard, LOOK_UP);
         }
     }

@@ -11,25 +11,25 @@ use super::wire::{Fetch, Make};
 
 /// By process.
 #[derive(Default)]
-pub(super) struct Abroad {
+pub(super) struct RemotePrograms {
     programs: Mutex<BTreeMap<u32, Program>>,
 }
 
 #[derive(Default)]
 struct Program {
-    library: Option<PageHomeHandle>,
+    page_home: Option<PageHomeHandle>,
     /// By thread.
     proxies: BTreeMap<u32, Proxy>,
 }
 
-impl Abroad {
+impl RemotePrograms {
     fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Program>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on its pages are given there.
-    pub(super) fn lend(&self, process: u32, library: PageHomeHandle) {
-        self.all().entry(process).or_default().library = Some(library);
+    pub(super) fn lend(&self, process: u32, page_home: PageHomeHandle) {
+        self.all().entry(process).or_default().page_home = Some(page_home);
     }
 
     /// From now on its calls are brought there.
@@ -53,7 +53,7 @@ impl Abroad {
     /// A process is no more.
     pub(super) fn forget(&self, process: u32) {
         let Some(program) = self.all().remove(&process) else { return };
-        program.library.iter().for_each(PageHomeHandle::close);
+        program.page_home.iter().for_each(PageHomeHandle::close);
         for proxy in program.proxies.into_values() {
             proxy.end();
         }
@@ -62,8 +62,10 @@ impl Abroad {
     pub(super) fn fetch(&self, by: InstanceId, fetch: Fetch) {
         let Fetch { group, page, count, write } = fetch;
         let access = if write { Access::Write } else { Access::Read };
-        if let Some(library) = self.all().get(&group.process).and_then(|one| one.library.as_ref()) {
-            library.fetch(by, page, count, access);
+        if let Some(page_home) =
+            self.all().get(&group.process).and_then(|one| one.page_home.as_ref())
+        {
+            page_home.fetch(by, page, count, access);
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! **No mapping outlives what it shows.** An executor asks what is at an address, and maps it later; in between the origin may have
 //! told to forget it. So each forgetting is counted, under the lock that mappings are made under: an answer to a question from before is
-//! asked for again ([`Replica::map`], [`super::retrieval::known`]).
+//! asked for again ([`Replica::map`], [`super::retrieval::cache`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,30 +17,30 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_messages::{InstanceId, Layer, Reply};
-use refit_sys::awake::Awake;
+use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::memfd;
 use refit_sys::words::Words;
 
 use super::counts::Tally;
+use super::executor::Executor;
 use super::faults::{self, Step};
 use super::locks::{HeavyLock, Word};
 use super::mappings::{Mapped, ReplicaMappings};
 use super::pages::Window;
 use super::quota::Quota;
-use super::retrieval::{Seeks, Told};
-use super::executor::Executor;
+use super::retrieval::{PendingQueries, Told};
 use super::space::NAME;
 use super::stub;
-use super::wire::{Arrive, Claim, Descriptor, Follow, Invalidate, GroupId, Hold, Particulars};
+use super::wire::{Arrive, Claim, Descriptor, Follow, GroupId, Hold, Invalidate, Particulars};
 use crate::remote::TOP;
 
-mod replica_server;
 mod moving;
+mod replica_server;
 
+use moving::Pages;
 pub(crate) use replica_server::SpareReplicas;
 use replica_server::{Job, LetIn};
-use moving::Pages;
 
 /// A replica.
 pub(crate) struct Replica {
@@ -58,7 +58,7 @@ pub(crate) struct Replica {
     /// How many mappings are made unasked with one that is asked for.
     pub(super) beside: u16,
     /// What threads here have asked others.
-    pub(super) seeks: Seeks,
+    pub(super) seeks: PendingQueries,
     /// Had by whoever changes the memory.
     pub(super) lock: Box<dyn HeavyLock>,
     epoch: u64,
@@ -114,7 +114,7 @@ impl Replica {
                 Hold::Borrow { beside, .. } => beside.min(stub::CALLS as u16 - 1),
                 Hold::Move { .. } => 0,
             },
-            seeks: Seeks::default(),
+            seeks: PendingQueries::default(),
             lock: particulars.lock.of(layer.own(), says(group, particulars.epoch, layer)),
             epoch: particulars.epoch,
             calls_home: particulars.calls_home,

@@ -26,8 +26,8 @@ use crate::supervisor::Supervisor;
 
 /// For a return from one stay.
 struct Ticket {
-    stay: u64,
-    tree: Arc<Supervisor>,
+    residency: u64,
+    supervisor: Arc<Supervisor>,
     way: Way,
 }
 
@@ -50,8 +50,14 @@ impl Returns {
     }
 
     /// A thread is away; this way it comes back.
-    pub(super) fn expect(&self, thread: u32, stay: u64, tree: &Arc<Supervisor>, way: Way) {
-        let ticket = Ticket { stay, tree: Arc::clone(tree), way };
+    pub(super) fn expect(
+        &self,
+        thread: u32,
+        residency: u64,
+        supervisor: &Arc<Supervisor>,
+        way: Way,
+    ) {
+        let ticket = Ticket { residency, supervisor: Arc::clone(supervisor), way };
         self.all().insert(thread, ticket);
     }
 
@@ -83,9 +89,9 @@ impl Returns {
             // A group that is no more tells its hosts.
             drop(coordinator.send(QueuedCommand::now(Command::ThreadReturned(came, given))));
         };
-        self.is_back(came.thread, came.stay, |ticket| match ticket {
-            Some(Ticket { tree, way, .. }) if !came.in_call => {
-                detach_attach::come_at_once(&tree, way, came, tell);
+        self.is_back(came.thread, came.residency, |ticket| match ticket {
+            Some(Ticket { supervisor, way, .. }) if !came.in_call => {
+                detach_attach::come_at_once(&supervisor, way, came, tell);
             }
             // What its call has returned, its coordinator knows.
             _ => tell(came, None),
@@ -93,9 +99,9 @@ impl Returns {
     }
 
     /// Somebody has said that a thread is back from this stay: does what follows from it, with the stay's ticket if this is its end.
-    fn is_back(&self, thread: u32, stay: u64, does: impl FnOnce(Option<Ticket>)) {
+    fn is_back(&self, thread: u32, residency: u64, does: impl FnOnce(Option<Ticket>)) {
         let mut all = self.all();
-        let ends = all.get(&thread).is_some_and(|ticket| ticket.stay == stay);
+        let ends = all.get(&thread).is_some_and(|ticket| ticket.residency == residency);
         let ticket = if ends { all.remove(&thread) } else { None };
         does(ticket);
     }
@@ -107,26 +113,27 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use refit_sys::park::{self, Slot};
+    use refit_sys::shadow_stub::{self, Slot};
 
     use super::*;
     use crate::supervisor::moves::Custody;
 
     const THREAD: u32 = 7;
 
-    fn expect(returns: &Returns, stay: u64) {
-        static WORDS: [AtomicU64; park::WORDS] = [const { AtomicU64::new(0) }; park::WORDS];
+    fn expect(returns: &Returns, residency: u64) {
+        static WORDS: [AtomicU64; shadow_stub::WORDS] =
+            [const { AtomicU64::new(0) }; shadow_stub::WORDS];
         let slot = Slot::at(&WORDS, 0).expect("there is one");
         let way = Way { custody: Custody::default(), code: 0, slot, place: 0 };
-        returns.expect(THREAD, stay, &Arc::default(), way);
+        returns.expect(THREAD, residency, &Arc::default(), way);
     }
 
     #[test]
     fn a_stay_is_over_once() {
         let returns = Returns::default();
-        let ends = |stay| {
+        let ends = |residency| {
             let mut ends = false;
-            returns.is_back(THREAD, stay, |ticket| ends = ticket.is_some());
+            returns.is_back(THREAD, residency, |ticket| ends = ticket.is_some());
             ends
         };
         expect(&returns, 2);
@@ -142,11 +149,11 @@ mod tests {
     #[test]
     fn no_thread_is_made_to_stand_that_is_back() {
         let returns = Returns::default();
-        for stay in 0..500 {
+        for residency in 0..500 {
             let errands = Mutex::new(Vec::new());
             let leave = |errand| errands.lock().expect("no panic").push(errand);
             let (begin, begun) = mpsc::channel();
-            expect(&returns, stay);
+            expect(&returns, residency);
             let stand = || {
                 begin.send(()).expect("it is heard");
                 // The other one is about to say so.
@@ -156,7 +163,7 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(|| returns.while_away(THREAD, stand));
                 begun.recv().expect("it begins");
-                returns.is_back(THREAD, stay, |_| leave("come"));
+                returns.is_back(THREAD, residency, |_| leave("come"));
             });
             let errands = errands.into_inner().expect("no panic");
             assert_eq!(errands, ["stand", "come"]);

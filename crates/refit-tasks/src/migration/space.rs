@@ -8,10 +8,10 @@
 //! writes to what is being copied.
 
 mod advised;
-mod former;
+mod proc_title;
 mod robust;
 mod shared;
-mod title;
+mod vma_attributes;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,7 +29,7 @@ use refit_sys::maps::{self, Kind, Mapping as Mapped, Maps};
 use refit_sys::pagemap::{Categories, Pagemap, Region, Scan};
 use refit_sys::pidfd::Pidfd;
 use refit_sys::smaps::Flags;
-use refit_sys::trace::{Tracee, Options, find_syscall};
+use refit_sys::trace::{Options, Tracee, find_syscall};
 use refit_sys::userfault::Userfault;
 use rustix::fs::SeekFrom;
 
@@ -41,8 +41,8 @@ use super::quota::Quota;
 use super::wire::Mapping;
 use crate::supervisor::moves::say_again;
 use crate::supervisor::{Supervisor, WITH_ENDS};
-use former::Former;
 use shared::Shared;
+use vma_attributes::Former;
 
 const PAGE: u64 = 4096;
 /// How long all threads may take to stand.
@@ -63,9 +63,9 @@ pub(super) struct AddressSpace {
     maps: Maps,
     /// The number by which the agent knows the frames.
     pub(super) number: u32,
-    pub(super) tree: Arc<Supervisor>,
+    pub(super) supervisor: Arc<Supervisor>,
     /// Who gives its pages, where they move.
-    pub(super) library: Option<PageHomeHandle>,
+    pub(super) page_home: Option<PageHomeHandle>,
     former: Arc<Former>,
     shared: Shared,
     quota: Arc<Quota>,
@@ -80,10 +80,10 @@ impl AddressSpace {
         window: Range<u64>,
         frames: File,
         ((agent, agent_task), number): ((Agent, u32), u32),
-        (tree, quota): (Arc<Supervisor>, Arc<Quota>),
+        (supervisor, quota): (Arc<Supervisor>, Arc<Quota>),
     ) -> io::Result<Self> {
         let (frames, agent, former) = (Arc::new(frames), Arc::new(agent), Arc::new(Former::new()));
-        let (library, maps) = (None, Maps::open(agent_task)?);
+        let (page_home, maps) = (None, Maps::open(agent_task)?);
         quota.count(&frames);
         Ok(Self {
             process,
@@ -93,8 +93,8 @@ impl AddressSpace {
             agent_task,
             maps,
             number,
-            tree,
-            library,
+            supervisor,
+            page_home,
             former,
             shared: Shared::default(),
             quota,
@@ -128,9 +128,9 @@ impl AddressSpace {
         match mapping.kind() {
             Kind::KernelCode | Kind::KernelData | Kind::Other => return no(Mapping::Nothing),
             // Files stay where they are: other hosts do not have them.
-            _ if mapping.shared && self.library.is_some() => return no(Mapping::Nothing),
+            _ if mapping.shared && self.page_home.is_some() => return no(Mapping::Nothing),
             _ if mapping.shared => return no(self.file(&mapping)),
-            _ if self.library.is_some() => {}
+            _ if self.page_home.is_some() => {}
             _ if of_file(&mapping) && !mapping.writable && !self.written(&mapping.range)? => {
                 return no(self.file(&mapping));
             }
@@ -197,12 +197,12 @@ impl AddressSpace {
         let (former, beside) = (Arc::clone(&self.former), self.window.end);
         // What was there once, under the same addresses, is not there any more.
         self.drop_frames(&mapping.range)?;
-        let library = self.library.clone();
-        self.tree.still(self.process, PATIENCE, move || {
+        let page_home = self.page_home.clone();
+        self.supervisor.still(self.process, PATIENCE, move || {
             let advice = former.advice(process, mapping.range.end - PAGE)?;
             let file = self::file(process, &mapping);
             fill(process, &mapping, &frames)?;
-            title::keep(process, &mapping, &agent, beside)?;
+            proc_title::keep(process, &mapping, &agent, beside)?;
             let Range { start, end } = mapping.range;
             let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
             let kind = u64::from(kind.cast_unsigned());
@@ -212,7 +212,7 @@ impl AddressSpace {
             one(&agent, Call { number: libc::SYS_mmap, arguments })?;
             former.note(&mapping, file, &advice);
             advise(&agent, &mapping.range, &advice)?;
-            library.map_or(Ok(()), |library| library.watch(&(start..end)))
+            page_home.map_or(Ok(()), |page_home| page_home.watch(&(start..end)))
         })?
     }
 
@@ -229,17 +229,17 @@ impl AddressSpace {
         let userfault = Pidfd::open(self.agent_task).and_then(|task| task.get_fd(number));
         self.call(libc::SYS_close, [number.into(), 0, 0, 0, 0, 0])?;
         let userfault = pages::agree(userfault?)?;
-        let library = begin(Arc::clone(&self.frames), userfault)?;
-        let serves = library.clone();
+        let page_home = begin(Arc::clone(&self.frames), userfault)?;
+        let serves = page_home.clone();
         let watch = move || {
             let all = within(agent, &(0..u64::MAX))?;
             all.iter().try_for_each(|mapping| serves.watch(&mapping.range))
         };
-        let watched = self.tree.still(process, PATIENCE, watch).flatten();
+        let watched = self.supervisor.still(process, PATIENCE, watch).flatten();
         match watched {
-            Ok(()) => self.library = Some(library),
+            Ok(()) => self.page_home = Some(page_home),
             Err(error) => {
-                library.close();
+                page_home.close();
                 return Err(error);
             }
         }
@@ -252,12 +252,12 @@ impl AddressSpace {
         range: Range<u64>,
         work: impl FnOnce() -> io::Result<R> + Send + 'static,
     ) -> io::Result<R> {
-        let library = self.library.clone();
-        let work = move || match library {
-            Some(library) => library.gather(range, work).flatten(),
+        let page_home = self.page_home.clone();
+        let work = move || match page_home {
+            Some(page_home) => page_home.gather(range, work).flatten(),
             None => work(),
         };
-        self.tree.still(self.process, PATIENCE, work).flatten()
+        self.supervisor.still(self.process, PATIENCE, work).flatten()
     }
 
     /// Makes the frames in a range private memory again. Nobody else may have any of them mapped.
@@ -282,7 +282,7 @@ impl AddressSpace {
     pub(super) fn copy_for(&self, child: u32, word: Option<u64>) -> io::Result<()> {
         let (file, former) = (Arc::clone(&self.frames), Arc::clone(&self.former));
         let parent = self.agent_task;
-        let limited = self.tree.limits_itself(child);
+        let limited = self.supervisor.limits_itself(child);
         self.still_here(0..crate::remote::TOP, move || {
             let mapped = within(child, &(0..u64::MAX))?;
             let memory = Memory::of(child)?;
@@ -337,18 +337,18 @@ impl AddressSpace {
         if whole.is_empty() {
             return Ok(());
         }
-        if let Some(library) = &self.library {
-            library.discard(vec![whole.clone()])?;
+        if let Some(page_home) = &self.page_home {
+            page_home.discard(vec![whole.clone()])?;
         }
         refit_sys::memfd::punch(self.frames.as_fd(), whole)
     }
 
     /// The kernel clears a word when a thread ends, and wakes who waits for that; not, where the word's page is elsewhere.
     pub(super) fn clear(&self, word: u64, thread: u32) -> io::Result<()> {
-        let Some(library) = &self.library else { return Ok(()) };
+        let Some(page_home) = &self.page_home else { return Ok(()) };
         let frames = Arc::clone(&self.frames);
         let page = word / PAGE * PAGE;
-        let still_there = library.gather(page..page + PAGE, move || {
+        let still_there = page_home.gather(page..page + PAGE, move || {
             let mut value = [0; 4];
             frames.read_exact_at(&mut value, word)?;
             let there = u32::from_ne_bytes(value) == thread;
@@ -367,12 +367,12 @@ impl AddressSpace {
     /// Memory in a range is dropped: its frames show what they would if they were not.
     pub(super) fn show_again(&self, range: &Range<u64>) -> io::Result<()> {
         let parts = within(self.agent_task, range)?;
-        parts.iter().try_for_each(|part| match &self.library {
+        parts.iter().try_for_each(|part| match &self.page_home {
             None => self.former.show_again(&self.frames, &part.range),
-            Some(library) => {
-                library.discard(vec![part.range.clone()])?;
+            Some(page_home) => {
+                page_home.discard(vec![part.range.clone()])?;
                 let show = || self.former.show_again(&self.frames, &part.range);
-                library.gather(part.range.clone(), show).flatten()
+                page_home.gather(part.range.clone(), show).flatten()
             }
         })
     }
@@ -380,7 +380,7 @@ impl AddressSpace {
     /// What replicas on this host have that is not here, if anything.
     pub(super) fn violation(&self, replicas: &BTreeMap<InstanceId, u32>) -> Option<String> {
         let (origin, window) = (self.agent_task, &self.window);
-        let moves = self.library.is_some();
+        let moves = self.page_home.is_some();
         consistency::Memory { origin, replicas, window, moves }.violation()
     }
 

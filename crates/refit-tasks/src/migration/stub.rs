@@ -9,9 +9,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use refit_sys::park;
+use refit_sys::shadow_stub;
 use refit_sys::trace::batch;
-use refit_sys::trace::{Tracee, Options};
+use refit_sys::trace::{Options, Tracee};
 
 /// Where in its page the code is.
 pub(crate) const CODE: u64 = HEADER + SEGMENT;
@@ -28,7 +28,7 @@ const PAGE: u64 = 4096;
 
 /// Where in its page the code is that makes calls of a table.
 pub(crate) fn batch() -> u64 {
-    CODE + park::code().len() as u64
+    CODE + shadow_stub::code().len() as u64
 }
 
 /// Starts such a process, traced by the calling thread; it stands before its first instruction, a place of rest.
@@ -50,7 +50,7 @@ pub(crate) fn start(page: u64, options: Options) -> io::Result<(Child, Tracee)> 
 
 /// The bytes of the program.
 fn image(page: u64) -> Vec<u8> {
-    let code = [park::code(), batch::code()].concat();
+    let code = [shadow_stub::code(), batch::code()].concat();
     let length = CODE + code.len() as u64;
     let mut image = Vec::with_capacity(PAGE as usize);
     // 64 bits, little-endian, version 1; an executable for x86-64.
@@ -67,7 +67,7 @@ fn image(page: u64) -> Vec<u8> {
     halves(&mut image, &[2, 62]);
     words(&mut image, &[1]);
     // Entry; where segments are described, and sections.
-    longs(&mut image, &[page + CODE + park::rest(), HEADER, 0]);
+    longs(&mut image, &[page + CODE + shadow_stub::rest(), HEADER, 0]);
     words(&mut image, &[0]);
     halves(&mut image, &[HEADER as u16, SEGMENT as u16, 1, 0, 0, 0]);
     // To be loaded, readable and executable; offset, addresses, lengths, alignment.
@@ -86,7 +86,7 @@ mod tests {
         let page = 0x7000_0000_0000;
         let (mut child, held) = start(page, Options::EXIT_KILL).expect("started");
         let registers = held.registers().expect("it stands");
-        assert_eq!(registers.rip, page + CODE + park::rest());
+        assert_eq!(registers.rip, page + CODE + shadow_stub::rest());
         drop(held);
         child.kill().and_then(|()| child.wait()).expect("it ends");
     }

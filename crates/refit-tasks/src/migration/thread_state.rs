@@ -3,7 +3,7 @@
 
 use std::io;
 
-use refit_sys::trace::{Tracee, Registers};
+use refit_sys::trace::{Registers, Tracee};
 use serde::{Deserialize, Serialize};
 
 /// Registers of a thread.

@@ -39,9 +39,9 @@ use serde::{Deserialize, Serialize};
 
 use super::MoveError;
 use super::counts::Tally;
-use super::thread_state::ThreadState;
 use super::locks::{Lock, Word};
 use super::retrieval::Plan;
+use super::thread_state::ThreadState;
 
 /// A distributed thread group (Katz 2014, §5.3): the instance that its process began at, the process's number there, and which program it runs:
 /// what is said of a program that the process ran before is not said of this one.
@@ -120,7 +120,7 @@ pub(crate) struct Arrive {
     /// Its number at the origin.
     pub(crate) thread: u32,
     /// Counts the thread's moves: what is said of an earlier stay does not concern this one.
-    pub(crate) stay: u64,
+    pub(crate) residency: u64,
     /// Which slot is its own.
     pub(crate) slot: u32,
     /// Whether it stands behind a call that the shadow is still in.
@@ -135,7 +135,7 @@ pub(crate) struct Arrive {
 pub(crate) struct Recall {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
-    pub(crate) stay: u64,
+    pub(crate) residency: u64,
 }
 
 /// What was at these addresses is so no more.
@@ -187,7 +187,7 @@ pub(crate) enum Why {
 pub(crate) struct ThreadReturned {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
-    pub(crate) stay: u64,
+    pub(crate) residency: u64,
     pub(crate) why: Why,
     /// Whether it stands behind a call whose result it has not seen.
     pub(crate) in_call: bool,
@@ -353,7 +353,7 @@ pub(crate) struct PageInvalidate {
 pub(crate) struct Make {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
-    pub(crate) stay: u64,
+    pub(crate) residency: u64,
     pub(crate) number: u64,
     pub(crate) arguments: [u64; 6],
     pub(crate) stack: u64,
@@ -364,7 +364,7 @@ pub(crate) struct Make {
 pub(crate) struct Made {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
-    pub(crate) stay: u64,
+    pub(crate) residency: u64,
     pub(crate) value: u64,
 }
 

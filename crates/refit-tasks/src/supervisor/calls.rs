@@ -40,20 +40,20 @@ fn until_it_waits(caller: &Caller) {
     }
 }
 
-fn stop(tree: &Arc<Supervisor>, process: u32) {
+fn stop(supervisor: &Arc<Supervisor>, process: u32) {
     // It may have ended.
-    let _ = tree.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
+    let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
 }
 
 /// What the row says, if this host has what it needs.
 fn told(row: &Row, followed: bool) -> Option<String> {
     let mut caller = Caller::of(program(), row)?;
-    let (process, tree) = (caller.id(), Arc::new(Supervisor::default()));
+    let (process, supervisor) = (caller.id(), Arc::new(Supervisor::default()));
     let follows = followed.then(|| {
         let (tell, told) = mpsc::channel();
-        let tree = Arc::clone(&tree);
+        let supervisor = Arc::clone(&supervisor);
         let follows = thread::spawn(move || {
-            tree.follow(process, || tell.send(()).map_err(std::io::Error::other))
+            supervisor.follow(process, || tell.send(()).map_err(std::io::Error::other))
         });
         // It may have ended, by its time limit.
         let _ = told.recv();
@@ -62,7 +62,7 @@ fn told(row: &Row, followed: bool) -> Option<String> {
     if row.waits() && !row.by_time {
         for _ in 0..if followed { STOPS } else { 0 } {
             until_it_waits(&caller);
-            stop(&tree, process);
+            stop(&supervisor, process);
         }
         until_it_waits(&caller);
     }
@@ -72,7 +72,7 @@ fn told(row: &Row, followed: bool) -> Option<String> {
         match caller.lines.recv_timeout(Duration::from_millis(1)) {
             Ok(line) => break line,
             Err(_) if begun.elapsed() >= NEVER => break format!("{}: does not end", row.name),
-            Err(_) if followed => stop(&tree, process),
+            Err(_) if followed => stop(&supervisor, process),
             Err(_) => {}
         }
     };

@@ -7,30 +7,30 @@ use std::sync::Arc;
 use refit_sys::trace::Tracee;
 
 use super::ignored::Ignored;
-use super::short_writes::Rests;
+use super::short_writes::ShortWrites;
 use super::{Resume, StopReason, Tell, Work};
 
 /// What the thread that follows keeps to itself.
-pub(super) struct Following {
+pub(super) struct EventLoop {
     /// The process that the tree begins with.
     pub(super) first: u32,
     /// What is to be done with tasks that were interrupted for it.
     pub(super) expected: BTreeMap<u32, Vec<Work>>,
     /// Tasks that stand until somebody comes with more work.
     pub(super) kept: BTreeSet<u32>,
-    /// Threads that stand in their ends until they are [let](Supervisor::let_end) go. Nothing else is done with them any more.
+    /// Threads that stand in their ends until they are [let](super::Supervisor::let_end) go. Nothing else is done with them any more.
     pub(super) ending: BTreeSet<u32>,
     /// Processes that were found to be other programs before that was told, and the numbers that
     /// the threads had which called `execve`.
     pub(super) executed: Vec<(u32, u32)>,
     /// Those of the tree.
-    pub(super) rests: Arc<Rests>,
+    pub(super) rests: Arc<ShortWrites>,
     /// Those of the tree.
     pub(super) ignored: Arc<Ignored>,
 }
 
-impl Following {
-    pub(super) fn of(first: u32, rests: Arc<Rests>, ignored: Arc<Ignored>) -> Self {
+impl EventLoop {
+    pub(super) fn of(first: u32, rests: Arc<ShortWrites>, ignored: Arc<Ignored>) -> Self {
         let (expected, kept, ending) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { first, expected, kept, ending, executed: Vec::new(), rests, ignored }
     }
@@ -41,7 +41,11 @@ impl Following {
     }
 
     /// Does what was to be done with a thread that stands; how it goes on, as whoever said it last wants.
-    pub(super) fn do_all(held: &mut Tracee, stands: StopReason, works: Vec<Work>) -> (Resume, Vec<Tell>) {
+    pub(super) fn do_all(
+        held: &mut Tracee,
+        stands: StopReason,
+        works: Vec<Work>,
+    ) -> (Resume, Vec<Tell>) {
         works.into_iter().fold((Resume::GoOn, Vec::new()), |(_, mut all), work| {
             let (after, tell) = work(held, stands);
             all.push(tell);

@@ -9,10 +9,10 @@ use std::io;
 use refit_sys::foreign::{self, Memory};
 use refit_sys::launch::{PROCESSORS, REQUEST, REQUESTS};
 use refit_sys::seccomp::managed::{KILLS, LIMITS, MAKES};
-use refit_sys::trace::{Event, Tracee, SystemCall};
+use refit_sys::trace::{Event, SystemCall, Tracee};
 
-use super::moves::{FORKS, MAPS};
 use super::futex_ops::WORDS;
+use super::moves::{FORKS, MAPS};
 use super::sandbox::Sandbox;
 use super::{Resume, Supervisor};
 use crate::migration;

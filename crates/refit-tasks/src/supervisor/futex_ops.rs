@@ -25,7 +25,7 @@ pub(crate) const TRIES: u32 = 100;
 
 /// Threads in such calls.
 #[derive(Default)]
-pub(super) struct Passing {
+pub(super) struct FutexOps {
     of: BTreeMap<u32, Call>,
 }
 
@@ -37,7 +37,7 @@ struct Call {
     waits: bool,
 }
 
-impl Passing {
+impl FutexOps {
     /// A thread stands before one, perhaps again.
     pub(super) fn begins(&mut self, task: u32) {
         self.of.entry(task).or_default();

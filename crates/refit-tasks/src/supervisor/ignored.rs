@@ -30,7 +30,7 @@ use refit_sys::foreign::Memory;
 use refit_sys::maps;
 use refit_sys::restart::{self, LimitedCall, NO_HANDLER};
 use refit_sys::slack;
-use refit_sys::trace::{Event, Tracee, Registers, SystemCall};
+use refit_sys::trace::{Event, Registers, SystemCall, Tracee};
 
 use super::signals::ignored;
 use super::{Resume, lock};

@@ -13,8 +13,8 @@ use refit_sys::restart::{self, AGAIN};
 use refit_sys::seccomp::managed::LIMITS;
 use refit_sys::trace::{Event, Tracee};
 
-use super::asking::Wish;
-use super::futex_ops::{Passing, WORDS};
+use super::futex_ops::{FutexOps, WORDS};
+use super::move_request::ThreadMoveRequest;
 use super::signals::{caught, stops};
 use super::{Resume, lock};
 use crate::process;
@@ -53,7 +53,7 @@ pub(crate) enum TracerEvent {
     /// A thread is back from a call that has done nothing, since pages of its words may be elsewhere.
     Lacks(u32),
     /// A thread asks to run elsewhere.
-    Asks(Wish),
+    Asks(ThreadMoveRequest),
     /// There is a new thread, or a process that a thread of this one has made.
     Born(u32),
     /// A process was made, with a memory of its own, or not. The parent stands, where the memory is the child's own.
@@ -122,7 +122,7 @@ struct State {
     /// Threads in a call that makes a process which we tell its number, and where.
     forking: BTreeMap<u32, u64>,
     /// Threads in a call that passes words on.
-    passing: Passing,
+    passing: FutexOps,
     /// Threads that are stopped with their processes.
     stopped: BTreeSet<u32>,
     /// Threads that are being given a signal that stops all.
@@ -259,12 +259,7 @@ impl Moves {
     /// What an event means to a thread of such a process; `None`: what it means to any.
     pub(super) fn take(&self, held: &Tracee, event: Event) -> Option<Resume> {
         let task = held.thread();
-        if let Event::Fork { child } | Event::Vfork { child } | Event::Clone { child } = event
-            && !self.is_made(task, child)
-        {
-            return None;
-        }
-        if self.none() {
+        if event.child().is_some_and(|child| !self.is_made(task, child)) || self.none() {
             return None;
         }
         let mut state = self.state();
@@ -275,15 +270,13 @@ impl Moves {
         let &(process, standing) = state.threads.get(&task)?;
         let stops_all = state.stops_all(task, process, event);
         let State { coordinators, threads, forking, passing, given_stop, .. } = &mut *state;
-        let tell = |told| {
-            // It ends with its process only.
-            coordinators.get(&process).is_some_and(|coordinator| (coordinator.tell)(told))
-        };
+        // It ends with its process only.
         let coordinator = coordinators.get(&process);
+        let tell = |event| coordinator.is_some_and(|coordinator| (coordinator.tell)(event));
         let shared = coordinator.is_some_and(|coordinator| coordinator.shared);
         let moving = coordinator.is_some_and(|coordinator| coordinator.pages_move);
         // Without anybody who decides it means what it does to any.
-        let keep = |told| tell(told).then_some(Resume::Stay);
+        let keep = |event| tell(event).then_some(Resume::Stay);
         let given = given_stop.remove(&task).then_some(TracerEvent::StopGiven(task));
         for told in given.into_iter().chain(by_job_control) {
             tell(told);
@@ -315,7 +308,9 @@ impl Moves {
                 keep(TracerEvent::Maps(task))
             }
             (Event::Seccomp { message: LIMITS }, _) => keep(TracerEvent::Limits(task)),
-            (Event::SystemCall, Standing::Visiting) if returned(held) => keep(TracerEvent::Returned(task)),
+            (Event::SystemCall, Standing::Visiting) if returned(held) => {
+                keep(TracerEvent::Returned(task))
+            }
             (Event::SystemCall, Standing::Changing) if returned(held) => {
                 tell(TracerEvent::Changed(task));
                 threads.insert(task, (process, Standing::Home));
@@ -400,7 +395,8 @@ impl Moves {
             parent
         };
         let coordinator = state.coordinators.get(&of);
-        let stands = coordinator.is_some_and(|coordinator| (coordinator.tell)(TracerEvent::Born(task)));
+        let stands =
+            coordinator.is_some_and(|coordinator| (coordinator.tell)(TracerEvent::Born(task)));
         if stands && of != process {
             state.unborn.insert(process);
         }
@@ -408,11 +404,11 @@ impl Moves {
     }
 
     /// A thread asks to run elsewhere; whether its coordinator is told.
-    pub(super) fn asks(&self, wish: Wish) -> bool {
+    pub(super) fn asks(&self, request: ThreadMoveRequest) -> bool {
         let state = self.state();
-        let of = state.threads.get(&wish.thread);
+        let of = state.threads.get(&request.thread);
         let coordinator = of.and_then(|(process, _)| state.coordinators.get(process));
-        coordinator.is_some_and(|coordinator| (coordinator.tell)(TracerEvent::Asks(wish)))
+        coordinator.is_some_and(|coordinator| (coordinator.tell)(TracerEvent::Asks(request)))
     }
 
     /// Whether a thread is one of a program with a coordinator: not, once the program has become another one.
@@ -500,7 +496,9 @@ impl State {
                 let first = self.stopped.insert(task);
                 (first && standing == Standing::Away).then_some(TracerEvent::Stopped(task))
             }
-            Event::Interrupted => self.stopped.remove(&task).then_some(TracerEvent::Continued(task)),
+            Event::Interrupted => {
+                self.stopped.remove(&task).then_some(TracerEvent::Continued(task))
+            }
             _ => None,
         }
     }

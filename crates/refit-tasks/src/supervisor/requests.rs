@@ -1,5 +1,5 @@
-//! What only the tracer of a task can do, the thread that follows does for others: they leave it in `errands`, and ring
-//! ([`refit_sys::nudge`]).
+//! What only the tracer of a task can do, the thread that follows does for others: they leave it in `requests`, and ring
+//! ([`refit_sys::wait_interrupt`]).
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use refit_sys::trace::Tracee;
 use rustix::io::Errno;
 
 use super::moves::Custody;
-use super::{Resume, SupervisorRequest, Following, StopReason, StillWork, Tell, Supervisor, Work, lock};
+use super::{
+    EventLoop, Resume, StillWork, StopReason, Supervisor, SupervisorRequest, Tell, Work, lock,
+};
 
 /// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -82,8 +84,8 @@ impl Supervisor {
             }
             (after, None)
         });
-        lock(&self.errands).push(SupervisorRequest { task: process, work, kept_only: false });
-        let waits = || lock(&self.errands).iter().any(|errand| errand.task == process);
+        lock(&self.requests).push(SupervisorRequest { task: process, work, kept_only: false });
+        let waits = || lock(&self.requests).iter().any(|request| request.task == process);
         // The end of a first thread is not told before the other threads have ended, and it stops for nothing.
         let ended = || refit_sys::process::life(process).is_none_or(|life| life.ended());
         self.until_answered(&answered, &decided, Instant::now() + within, waits, ended)
@@ -99,9 +101,9 @@ impl Supervisor {
         within: Duration,
         work: impl FnOnce(&mut Tracee, StopReason) -> (R, Resume) + Send + 'static,
     ) -> io::Result<R> {
-        let tree = Arc::clone(self);
+        let supervisor = Arc::clone(self);
         let own = move |held: &mut Tracee, stands| {
-            if let Some(after) = tree.others(custody, held.thread(), stands) {
+            if let Some(after) = supervisor.others(custody, held.thread(), stands) {
                 return (Err(Errno::SRCH.into()), after);
             }
             let (done, after) = work(held, stands);
@@ -134,7 +136,9 @@ impl Supervisor {
     pub(crate) fn order_and_tell(
         &self,
         task: u32,
-        work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Box<dyn FnOnce() + Send>) + Send + 'static,
+        work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Box<dyn FnOnce() + Send>)
+        + Send
+        + 'static,
     ) {
         let work = |held: &mut Tracee, stands| {
             let (after, tell) = work(held, stands);
@@ -158,14 +162,14 @@ impl Supervisor {
         work: impl FnOnce(&mut Tracee, StopReason) -> (Resume, Tell) + Send + 'static,
         kept_only: bool,
     ) {
-        lock(&self.errands).push(SupervisorRequest { task, work: Box::new(work), kept_only });
-        self.bell.ring();
+        lock(&self.requests).push(SupervisorRequest { task, work: Box::new(work), kept_only });
+        self.wakeup.ring();
     }
 
     /// Lets a thread go that stands in its end, for whoever was told of that.
     pub(crate) fn let_end(&self, thread: u32) {
         lock(&self.ended_well).push(thread);
-        self.bell.ring();
+        self.wakeup.ring();
     }
 
     /// Has the thread that follows do `work` while all threads of a process stand, wherever they are, and all that have its memory for a
@@ -187,8 +191,8 @@ impl Supervisor {
                 drop(answer.send(work()));
             }
         });
-        lock(&self.still_errands).push((process, work));
-        let waits = || lock(&self.still_errands).iter().any(|(of, _)| *of == process);
+        lock(&self.stop_requests).push((process, work));
+        let waits = || lock(&self.stop_requests).iter().any(|(of, _)| *of == process);
         self.until_answered(&answered, &decided, Instant::now() + within, waits, || false)
     }
 
@@ -209,7 +213,7 @@ impl Supervisor {
                 return Err(Errno::SRCH.into());
             }
             if !over && waits() {
-                self.bell.ring();
+                self.wakeup.ring();
             }
             match answered.recv_timeout(PAUSE) {
                 Ok(result) => return Ok(result),
@@ -225,10 +229,10 @@ impl Supervisor {
     }
 
     /// Interrupts the tasks that something is to be done with.
-    pub(super) fn fetch(&self, following: &mut Following) {
+    pub(super) fn fetch(&self, following: &mut EventLoop) {
         // Not in the head of the loop, which would keep the lock: what is done here leaves errands, too.
-        let errands = std::mem::take(&mut *lock(&self.errands));
-        for SupervisorRequest { task, work, kept_only } in errands {
+        let requests = std::mem::take(&mut *lock(&self.requests));
+        for SupervisorRequest { task, work, kept_only } in requests {
             if !self.tasks().contains(&task) || following.ending.contains(&task) {
                 continue;
             }
@@ -248,8 +252,8 @@ impl Supervisor {
             let _ = held.resume(0);
             held.leave();
         }
-        let errands = std::mem::take(&mut *lock(&self.still_errands));
-        for (process, work) in errands {
+        let requests = std::mem::take(&mut *lock(&self.stop_requests));
+        for (process, work) in requests {
             // Killed meanwhile: what that means is told later.
             let _ = self.stand_still(process, following, work);
         }
@@ -272,15 +276,16 @@ mod tests {
         let mut child = shell.args(["-c", forks]).stdout(Stdio::piped()).spawn().expect("a shell");
         // It is the shell by now, and no copy of this process any more.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
-        let (process, tree) = (child.id(), Arc::new(Supervisor::default()));
+        let (process, supervisor) = (child.id(), Arc::new(Supervisor::default()));
         let (tell, told) = mpsc::channel();
-        let followed = Arc::clone(&tree);
+        let followed = Arc::clone(&supervisor);
         let follows = std::thread::spawn(move || {
             followed.follow(process, || tell.send(()).map_err(io::Error::other))
         });
         told.recv().expect("it is followed");
         for _ in 0..TIMES {
-            let done = tree.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
+            let done =
+                supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
             done.expect("it stands");
         }
         child.kill().expect("it is ours");
@@ -302,9 +307,9 @@ mod tests {
         let mut child = python.spawn().expect("there is python3");
         // What is to be done with a program that becomes another one is not done with that.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
-        let (process, tree) = (child.id(), Arc::new(Supervisor::default()));
+        let (process, supervisor) = (child.id(), Arc::new(Supervisor::default()));
         let (tell, told) = mpsc::channel();
-        let followed = Arc::clone(&tree);
+        let followed = Arc::clone(&supervisor);
         let follows = std::thread::spawn(move || {
             followed.follow(process, || tell.send(()).map_err(io::Error::other))
         });
@@ -313,12 +318,12 @@ mod tests {
         let refused = loop {
             let forever = Duration::from_secs(10_000);
             // Before it ends this is done.
-            if let Err(error) = tree.order(process, forever, |_, _| ((), Resume::GoOn)) {
+            if let Err(error) = supervisor.order(process, forever, |_, _| ((), Resume::GoOn)) {
                 break error;
             }
         };
         assert_eq!(refused.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
-        assert!(tree.has(process), "its end is not told yet");
+        assert!(supervisor.has(process), "its end is not told yet");
         child.kill().expect("it is ours");
         follows.join().expect("no panic").expect("until the end");
         // Who follows may have been told of the end instead.

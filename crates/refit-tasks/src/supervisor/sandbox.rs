@@ -4,7 +4,7 @@
 //! those of a shadow that waits for calls: it could kill the program for them. So a process that
 //! limits its calls stays at home from then on, and so do those that it makes. One of which threads
 //! are elsewhere has all of them back before the call is made that limits it
-//! ([`Told::Limits`](super::moves::Told)).
+//! ([`TracerEvent::Limits`](super::moves::TracerEvent)).
 //!
 //! *Strict mode* (`SECCOMP_MODE_STRICT`) the kernel gives nobody who has a filter already, as
 //! programs have from refit. So the thread is given a filter instead that permits the same calls,
@@ -23,7 +23,7 @@ use refit_sys::maps;
 use refit_sys::seccomp::managed::KILLS;
 use refit_sys::seccomp::{Action, Filter, Install};
 use refit_sys::slack;
-use refit_sys::trace::{Event, Tracee, Registers};
+use refit_sys::trace::{Event, Registers, Tracee};
 
 use super::lock;
 use crate::process;

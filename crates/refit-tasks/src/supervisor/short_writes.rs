@@ -28,9 +28,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::sync::Mutex;
 
 use refit_sys::foreign::Memory;
-use refit_sys::park;
 use refit_sys::restart::{self, Call, Left};
-use refit_sys::trace::{Event, Tracee, Registers};
+use refit_sys::shadow_stub;
+use refit_sys::trace::{Event, Registers, Tracee};
 
 use super::moves::interrupted;
 use super::signals;
@@ -38,7 +38,7 @@ use super::{Resume, lock};
 
 /// Threads that have done a part.
 #[derive(Debug, Default)]
-pub(crate) struct Rests {
+pub(crate) struct ShortWrites {
     of: Mutex<BTreeMap<u32, Rest>>,
 }
 
@@ -51,7 +51,7 @@ enum Rest {
     UnderWay { own: Call, at: u64, done: u64 },
 }
 
-impl Rests {
+impl ShortWrites {
     /// Before anybody else looks at an event of a thread: its registers are made what they are to be.
     pub(super) fn look(&self, held: &Tracee, event: Event) {
         let task = held.thread();
@@ -181,7 +181,7 @@ fn take_up(held: &Tracee, number: u64) -> std::io::Result<Option<Rest>> {
     registers.orig_rax = number;
     let Some(left) = left(held.thread(), &registers) else { return Ok(None) };
     let own = Call { number, arguments: restart::arguments(&registers) };
-    park::step_back(&mut registers, left.next.number);
+    shadow_stub::step_back(&mut registers, left.next.number);
     restart::set_arguments(&mut registers, left.next.arguments);
     held.set_registers(&registers)?;
     Ok(Some(Rest::UnderWay { own, at: registers.rip, done: left.done }))
@@ -192,7 +192,7 @@ fn add(held: &Tracee, own: Call, at: u64, done: u64) -> std::io::Result<bool> {
     let mut registers = held.registers()?;
     let more = if registers.rip == at {
         // It has not begun.
-        park::step_over(&mut registers, 0);
+        shadow_stub::step_over(&mut registers, 0);
         None
     } else {
         Some(registers.rax.cast_signed())

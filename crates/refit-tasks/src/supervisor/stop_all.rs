@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use refit_sys::trace::{self, Event, Tracee};
 use rustix::io::Errno;
 
-use super::{Following, StillWork, Supervisor, is, lock};
+use super::{EventLoop, StillWork, Supervisor, is, lock};
 
 /// How long all of them may take to stand. One that waits for a page does not, and everybody else waits for us.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ impl Supervisor {
     pub(super) fn stand_still(
         &self,
         process: u32,
-        following: &mut Following,
+        following: &mut EventLoop,
         work: StillWork,
     ) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
@@ -65,7 +65,7 @@ impl Supervisor {
         if all {
             work();
         } else {
-            lock(&self.still_errands).push((process, work));
+            lock(&self.stop_requests).push((process, work));
         }
         for (thread, event) in stand {
             let Some(event) = event else { continue };
@@ -151,14 +151,14 @@ mod tests {
     #[test]
     fn who_follows_goes_on_where_one_does_not_stand() {
         let unstoppable = unstoppable();
-        let (tree, process) = (Arc::new(Supervisor::default()), unstoppable.0.id());
+        let (supervisor, process) = (Arc::new(Supervisor::default()), unstoppable.0.id());
         let (ready, follows) = mpsc::channel();
-        let followed = Arc::clone(&tree);
+        let followed = Arc::clone(&supervisor);
         let follower = thread::spawn(move || {
             followed.follow(process, || ready.send(()).map_err(io::Error::other))
         });
         follows.recv().expect("it is followed");
-        let asked = Arc::clone(&tree);
+        let asked = Arc::clone(&supervisor);
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             for _ in 0..2 {

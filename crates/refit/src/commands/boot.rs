@@ -12,7 +12,7 @@ use std::process::Command;
 use clap::Args;
 use refit_instance::wire::{KernelInfo, LostInfo, OwnedInfo, PeerInfo, ReachedInfo};
 use refit_instance::{Client, Instance, InstanceOptions, SocketDirectory, host_of_kernel};
-use refit_tasks::{Kernel, MessageError, Refusal};
+use refit_tasks::{MessageError, Node, Refusal};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -167,7 +167,7 @@ fn serve(number: u16, processors: &str, setting: &SettingArgs) -> Result<Instanc
     processors::bind(&own).map_err(|e| no(&e))?;
     let directory = SocketDirectory::open().map_err(|e| no(&e))?;
     let setting = setting.setting();
-    let kernel = Kernel::boot(number, directory.path(), &setting);
+    let kernel = Node::boot(number, directory.path(), &setting);
     let kernel = kernel.map_err(|error| (error.to_string(), remedy(&error)))?;
     let system = host_of_kernel(kernel, own);
     Instance::start(system, InstanceOptions::at(directory)).map_err(|e| no(&e))

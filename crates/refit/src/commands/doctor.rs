@@ -381,8 +381,8 @@ fn perf_events() -> Finding {
 }
 
 fn sleep() -> Finding {
-    let device = refit_sys::awake::DEVICE;
-    let (ok, found) = match refit_sys::awake::Awake::hold() {
+    let device = refit_sys::cpu_latency::DEVICE;
+    let (ok, found) = match refit_sys::cpu_latency::Awake::hold() {
         Ok(_) => (true, format!("idle processors can be kept from it ({device})")),
         Err(e) => (false, format!("{device}: {}", words(&e.to_string()))),
     };

@@ -39,18 +39,18 @@ pub(crate) fn run(process: u32, limit: Option<u64>, movable: bool) -> Result<(),
     say(&std::process::id().to_string())?;
     io::stdin().read_line(&mut String::new())?;
     // Whoever could be told is the program now, if that was reached.
-    let tree = if movable { Supervisor::of_movable() } else { Supervisor::default() };
-    tend(process, limit, tree, say).or_else(|why| say(&why)).map_err(Failure::from)
+    let supervisor = if movable { Supervisor::of_movable() } else { Supervisor::default() };
+    tend(process, limit, supervisor, say).or_else(|why| say(&why)).map_err(Failure::from)
 }
 
 fn tend(
     process: u32,
     limit: Option<u64>,
-    tree: Supervisor,
+    supervisor: Supervisor,
     say: impl Fn(&str) -> io::Result<()>,
 ) -> Result<(), String> {
-    let tree = Arc::new(tree);
-    let memory = match Memory::new(Arc::clone(&tree), Path::new(SWAP)) {
+    let supervisor = Arc::new(supervisor);
+    let memory = match Memory::new(Arc::clone(&supervisor), Path::new(SWAP)) {
         Ok(memory) => Some(Arc::new(memory)),
         // Whoever wants no limit can do without.
         Err(_) if limit.is_none() => None,
@@ -63,10 +63,10 @@ fn tend(
     let log = directory.log(std::process::id());
     // It has the tree, and ends with the instance.
     let known = memory.as_ref().map(Arc::downgrade);
-    let instance = start(directory, &log, &tree, memory)?;
+    let instance = start(directory, &log, &supervisor, memory)?;
     let ready = || {
         if let Some((memory, error)) = known.zip(StandardError::of(process)) {
-            tree.before_end(move |_| {
+            supervisor.before_end(move |_| {
                 if let Some(memory) = memory.upgrade() {
                     remark::say(&error, &memory.take_untold());
                 }
@@ -74,7 +74,7 @@ fn tend(
         }
         say(FOLLOWS).and_then(|()| be_silent(&log))
     };
-    let result = tree.follow(process, ready);
+    let result = supervisor.follow(process, ready);
     end(&instance, &log);
     result.map_err(|e| e.to_string())
 }
@@ -84,13 +84,13 @@ type Shared = Arc<Mutex<Option<Instance>>>;
 fn start(
     directory: SocketDirectory,
     log: &Path,
-    tree: &Arc<Supervisor>,
+    supervisor: &Arc<Supervisor>,
     memory: Option<Arc<Memory>>,
 ) -> Result<Shared, String> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| e.to_string())?;
     let log = log.to_owned();
     let options = InstanceOptions::at(directory);
-    let host = host_of(Arc::clone(tree), memory);
+    let host = host_of(Arc::clone(supervisor), memory);
     let instance = Instance::start(host, options).map_err(|e| e.to_string())?;
     let instance = Arc::new(Mutex::new(Some(instance)));
     let ending = Arc::clone(&instance);

@@ -15,7 +15,7 @@
 //! and [`SOME`] say what is part of the tests; `ci/moves.sh [MODE…] [one-host|tcp] [PROGRAM…]` runs any, which it hands over in `REFIT_MOVES`.
 
 mod asked;
-mod awake;
+mod cpu_latency;
 mod failures;
 mod joining;
 mod losses;

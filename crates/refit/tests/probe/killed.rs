@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use refit_sys::launch;
 use refit_sys::process::exists;
-use refit_sys::trace::{self, Event, Tracee, Options};
+use refit_sys::trace::{self, Event, Options, Tracee};
 
 use crate::shell::{refit, run, text, verified};
 

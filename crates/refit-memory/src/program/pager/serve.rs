@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Instant;
 
-use refit_sys::linger::{self, Linger};
+use refit_sys::adaptive_spin::{self, AdaptiveSpin};
 use refit_sys::placement;
 use refit_sys::userfault::{Message, Userfault};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -53,15 +53,15 @@ impl Pager {
 
     fn lead(&self, crew: &Crew, helper: impl Fn() -> bool) {
         refit_sys::thread::go_before_others();
-        let linger = Linger::default();
+        let spin = AdaptiveSpin::default();
         let (mut news, mut post) = (News::default(), None);
         // Pairs with `end`.
         while !self.ended.load(Ordering::Acquire) {
-            if !linger.wait_for(|| self.glance(&mut news, crew)) {
+            if !spin.wait_for(|| self.glance(&mut news, crew)) {
                 news.seen.forget();
                 let asleep_since = Instant::now();
                 self.sleep(news.soon);
-                linger::woken(asleep_since);
+                adaptive_spin::woken(asleep_since);
                 self.look(&mut news, crew, lock(&self.reading));
             }
             if news.gone {
@@ -86,7 +86,7 @@ impl Pager {
                 if self.ended.load(Ordering::Acquire) {
                     return;
                 }
-                if !linger::a_moment(|| self.glance(&mut news, crew)) {
+                if !adaptive_spin::a_moment(|| self.glance(&mut news, crew)) {
                     if !news.soon {
                         break;
                     }

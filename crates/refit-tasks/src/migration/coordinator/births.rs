@@ -30,9 +30,9 @@ impl Coordinator {
         self.made.remove(&child);
         self.begins(child, copy);
         if copy.is_some() {
-            let after = self.tree.moves.plainly(parent);
+            let after = self.supervisor.moves.plainly(parent);
             let on = move |_: &mut Tracee, _| ((), after);
-            let _ = self.tree.order_of(self.custody, parent, PATIENCE, on);
+            let _ = self.supervisor.order_of(self.custody, parent, PATIENCE, on);
         }
         Ok(())
     }
@@ -48,9 +48,9 @@ impl Coordinator {
             }
             let _ = kill(child);
         }
-        self.tree.moves.begins(child);
+        self.supervisor.moves.begins(child);
         // It stands in its first stop, or where a call was made in it. If it is killed meanwhile that is told.
-        let _ = self.tree.order(child, PATIENCE, |_, _| ((), Resume::GoOn));
+        let _ = self.supervisor.order(child, PATIENCE, |_, _| ((), Resume::GoOn));
     }
 
     /// The group is no more: lets all go on that wait for more to be told.
@@ -59,7 +59,7 @@ impl Coordinator {
         for asked in std::mem::take(&mut self.deferred).into_iter().chain(self.asked.try_iter()) {
             match asked.ask {
                 Command::Event(TracerEvent::Born(task)) => drop(born.insert(task)),
-                Command::Event(TracerEvent::Ends(thread)) => self.tree.let_end(thread),
+                Command::Event(TracerEvent::Ends(thread)) => self.supervisor.let_end(thread),
                 _ => {}
             }
         }

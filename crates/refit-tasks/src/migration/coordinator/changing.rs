@@ -58,7 +58,7 @@ impl Coordinator {
         };
         slot.ask(number, arguments, stack);
         loop {
-            let heard = slot.bell();
+            let heard = slot.wakeup();
             if let Some(value) = slot.answer() {
                 return Ok(value.cast_signed());
             }
@@ -67,7 +67,7 @@ impl Coordinator {
                 self.deferred.push_back(asked);
                 if stands {
                     let place = (self.code(), slot);
-                    return detach_attach::answer_of(&self.tree, self.custody, id, place);
+                    return detach_attach::answer_of(&self.supervisor, self.custody, id, place);
                 }
             }
             slot.wait(heard, Duration::from_millis(1));
@@ -76,8 +76,9 @@ impl Coordinator {
 
     /// A thread here stands before a change of the memory.
     pub(super) fn changes_here(&mut self, id: u32) -> Next {
-        let read = |held: &mut Tracee, _| (crate::supervisor::moves::about_to_call(held), Resume::Stay);
-        let call = self.tree.order_of(self.custody, id, PATIENCE, read);
+        let read =
+            |held: &mut Tracee, _| (crate::supervisor::moves::about_to_call(held), Resume::Stay);
+        let call = self.supervisor.order_of(self.custody, id, PATIENCE, read);
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         self.ledger.counts().changes_here += 1;
         let number = number.cast_signed();
@@ -98,10 +99,10 @@ impl Coordinator {
         }
         let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
         if !visiting {
-            self.tree.moves.place(self.custody, id, Standing::Changing);
+            self.supervisor.moves.place(self.custody, id, Standing::Changing);
         }
         let on = |_: &mut Tracee, _| ((), Resume::ToSystemCall(0));
-        let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
+        let _ = self.supervisor.order_of(self.custody, id, PATIENCE, on);
         self.until_changed(id);
         self.behind(number, &arguments);
         self.thaw();
@@ -110,7 +111,7 @@ impl Coordinator {
 
     /// A thread here stands before a call that was made in its place.
     fn is_made_here(&self, id: u32, answer: i64) {
-        let tree = std::sync::Arc::clone(&self.tree);
+        let supervisor = std::sync::Arc::clone(&self.supervisor);
         let returns = move |held: &mut Tracee, _| {
             // Killed meanwhile, if not.
             let _ = held.registers().and_then(|mut registers| {
@@ -118,9 +119,9 @@ impl Coordinator {
                 registers.rax = answer.cast_unsigned();
                 held.set_registers(&registers)
             });
-            ((), tree.moves.plainly(id))
+            ((), supervisor.moves.plainly(id))
         };
-        let _ = self.tree.order_of(self.custody, id, PATIENCE, returns);
+        let _ = self.supervisor.order_of(self.custody, id, PATIENCE, returns);
     }
 
     /// Makes a call of a thread that the kernel would judge otherwise since memory has become frames; what it returns. `None`: the thread is to make

@@ -9,13 +9,13 @@ impl Coordinator {
     pub(super) fn ends(&mut self, id: u32) -> Next {
         // A list that cannot be read is passed over by the kernel, too.
         let _ = self.space.pass_on(id);
-        self.tree.let_end(id);
+        self.supervisor.let_end(id);
         Ok(())
     }
 
     pub(super) fn ended(&mut self, id: u32) -> Next {
         if let Some(thread) = self.threads.remove(&id) {
-            self.abroad.back(self.group.process, id);
+            self.remote_programs.back(self.group.process, id);
             self.returns.forget(id);
             self.free.extend(thread.slot);
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));

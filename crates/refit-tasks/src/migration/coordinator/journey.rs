@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use refit_messages::{InstanceId, Request};
-use refit_sys::linger;
-use refit_sys::park::Slot;
+use refit_sys::adaptive_spin;
 use refit_sys::schedule::urgency;
+use refit_sys::shadow_stub::Slot;
 
-use super::asking::Asking;
+use super::move_request::Asking;
 use super::{Coordinator, Given, Next, Thread};
 use crate::migration::detach_attach::{Has, Onward};
-use crate::migration::wire::{Arrive, ThreadReturned, Expect, Particulars, Prepare, Recall, Why};
+use crate::migration::wire::{Arrive, Expect, Particulars, Prepare, Recall, ThreadReturned, Why};
 use crate::migration::{MoveError, detach_attach, stub};
 
 /// How long a thread that came because of an exception stays.
@@ -31,7 +31,7 @@ impl Coordinator {
             thread.is_there();
             if thread.at == self.own {
                 // It may stand, kept.
-                detach_attach::go_on(&self.tree, self.custody, id);
+                detach_attach::go_on(&self.supervisor, self.custody, id);
             }
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl Coordinator {
             return Ok(());
         }
         if !self.stopping.is_empty() || !self.limiting.is_empty() {
-            detach_attach::go_on(&self.tree, self.custody, id);
+            detach_attach::go_on(&self.supervisor, self.custody, id);
             return Ok(());
         }
         self.depart(id)
@@ -50,12 +50,12 @@ impl Coordinator {
         let Some(thread) = self.threads.get_mut(&id) else { return };
         if thread.at != self.own && !thread.recalled && self.returns.is_away(id) {
             thread.recalled = true;
-            let recall = Recall { group: self.group, thread: id, stay: thread.stay };
+            let recall = Recall { group: self.group, thread: id, residency: thread.residency };
             // One that is lost tells so by itself.
             let _ = self.layer.send(thread.at, &recall, &[]);
             // While that is under way.
-            self.returns.while_away(id, || detach_attach::hold(&self.tree, self.custody, id));
-            linger::one_follows();
+            self.returns.while_away(id, || detach_attach::hold(&self.supervisor, self.custody, id));
+            adaptive_spin::one_follows();
         }
     }
 
@@ -76,10 +76,10 @@ impl Coordinator {
         let Some((slot, place)) = self.slot(number) else { return Ok(()) };
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         (thread.slot, thread.not_before) = (Some(number), None);
-        thread.stay += 1;
-        let (stay, to) = (thread.stay, thread.wanted);
+        thread.residency += 1;
+        let (residency, to) = (thread.residency, thread.wanted);
         let way = detach_attach::Way { custody: self.custody, code: self.code(), slot, place };
-        self.tree.moves.share(self.custody);
+        self.supervisor.moves.share(self.custody);
         let particulars = self.particulars();
         if let Err(why) = self.prepare(id, to, &particulars) {
             self.give_back(id);
@@ -87,7 +87,7 @@ impl Coordinator {
         }
         let urgency = urgency(id).map(|one| (one.policy, one.priority, one.nice));
         // From here on it does not run.
-        let (in_call, half) = match detach_attach::leave(&self.tree, id, way) {
+        let (in_call, half) = match detach_attach::leave(&self.supervisor, id, way) {
             Ok(left) => left,
             Err(why) => return self.not_now(id, why),
         };
@@ -95,44 +95,50 @@ impl Coordinator {
             group: self.group,
             particulars,
             thread: id,
-            stay,
+            residency,
             slot: number,
             in_call,
             urgency,
             half: half.clone(),
         };
-        let ready = self.space.permits(half.stack()).and_then(|()| self.stand_for(id, stay, slot));
+        let ready =
+            self.space.permits(half.stack()).and_then(|()| self.stand_for(id, residency, slot));
         let arrived = match ready {
             Ok(()) => self.ask(to, &arrive).flatten(),
             Err(error) => Err(error.into()),
         };
         let why = match arrived {
             Ok(()) => {
-                if in_call {
-                    self.abroad.has_arrived(self.group.process, id);
-                }
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    (thread.at, thread.tries) = (to, None);
-                    thread.recalled = false;
-                    thread.asked.is_at(to);
-                    thread.is_there();
-                }
-                self.returns.expect(id, stay, &self.tree, way);
+                self.note_arrival(id, to, in_call);
+                self.returns.expect(id, residency, &self.supervisor, way);
                 self.has_left(id, to, began);
                 return Ok(());
             }
             Err(why) => why,
         };
         // Nobody has seen it: it goes on where it was.
-        let answer = self.abroad.back(self.group.process, id);
+        let answer = self.remote_programs.back(self.group.process, id);
         let call = detach_attach::Call { within: in_call, answer };
-        let came = detach_attach::come(&self.tree, id, way, &half, call, Onward::On);
+        let came = detach_attach::come(&self.supervisor, id, way, &half, call, Onward::On);
         self.give_back(id);
         if let Err(error) = came {
             self.cannot_go_on(id, &error);
             return Ok(());
         }
         self.stays(id, &why)
+    }
+
+    /// Notes that a thread runs at `to` from now on.
+    fn note_arrival(&mut self, id: u32, to: InstanceId, in_call: bool) {
+        if in_call {
+            self.remote_programs.has_arrived(self.group.process, id);
+        }
+        if let Some(thread) = self.threads.get_mut(&id) {
+            (thread.at, thread.tries) = (to, None);
+            thread.recalled = false;
+            thread.asked.is_at(to);
+            thread.is_there();
+        }
     }
 
     fn ask<Q: Request>(&self, to: InstanceId, question: &Q) -> Result<Q::Answer, MoveError> {
@@ -214,7 +220,7 @@ impl Coordinator {
     /// A thread cannot leave: it stays, and is wanted here.
     pub(super) fn stays(&mut self, id: u32, why: &MoveError) -> Next {
         self.refuse(id, why);
-        detach_attach::go_on(&self.tree, self.custody, id);
+        detach_attach::go_on(&self.supervisor, self.custody, id);
         Ok(())
     }
 
@@ -240,7 +246,9 @@ impl Coordinator {
 
     pub(super) fn slot(&self, number: u32) -> Option<(Slot, u64)> {
         let slot = Slot::at(self.slots.get(), number as usize)?;
-        let at = self.space.window.start + 4096 + u64::from(number) * refit_sys::park::SLOT as u64;
+        let at = self.space.window.start
+            + 4096
+            + u64::from(number) * refit_sys::shadow_stub::SLOT as u64;
         Some((slot, at))
     }
 
@@ -252,7 +260,7 @@ impl Coordinator {
     pub(super) fn came(&mut self, came: &ThreadReturned, given: Option<Given>) -> Next {
         let id = came.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        if thread.stay != came.stay || thread.at == self.own {
+        if thread.residency != came.residency || thread.at == self.own {
             return Ok(());
         }
         thread.at = self.own;
@@ -268,7 +276,7 @@ impl Coordinator {
         let lingers = thread.not_before.is_some();
         let stops = self.stopping.contains_key(&id);
         let onward = if stops { Onward::Stay } else { Onward::after(came.why) };
-        let answer = self.abroad.back(self.group.process, id);
+        let answer = self.remote_programs.back(self.group.process, id);
         let Given { has, took } = given.unwrap_or_else(|| {
             let began = Instant::now();
             let has = self.come(came, answer, onward);
@@ -315,7 +323,7 @@ impl Coordinator {
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
         let way = detach_attach::Way { custody: self.custody, code: self.code(), slot, place };
         let call = detach_attach::Call { within: came.in_call, answer };
-        detach_attach::come(&self.tree, id, way, &came.half, call, onward)
+        detach_attach::come(&self.supervisor, id, way, &came.half, call, onward)
     }
 
     /// A thread has not been given its registers: it was killed, which is told, or has to be.

@@ -20,9 +20,9 @@ impl Coordinator {
     pub(super) fn limit_now(&mut self) {
         for id in std::mem::take(&mut self.limiting) {
             // Killed meanwhile, if not.
-            let (tree, custody) = (Arc::clone(&self.tree), self.custody);
-            self.tree.order_kept(id, move |_| {
-                let others = tree.others(custody, id, StopReason::Kept);
+            let (supervisor, custody) = (Arc::clone(&self.supervisor), self.custody);
+            self.supervisor.order_kept(id, move |_| {
+                let others = supervisor.others(custody, id, StopReason::Kept);
                 others.unwrap_or(Resume::ToSystemCall(0))
             });
         }

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use refit_messages::Transport;
-use refit_sys::park::Slot;
+use refit_sys::shadow_stub::Slot;
 
 use super::Coordinator;
 use crate::migration::pages::{PageHome, Window};
@@ -21,14 +21,14 @@ impl Coordinator {
     /// # Errors
     /// It cannot at all.
     pub(super) fn ready_for(&mut self, id: u32) -> io::Result<bool> {
-        if self.tree.limits_itself(self.group.process) {
+        if self.supervisor.limits_itself(self.group.process) {
             return Err(io::Error::other(LIMITS_ITSELF));
         }
         let to = self.threads.get(&id).map(|thread| thread.wanted);
         let peers = self.layer.peers();
         let peer = peers.iter().find(|peer| Some(peer.id) == to);
         let far = peer.is_some_and(|peer| peer.transport == Transport::Tcp);
-        if self.space.library.is_some() || !(far || self.pages.always_move || self.unborrowing) {
+        if self.space.page_home.is_some() || !(far || self.pages.always_move || self.unborrowing) {
             return Ok(true);
         }
         self.unborrowing = true;
@@ -64,20 +64,20 @@ impl Coordinator {
         self.space.begin_moving(|frames, userfault| {
             PageHome::begin(group, &layer, (frames, userfault), (window, ledger), torn)
         })?;
-        if let Some(library) = &self.space.library {
-            self.abroad.lend(group.process, library.clone());
-            self.tree.moves.pages_move(self.custody);
+        if let Some(page_home) = &self.space.page_home {
+            self.remote_programs.lend(group.process, page_home.clone());
+            self.supervisor.moves.pages_move(self.custody);
         }
         Ok(())
     }
 
     /// A thread is about to leave: its calls will come by messages, where its host shares no memory.
-    pub(super) fn stand_for(&self, id: u32, stay: u64, slot: Slot) -> io::Result<()> {
+    pub(super) fn stand_for(&self, id: u32, residency: u64, slot: Slot) -> io::Result<()> {
         let Some(thread) = self.threads.get(&id) else { return Ok(()) };
-        if let Some(library) = self.space.library.clone() {
-            let of = (self.group, id, stay);
-            let proxy = Proxy::begin(of, slot, library, &self.layer, thread.wanted)?;
-            self.abroad.stand_for(self.group.process, id, proxy);
+        if let Some(page_home) = self.space.page_home.clone() {
+            let of = (self.group, id, residency);
+            let proxy = Proxy::begin(of, slot, page_home, &self.layer, thread.wanted)?;
+            self.remote_programs.stand_for(self.group.process, id, proxy);
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Coordinator {
     pub(super) fn particulars(&self) -> Particulars {
         use std::os::fd::{AsFd, AsRawFd};
         let own = std::process::id();
-        let hold = if self.space.library.is_some() {
+        let hold = if self.space.page_home.is_some() {
             let window = match self.pages.window {
                 Window::Fixed(count) => count.max(1),
                 Window::Adaptive => 0,
@@ -105,7 +105,7 @@ impl Coordinator {
             }
         };
         let window = self.space.window.clone();
-        let (calls_home, lock, epoch) = (self.tree.makes_calls_here(), self.lock, self.epoch);
+        let (calls_home, lock, epoch) = (self.supervisor.makes_calls_here(), self.lock, self.epoch);
         Particulars { window, hold, calls_home, lock, epoch }
     }
 }

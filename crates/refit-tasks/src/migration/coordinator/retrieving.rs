@@ -1,7 +1,7 @@
 //! What is at an address: the origin's word, and whom others are to ask.
 //!
 //! Where others ask the origin alone, nothing is told to them but what they have to forget. Else they know who is a member, and what they forget is frozen
-//! until it has changed ([`retrieval::known`](crate::migration::retrieval::known)). They follow a change of that before anything else is decided.
+//! until it has changed ([`retrieval::cache`](crate::migration::retrieval::cache)). They follow a change of that before anything else is decided.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::Coordinator;
 use crate::migration::MoveError;
 use crate::migration::locks::Lock;
 use crate::migration::retrieval::{Plan, pass_on};
-use crate::migration::wire::{Follow, Mapping, Retrieve, Retrieved, Seek, InvalidateDone};
+use crate::migration::wire::{Follow, InvalidateDone, Mapping, Retrieve, Retrieved, Seek};
 
 impl Coordinator {
     pub(super) fn answer(&mut self, question: Retrieve, reply: Reply<Retrieve>) {

@@ -4,7 +4,7 @@
 //! `FUTEX_WAKE_OP`): such a call does nothing, and fails. The pages are brought here then, and the call is made again. Of threads elsewhere the same is
 //! done where their calls are made ([`Proxy`](crate::migration::proxy::Proxy)).
 
-use refit_sys::park;
+use refit_sys::shadow_stub;
 use refit_sys::trace::Tracee;
 
 use super::{Coordinator, Next, PATIENCE};
@@ -14,9 +14,10 @@ use crate::supervisor::moves::about_to_call;
 impl Coordinator {
     /// A thread stands at the end of a call that may have lacked pages.
     pub(super) fn lacks(&mut self, id: u32) -> Next {
-        self.tree.moves.decides(id);
+        self.supervisor.moves.decides(id);
         let read = |held: &mut Tracee, _| (about_to_call(held), Resume::Stay);
-        let Ok(Ok((number, words))) = self.tree.order_of(self.custody, id, PATIENCE, read) else {
+        let Ok(Ok((number, words))) = self.supervisor.order_of(self.custody, id, PATIENCE, read)
+        else {
             return Ok(());
         };
         if !self.space.bring([words[0], words[4]]) {
@@ -26,14 +27,14 @@ impl Coordinator {
         let visits = self.threads.get(&id).is_some_and(|thread| thread.visiting);
         let again = move |held: &mut Tracee, _| {
             let stepped = held.registers().and_then(|mut registers| {
-                park::step_back(&mut registers, number);
+                shadow_stub::step_back(&mut registers, number);
                 held.set_registers(&registers)
             });
             let after = if visits { Resume::ToSystemCall(0) } else { Resume::Stay };
             // Killed meanwhile, if not.
             (stepped.is_ok(), after)
         };
-        match self.tree.order_of(self.custody, id, PATIENCE, again) {
+        match self.supervisor.order_of(self.custody, id, PATIENCE, again) {
             Ok(true) if !visits => self.settle(id),
             _ => Ok(()),
         }

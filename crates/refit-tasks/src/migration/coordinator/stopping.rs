@@ -11,7 +11,7 @@ impl Coordinator {
     /// A thread stands before a signal that stops all.
     pub(super) fn stops(&mut self, id: u32) -> Next {
         if !self.threads.contains_key(&id) {
-            detach_attach::go_on(&self.tree, self.custody, id);
+            detach_attach::go_on(&self.supervisor, self.custody, id);
             return Ok(());
         }
         self.stopping.insert(id, false);
@@ -32,10 +32,10 @@ impl Coordinator {
         for (&id, given) in stopping.iter_mut().filter(|(_, given)| !**given) {
             *given = true;
             let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
-            let tree = std::sync::Arc::clone(&self.tree);
+            let supervisor = std::sync::Arc::clone(&self.supervisor);
             let on = move |held: &mut Tracee, _| {
                 // What it tells next, it tells when that is decided.
-                tree.moves.gives_stop(id);
+                supervisor.moves.gives_stop(id);
                 let after = match (detach_attach::between(held), visiting) {
                     // It was given it when it came.
                     (true, false) => Resume::Once(0),
@@ -46,7 +46,7 @@ impl Coordinator {
                 ((), after)
             };
             // One that is killed meanwhile tells so.
-            let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
+            let _ = self.supervisor.order_of(self.custody, id, PATIENCE, on);
         }
         self.stopping = stopping;
     }

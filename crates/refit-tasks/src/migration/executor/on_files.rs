@@ -8,7 +8,7 @@ use refit_sys::foreign::{gather, scatter};
 use refit_sys::pidfd;
 use rustix::fs::SeekFrom;
 
-use super::{Running, Stay};
+use super::{Residency, Running};
 use crate::migration::files::MOST;
 use crate::migration::files::call::{FileCall, What, first, image};
 
@@ -19,23 +19,23 @@ impl Running<'_> {
     /// What a call has returned that was made here; `None`: it was not.
     pub(super) fn on_file(
         &mut self,
-        stay: &Stay,
+        residency: &Residency,
         number: u64,
         arguments: &[u64; 6],
     ) -> Option<u64> {
         // Where pages move, whoever touches one may wait for it; and others hosts have other files.
-        let call = stay.slot.and_then(|_| FileCall::of(number, arguments));
-        let made = call.and_then(|call| self.make(stay, &call));
+        let call = residency.slot.and_then(|_| FileCall::of(number, arguments));
+        let made = call.and_then(|call| self.make(residency, &call));
         if made.is_none() {
             self.files.is_called(number);
         }
         made
     }
 
-    fn make(&mut self, stay: &Stay, call: &FileCall) -> Option<u64> {
+    fn make(&mut self, residency: &Residency, call: &FileCall) -> Option<u64> {
         let writes = matches!(call.what, What::Write(_));
         let (file, alike) = self.files.open(call.file, writes)?;
-        let made = if alike { self.make_on(stay, call, &file) } else { None };
+        let made = if alike { self.make_on(residency, call, &file) } else { None };
         // Whatever that says is said once, and the call has to say it.
         match pidfd::close(file) {
             Ok(()) => made,
@@ -43,7 +43,7 @@ impl Running<'_> {
         }
     }
 
-    fn make_on(&mut self, stay: &Stay, call: &FileCall, file: &OwnedFd) -> Option<u64> {
+    fn make_on(&mut self, residency: &Residency, call: &FileCall, file: &OwnedFd) -> Option<u64> {
         let task = self.held.thread();
         let fetch = |place: Range<u64>, into: &mut [u8]| {
             let length = into.len();
@@ -59,7 +59,7 @@ impl Running<'_> {
         let length = usize::try_from(length).ok().filter(|length| (1..=MOST).contains(length))?;
         self.buffer.resize(self.buffer.len().max(length), 0);
         match call.what {
-            What::Read(at) => self.read(stay, file, at, &places, length),
+            What::Read(at) => self.read(residency, file, at, &places, length),
             What::Write(at) => self.write(file, at, &places, length),
             What::Status(name) => {
                 let mut empty = [0];
@@ -69,7 +69,7 @@ impl Running<'_> {
                 (empty == [0] && self.missing(&places).is_none()).then_some(())?;
                 let told = rustix::fs::fstat(file).ok()?;
                 self.buffer[..length].copy_from_slice(&image(&told));
-                self.deliver(stay, &places, length).then_some(0)
+                self.deliver(residency, &places, length).then_some(0)
             }
             What::Seek(_) => None,
         }
@@ -77,7 +77,7 @@ impl Running<'_> {
 
     fn read(
         &mut self,
-        stay: &Stay,
+        residency: &Residency,
         file: &OwnedFd,
         at: Option<u64>,
         places: &[Range<u64>],
@@ -93,7 +93,7 @@ impl Running<'_> {
         };
         let count = count.ok()?;
         let length = count as u64;
-        if self.deliver(stay, &first(places, length), count) {
+        if self.deliver(residency, &first(places, length), count) {
             return Some(length);
         }
         if at.is_none() {
@@ -146,7 +146,7 @@ impl Running<'_> {
     }
 
     /// Puts so many bytes of the buffer into the thread's memory; whether all are there.
-    fn deliver(&mut self, stay: &Stay, places: &[Range<u64>], length: usize) -> bool {
+    fn deliver(&mut self, residency: &Residency, places: &[Range<u64>], length: usize) -> bool {
         let task = self.held.thread();
         for _ in 0..TIMES {
             let replica = self.replica;
@@ -156,7 +156,7 @@ impl Running<'_> {
             });
             match copied {
                 Ok(copied) => return length == 0 || copied.is_ok_and(|count| count == length),
-                Err(address) if matches!(self.retrieve(stay, address), Ok(true)) => {}
+                Err(address) if matches!(self.retrieve(residency, address), Ok(true)) => {}
                 Err(_) => return false,
             }
         }

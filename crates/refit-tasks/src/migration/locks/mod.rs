@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use refit_messages::InstanceId;
-use refit_sys::linger;
+use refit_sys::adaptive_spin;
 use serde::{Deserialize, Serialize};
 
 pub(super) use lamport::Word;
@@ -153,7 +153,7 @@ impl Agreed {
     }
 
     fn wait(&self, until: fn(&State) -> bool) -> MutexGuard<'_, State> {
-        linger::a_moment(|| until(&self.state()));
+        adaptive_spin::a_moment(|| until(&self.state()));
         let waited = self.change.wait_while(self.state(), |state| !until(state));
         waited.unwrap_or_else(PoisonError::into_inner)
     }

@@ -56,7 +56,9 @@ impl Directory {
             (PageHolder::By(owner), Access::Read) => {
                 (Plan::from(owner, true), PageHolder::Among(BTreeSet::from([owner, by])))
             }
-            (PageHolder::By(owner), Access::Write) => (Plan::from(owner, false), PageHolder::By(by)),
+            (PageHolder::By(owner), Access::Write) => {
+                (Plan::from(owner, false), PageHolder::By(by))
+            }
             (PageHolder::Among(mut some), Access::Read) => {
                 let plan = if some.insert(by) {
                     Plan::from(self.best(&some, by), true)

@@ -11,7 +11,7 @@
 //!
 //! Each holder, the origin among them, has a file of its own with the group's frames ([`Store`]), in which a page's place is its
 //! address. A page that it does not hold is a hole there, and whoever touches a hole waits. Of each page either one holder may write to it,
-//! or any number may read it ([`Directory`]); a page that nobody has asked for is the origin's.
+//! or any number may read it ([`directory`]); a page that nobody has asked for is the origin's.
 //!
 //! # Why nobody reads what is not so any more
 //!

@@ -17,7 +17,7 @@ use super::pager::{Streams, Wanted};
 use super::turns::{Needed, Turns};
 use super::{Access, PAGE, Pager, Store, Window};
 use crate::migration::counts::Ledger;
-use crate::migration::wire::{PageInvalidate, PageGrant, GroupId, Piece, PageRecall};
+use crate::migration::wire::{GroupId, PageGrant, PageInvalidate, PageRecall, Piece};
 
 /// Pages that nobody has touched are given to the program itself so many at once.
 const FRESH: u64 = 16;
@@ -81,9 +81,9 @@ impl PageHome {
     ) -> io::Result<PageHomeHandle> {
         let store = Store::new(frames, userfault);
         let (asks, asked) = mpsc::channel();
-        let library = PageHomeHandle { asks, store: Arc::clone(&store) };
+        let handle = PageHomeHandle { asks, store: Arc::clone(&store) };
         let pager = Pager::new(Arc::clone(&store))?;
-        let (heard, ends) = (library.clone(), Arc::clone(&pager));
+        let (heard, ends) = (handle.clone(), Arc::clone(&pager));
         let serve = move || {
             let fetch = |wanted: Wanted| {
                 heard.fetch(group.home(), wanted.page, wanted.count, wanted.access);
@@ -109,8 +109,8 @@ impl PageHome {
             page_home.serve();
             ends.end();
         };
-        thread::Builder::new().name("refit-page home".to_owned()).spawn(serve)?;
-        Ok(library)
+        thread::Builder::new().name("refit-page-home".to_owned()).spawn(serve)?;
+        Ok(handle)
     }
 
     fn serve(mut self) {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use refit_sys::linger::Linger;
+use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::userfault::Message;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -34,7 +34,7 @@ pub(in crate::migration) struct Wanted {
 /// The pager of one process.
 pub(in crate::migration) struct Pager {
     store: Arc<Store>,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 impl Pager {
@@ -43,8 +43,8 @@ impl Pager {
     /// # Errors
     /// No descriptor is left.
     pub(in crate::migration) fn new(store: Arc<Store>) -> io::Result<Arc<Self>> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { store, bell }))
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { store, wakeup }))
     }
 
     /// Has each page that somebody waits for fetched, until [`end`](Self::end).
@@ -58,13 +58,13 @@ impl Pager {
     ) -> io::Result<()> {
         let mut ahead = Ahead::new(window);
         let mut messages = Vec::new();
-        let linger = Linger::default();
+        let linger = AdaptiveSpin::default();
         let userfault = self.store.userfault();
         loop {
             let heard = linger.wait_for(|| !matches!(userfault.read(&mut messages), Ok(0)));
             if !heard {
                 let wanted = PollFlags::IN;
-                let (told, rung) = (userfault.as_fd(), self.bell.as_fd());
+                let (told, rung) = (userfault.as_fd(), self.wakeup.as_fd());
                 let mut all = [
                     PollFd::from_borrowed_fd(told, wanted),
                     PollFd::from_borrowed_fd(rung, wanted),
@@ -91,7 +91,7 @@ impl Pager {
     /// Has it end.
     pub(in crate::migration) fn end(&self) {
         // It is rung already, if not.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 }
 

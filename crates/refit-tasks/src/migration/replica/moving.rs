@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::super::counts::Times;
 use super::super::pages::{Access, PAGE, Pager, Store, Wanted, Window};
-use super::super::wire::{Fetch, Full, PageGrant, Piece, PageRecall};
+use super::super::wire::{Fetch, Full, PageGrant, PageRecall, Piece};
 use super::Replica;
 
 /// The pages that are at a replica.

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use refit_messages::Reply;
-use refit_sys::awake::Awake;
+use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
-use refit_sys::park;
-use refit_sys::trace::{Tracee, Options};
+use refit_sys::shadow_stub;
+use refit_sys::trace::{Options, Tracee};
 
 use super::super::faults::{self, Step};
 use super::super::mappings::pass;
@@ -117,7 +117,7 @@ impl Vacant {
     fn begin(page: u64) -> io::Result<Self> {
         let (tenants, wanted) = mpsc::channel();
         let keep = move || keep(page, &wanted);
-        thread::Builder::new().name("refit-replica server".to_owned()).spawn(keep)?;
+        thread::Builder::new().name("refit-replicas".to_owned()).spawn(keep)?;
         Ok(Self { page, tenants })
     }
 
@@ -170,7 +170,7 @@ impl ReplicaServer {
     fn begin(page: u64) -> io::Result<Self> {
         let (child, keeper) = stub::start(page, Options::EXIT_KILL)?;
         let code = page + stub::CODE;
-        let (instruction, rest) = (code + park::instruction(), code + park::rest());
+        let (instruction, rest) = (code + shadow_stub::instruction(), code + shadow_stub::rest());
         let mut replica_server = Self { child, keeper, page, instruction, rest, spare: None };
         match replica_server.clear().and_then(|()| replica_server.thread()) {
             Ok(task) => {
@@ -320,7 +320,8 @@ mod tests {
         let frames = refit_sys::memfd::create(c"frames", 4096, refit_sys::memfd::Pages::Base);
         let frames = File::from(frames.expect("a memfd"));
         let gone = Vacant { page: remote::FIRST, tenants: mpsc::channel().0 };
-        let spare_replicas = SpareReplicas { vacant: Mutex::new(Some(gone)), ..SpareReplicas::default() };
+        let spare_replicas =
+            SpareReplicas { vacant: Mutex::new(Some(gone)), ..SpareReplicas::default() };
         spare_replicas.let_in(remote::FIRST, &frames, (false, None)).expect("another one");
     }
 }

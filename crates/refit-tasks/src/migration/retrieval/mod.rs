@@ -18,19 +18,19 @@
 //! the address mapped may answer; that there is nothing only the origin may say, and only it makes private memory frames (the precedence of §5.7.3,
 //! in which a mapping beats a mere area, and that beats nothing). Whatever else comes of a question, it is put to the origin then.
 //!
-//! When an answer may be used is [`known`]'s matter, and why that is enough is said there.
+//! When an answer may be used is [`cache`]'s matter, and why that is enough is said there.
 
-mod asking;
-pub(super) mod known;
-mod seeks;
+pub(super) mod cache;
+mod pending;
+mod query;
 
 use refit_objects::{Choices, Name, State, TransferError, destroy};
 use serde::{Deserialize, Serialize};
 
-pub(super) use asking::{Told, pass_on};
-pub(super) use known::Known;
-use known::Mark;
-pub(super) use seeks::Seeks;
+pub(super) use cache::MappingCache;
+use cache::Mark;
+pub(super) use pending::PendingQueries;
+pub(super) use query::{Told, pass_on};
 
 /// The protocols there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

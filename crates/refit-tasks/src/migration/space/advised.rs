@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use refit_sys::foreign;
 
-use super::{Former, Mapped, PAGE, AddressSpace, within};
+use super::{AddressSpace, Former, Mapped, PAGE, within};
 use crate::migration::advice::{self, Effect};
 
 /// `PROT_GROWSDOWN`: from where the mapping begins.
@@ -153,7 +153,7 @@ impl Told {
 impl Former {
     /// Whether an address was one of a private mapping of a file.
     fn is_of_file(&self, at: u64) -> bool {
-        self.at(at).is_some_and(|(_, was)| matches!(was, super::former::Was::Of(..)))
+        self.at(at).is_some_and(|(_, was)| matches!(was, super::vma_attributes::Was::Of(..)))
     }
 
     /// Whether an address was one of a stack.
@@ -164,6 +164,6 @@ impl Former {
     /// The stack that an address was one of.
     fn stack(&self, at: u64) -> Option<Range<u64>> {
         let (range, was) = self.at(at)?;
-        matches!(was, super::former::Was::Stack).then_some(range)
+        matches!(was, super::vma_attributes::Was::Stack).then_some(range)
     }
 }

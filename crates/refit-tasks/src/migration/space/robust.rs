@@ -12,7 +12,7 @@ use std::sync::Arc;
 use refit_sys::foreign::Memory;
 use refit_sys::{process, thread};
 
-use super::{PAGE, AddressSpace};
+use super::{AddressSpace, PAGE};
 use crate::migration::pages::PageHomeHandle;
 
 /// Somebody waits for it (`FUTEX_WAITERS`).
@@ -45,29 +45,33 @@ impl AddressSpace {
     /// # Errors
     /// The list cannot be read on, as by the kernel; a page of it is lost.
     pub(in crate::migration) fn pass_on(&self, ending: u32) -> io::Result<()> {
-        let Some(library) = &self.library else { return Ok(()) };
+        let Some(page_home) = &self.page_home else { return Ok(()) };
         let Some(head) = thread::robust_list(ending)? else { return Ok(()) };
         let owner = process::number_within(ending)?;
-        let word = |place: u64| self.word(library, head + 8 * place);
+        let word = |place: u64| self.word(page_home, head + 8 * place);
         let (mut entry, offset, pending) = (Entry::of(word(0)?), word(1)?, Entry::of(word(2)?));
         for _ in 0..MOST {
             if entry.address == head {
                 break;
             }
             // Before it is passed on: who has it then may change it.
-            let next = Entry::of(self.word(library, entry.address)?);
+            let next = Entry::of(self.word(page_home, entry.address)?);
             if entry.address != pending.address {
-                self.dies(library, entry, offset, owner, false)?;
+                self.dies(page_home, entry, offset, owner, false)?;
             }
             entry = next;
         }
-        if pending.address == 0 { Ok(()) } else { self.dies(library, pending, offset, owner, true) }
+        if pending.address == 0 {
+            Ok(())
+        } else {
+            self.dies(page_home, pending, offset, owner, true)
+        }
     }
 
     /// The owner of a mutex dies, or whoever was about to take it, or had just let it go.
     fn dies(
         &self,
-        library: &PageHomeHandle,
+        page_home: &PageHomeHandle,
         entry: Entry,
         offset: u64,
         owner: u32,
@@ -76,7 +80,7 @@ impl AddressSpace {
         let at = entry.address.wrapping_add(offset);
         let Some(page) = self.page(at)?.filter(|_| at.is_multiple_of(4)) else { return Ok(()) };
         let frames = Arc::clone(&self.frames);
-        let wakes = library.gather(page, move || {
+        let wakes = page_home.gather(page, move || {
             let mut value = [0; 4];
             frames.read_exact_at(&mut value, at)?;
             let value = u32::from_ne_bytes(value);
@@ -95,19 +99,19 @@ impl AddressSpace {
 
     /// Brings the pages of words of the program's here; whether there are any that can be elsewhere. They may be again at once.
     pub(in crate::migration) fn bring(&self, words: [u64; 2]) -> bool {
-        let Some(library) = &self.library else { return false };
+        let Some(page_home) = &self.page_home else { return false };
         let pages = words.into_iter().filter_map(|word| self.page(word).ok().flatten());
         // One that is lost has the program killed.
-        pages.filter(|page| library.gather(page.clone(), || ()).is_ok()).count() > 0
+        pages.filter(|page| page_home.gather(page.clone(), || ()).is_ok()).count() > 0
     }
 
     /// The word of 8 bytes at an address.
-    fn word(&self, library: &PageHomeHandle, at: u64) -> io::Result<u64> {
+    fn word(&self, page_home: &PageHomeHandle, at: u64) -> io::Result<u64> {
         let Some(page) = self.page(at)?.filter(|_| at.is_multiple_of(8)) else {
             return Ok(Memory::of(self.agent_task)?.word(at)?);
         };
         let frames = Arc::clone(&self.frames);
-        library.gather(page, move || {
+        page_home.gather(page, move || {
             let mut value = [0; 8];
             frames.read_exact_at(&mut value, at)?;
             Ok(u64::from_ne_bytes(value))

@@ -1,25 +1,25 @@
 //! What is said at the end of a program whose memory was not limited as it should have been.
 
 use refit_instance::{Kind, Refusal};
-use refit_tasks::{Unserved, Untold};
+use refit_tasks::{Unserved, Warnings};
 
 use super::standard_error::StandardError;
 use crate::failure::Failure;
 use crate::format;
 
 /// Says it where the program's own errors go; nothing if there is nothing to say.
-pub(super) fn say(error: &StandardError, untold: &Untold) {
+pub(super) fn say(error: &StandardError, warnings: &Warnings) {
     let name = refit_sys::process::name(error.process());
     let asked = format!("run {}", printable(&name));
-    let remarks = remarks(&asked, untold);
+    let remarks = remarks(&asked, warnings);
     if !remarks.is_empty() {
         // Nobody is left who could be told of a failure.
         let _ = error.say(&format!("{}\n", Failure::Several(remarks)));
     }
 }
 
-fn remarks(asked: &str, untold: &Untold) -> Vec<Refusal> {
-    let Untold { unserved, others, lost, full, failures } = untold;
+fn remarks(asked: &str, warnings: &Warnings) -> Vec<Refusal> {
+    let Warnings { unserved, others, lost, full, failures } = warnings;
     let mut remarks = Vec::new();
     let mut remark = |obstacle: String, remedy: &str| {
         remarks.push(Refusal::new(Kind::Failed, asked, obstacle, remedy));
@@ -72,8 +72,8 @@ fn printable(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn lines(untold: &Untold) -> String {
-        Failure::Several(remarks("run x", untold)).to_string()
+    fn lines(warnings: &Warnings) -> String {
+        Failure::Several(remarks("run x", warnings)).to_string()
     }
 
     fn unserved(name: &str, why: &str, count: u64) -> Unserved {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn each_thing_has_a_line() {
-        let untold = Untold {
+        let warnings = Warnings {
             unserved: vec![unserved("a\x1b\n", "so", 2), unserved("b", "otherwise", 1)],
             others: 1,
             lost: 12,
@@ -90,7 +90,7 @@ mod tests {
             failures: 1,
         };
         assert_eq!(
-            lines(&untold),
+            lines(&warnings),
             "refit: run x: 4 programs were not limited: 2 × a\\u{1b}\\n (so), b (otherwise), \
              1 other; see `Limits` in docs/program-memory.md\n\
              refit: run x: the swap file took nothing more, so more was in memory than might be; \
@@ -100,14 +100,14 @@ mod tests {
              refit: run x: the limit was not kept for a while, by 1 fault of refit's own; the \
              instance's log tells of them"
         );
-        assert!(remarks("run x", &Untold::default()).is_empty());
+        assert!(remarks("run x", &Warnings::default()).is_empty());
     }
 
     #[test]
     fn one_is_not_told_as_several() {
-        let untold =
-            Untold { unserved: vec![unserved("a", "so", 1)], lost: 1, ..Untold::default() };
-        let lines = lines(&untold);
+        let warnings =
+            Warnings { unserved: vec![unserved("a", "so", 1)], lost: 1, ..Warnings::default() };
+        let lines = lines(&warnings);
         assert!(lines.contains("1 program was not limited: a (so);"), "{lines}");
         assert!(lines.contains("1 page was lost;"), "{lines}");
     }

@@ -6,7 +6,7 @@ use crate::image::Image;
 
 /// How control leaves an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leave {
+pub(crate) enum Exit {
     /// To the next one.
     Next,
     /// To this address.
@@ -26,21 +26,21 @@ pub(crate) enum Leave {
 }
 
 /// How control leaves `instruction`.
-pub(crate) fn leave(instruction: &Instruction) -> Leave {
+pub(crate) fn exit_of(instruction: &Instruction) -> Exit {
     let target = || instruction.near_branch_target();
     match instruction.flow_control() {
-        FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => Leave::Stop,
-        FlowControl::Next | FlowControl::Interrupt => Leave::Next,
-        FlowControl::UnconditionalBranch if is_near(instruction) => Leave::Jump(target()),
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Leave::JumpIndirect,
-        FlowControl::ConditionalBranch => Leave::Branch(target()),
-        FlowControl::Return => Leave::Return,
-        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => Leave::Call(target()),
-        FlowControl::Call if is_system_call(instruction) => Leave::Next,
-        FlowControl::Call | FlowControl::IndirectCall => Leave::CallIndirect,
-        FlowControl::XbeginXabortXend if is_near(instruction) => Leave::Branch(target()),
-        FlowControl::XbeginXabortXend => Leave::Next,
-        FlowControl::Exception => Leave::Stop,
+        FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => Exit::Stop,
+        FlowControl::Next | FlowControl::Interrupt => Exit::Next,
+        FlowControl::UnconditionalBranch if is_near(instruction) => Exit::Jump(target()),
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Exit::JumpIndirect,
+        FlowControl::ConditionalBranch => Exit::Branch(target()),
+        FlowControl::Return => Exit::Return,
+        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => Exit::Call(target()),
+        FlowControl::Call if is_system_call(instruction) => Exit::Next,
+        FlowControl::Call | FlowControl::IndirectCall => Exit::CallIndirect,
+        FlowControl::XbeginXabortXend if is_near(instruction) => Exit::Branch(target()),
+        FlowControl::XbeginXabortXend => Exit::Next,
+        FlowControl::Exception => Exit::Stop,
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn stub_slot(image: &Image, address: u64) -> Option<u64> {
     let bytes = &bytes[..bytes.len().min(32)];
     let decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let jump = decoder.into_iter().find(|i| i.mnemonic() != Mnemonic::Endbr64)?;
-    if leave(&jump) != Leave::JumpIndirect {
+    if exit_of(&jump) != Exit::JumpIndirect {
         return None;
     }
     slot(&jump)
@@ -137,30 +137,30 @@ pub(crate) fn is_hook(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn one(bytes: &[u8]) -> Leave {
+    fn one(bytes: &[u8]) -> Exit {
         let mut decoder = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE);
-        leave(&decoder.decode())
+        exit_of(&decoder.decode())
     }
 
     #[test]
     fn every_way_is_known() {
-        assert_eq!(one(&[0x90]), Leave::Next);
-        assert_eq!(one(&[0xf4]), Leave::Stop, "hlt");
-        assert_eq!(one(&[0x0f, 0x0b]), Leave::Stop, "ud2");
-        assert_eq!(one(&[0xcc]), Leave::Next, "int3");
-        assert_eq!(one(&[0x0f, 0x05]), Leave::Next, "syscall");
-        assert_eq!(one(&[0xeb, 0x10]), Leave::Jump(0x1012));
-        assert_eq!(one(&[0xe9, 0, 0, 0, 0]), Leave::Jump(0x1005));
-        assert_eq!(one(&[0x74, 0x10]), Leave::Branch(0x1012));
-        assert_eq!(one(&[0xe3, 0x10]), Leave::Branch(0x1012), "jrcxz");
-        assert_eq!(one(&[0xe2, 0x10]), Leave::Branch(0x1012), "loop");
-        assert_eq!(one(&[0xc7, 0xf8, 4, 0, 0, 0]), Leave::Branch(0x100a), "xbegin");
-        assert_eq!(one(&[0xe8, 0, 0, 0, 0]), Leave::Call(0x1005));
-        assert_eq!(one(&[0xff, 0xd0]), Leave::CallIndirect);
-        assert_eq!(one(&[0xff, 0xe0]), Leave::JumpIndirect);
-        assert_eq!(one(&[0x3e, 0xff, 0xe0]), Leave::JumpIndirect, "notrack");
-        assert_eq!(one(&[0xf3, 0xc3]), Leave::Return, "rep ret");
-        assert_eq!(one(&[0x06]), Leave::Stop, "not an instruction");
+        assert_eq!(one(&[0x90]), Exit::Next);
+        assert_eq!(one(&[0xf4]), Exit::Stop, "hlt");
+        assert_eq!(one(&[0x0f, 0x0b]), Exit::Stop, "ud2");
+        assert_eq!(one(&[0xcc]), Exit::Next, "int3");
+        assert_eq!(one(&[0x0f, 0x05]), Exit::Next, "syscall");
+        assert_eq!(one(&[0xeb, 0x10]), Exit::Jump(0x1012));
+        assert_eq!(one(&[0xe9, 0, 0, 0, 0]), Exit::Jump(0x1005));
+        assert_eq!(one(&[0x74, 0x10]), Exit::Branch(0x1012));
+        assert_eq!(one(&[0xe3, 0x10]), Exit::Branch(0x1012), "jrcxz");
+        assert_eq!(one(&[0xe2, 0x10]), Exit::Branch(0x1012), "loop");
+        assert_eq!(one(&[0xc7, 0xf8, 4, 0, 0, 0]), Exit::Branch(0x100a), "xbegin");
+        assert_eq!(one(&[0xe8, 0, 0, 0, 0]), Exit::Call(0x1005));
+        assert_eq!(one(&[0xff, 0xd0]), Exit::CallIndirect);
+        assert_eq!(one(&[0xff, 0xe0]), Exit::JumpIndirect);
+        assert_eq!(one(&[0x3e, 0xff, 0xe0]), Exit::JumpIndirect, "notrack");
+        assert_eq!(one(&[0xf3, 0xc3]), Exit::Return, "rep ret");
+        assert_eq!(one(&[0x06]), Exit::Stop, "not an instruction");
     }
 
     #[test]

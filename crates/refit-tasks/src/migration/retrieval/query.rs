@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use refit_messages::{InstanceId, Layer};
 
-use super::known::By;
-use super::seeks;
-use super::{Known, Mark, Plan};
+use super::cache::By;
+use super::pending;
+use super::{MappingCache, Mark, Plan};
 use crate::migration::replica::Replica;
 use crate::migration::wire::{Found, Frames, Mapping, Retrieve, Retrieved, Seek};
 use crate::remote::TOP;
@@ -27,7 +27,7 @@ pub(in crate::migration) struct Told {
 
 impl Told {
     /// Whether it may be used by who knows this.
-    pub(in crate::migration) fn holds(&self, known: &Known) -> bool {
+    pub(in crate::migration) fn holds(&self, known: &MappingCache) -> bool {
         known.allows(self.asked, self.by, &shows(&self.mapping))
     }
 
@@ -78,7 +78,7 @@ impl Replica {
         let mut messages = 0;
         if !only_origin && !plan.whom.is_empty() {
             let (found, sent) = self.seek(thread, address, &plan);
-            if let Some(seeks::Found { mapping, by, messages }) = found {
+            if let Some(pending::Found { mapping, by, messages }) = found {
                 let messages = u64::from(messages).max(sent);
                 return Ok(Told { mapping, beside: Vec::new(), by, asked, messages });
             }
@@ -93,7 +93,7 @@ impl Replica {
     }
 
     /// Asks others; the answer, and how many messages that takes at least.
-    fn seek(&self, thread: u32, address: u64, plan: &Plan) -> (Option<seeks::Found>, u64) {
+    fn seek(&self, thread: u32, address: u64, plan: &Plan) -> (Option<pending::Found>, u64) {
         let number = self.seeks.begin(if plan.at_once { plan.whom.len() + 1 } else { 1 });
         let (group, asker) = (self.group, self.layer.own().0);
         let (moves, messages) = (self.store().is_some(), 1);
@@ -144,7 +144,7 @@ impl Replica {
             (By::Member(_), _) => false,
         };
         let mapping = mapping.filter(useful);
-        let found = mapping.map(|mapping| seeks::Found { mapping, by, messages });
+        let found = mapping.map(|mapping| pending::Found { mapping, by, messages });
         self.seeks.answered(number, found);
     }
 }

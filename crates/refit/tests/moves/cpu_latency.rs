@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use refit_sys::awake::{Awake, DEVICE};
+use refit_sys::cpu_latency::{Awake, DEVICE};
 
 use crate::failures::Two;
 use crate::stage::Stage;

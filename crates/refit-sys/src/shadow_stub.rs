@@ -76,7 +76,7 @@ std::arch::global_asm!(
     "    mov qword ptr [r12], 2", // DONE
     "refit_park_told:",
     "    lock inc dword ptr [r12 + 80]",
-    "    lea rdi, [r12 + 80]", // futex(bell, FUTEX_WAKE, all)
+    "    lea rdi, [r12 + 80]", // futex(wakeup, FUTEX_WAKE, all)
     "    mov esi, 1",
     "    mov edx, 0x7fffffff",
     "    mov eax, 202",
@@ -252,12 +252,12 @@ impl Slot {
     }
 
     /// How often something has happened that whoever waits for an answer has to look at.
-    pub fn bell(&self) -> u32 {
+    pub fn wakeup(&self) -> u32 {
         // Pairs with the code's increment, which follows its store of `DONE`, and with that of `ring`.
         self.words[BELL].load(Ordering::Acquire) as u32
     }
 
-    /// Waits until something has happened since the bell was at `heard`, or for so long; or for no reason.
+    /// Waits until something has happened since the wakeup word was at `heard`, or for so long; or for no reason.
     pub fn wait(&self, heard: u32, limit: Duration) {
         futex::wait(&self.words[BELL], heard, limit);
     }

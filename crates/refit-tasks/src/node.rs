@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
-use refit_sys::awake::{self, Awake};
+use refit_sys::cpu_latency::{self, Awake};
 
 use crate::absent::Absence;
 use crate::meeting::{self, Meeting};
@@ -103,7 +103,7 @@ impl Default for Setting {
 }
 
 /// A kernel instance.
-pub struct Kernel {
+pub struct Node {
     own: InstanceId,
     layer: Arc<Layer>,
     migration: Arc<Migration>,
@@ -112,7 +112,7 @@ pub struct Kernel {
     trees: Mutex<Vec<Arc<Supervisor>>>,
 }
 
-impl Kernel {
+impl Node {
     /// One with this number, which is found by others of this host by its name in `directory`, and has messages with all that are there.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Kernel {
     pub fn boot(number: u16, directory: &Path, setting: &Setting) -> io::Result<Arc<Self>> {
         let own = InstanceId(number);
         if setting.awake {
-            let no = |error| io::Error::other(format!("{}: {error}", awake::DEVICE));
+            let no = |error| io::Error::other(format!("{}: {error}", cpu_latency::DEVICE));
             drop(Awake::hold().map_err(no)?);
         }
         let migration = Migration::new(own, setting);
@@ -211,14 +211,14 @@ impl Kernel {
         roam: Option<Roam>,
         shown: Option<Shown>,
     ) -> io::Result<()> {
-        let mut tree = if movable { Supervisor::of_movable() } else { Supervisor::default() };
-        shown.into_iter().for_each(|shown| tree.show_processors(shown));
-        tree.make_calls_here(roam == Some(Roam::Calls));
-        let tree = Arc::new(tree);
-        self.migration.answer_wishes(&tree);
-        self.trees().push(Arc::clone(&tree));
+        let mut supervisor = if movable { Supervisor::of_movable() } else { Supervisor::default() };
+        shown.into_iter().for_each(|shown| supervisor.show_processors(shown));
+        supervisor.make_calls_here(roam == Some(Roam::Calls));
+        let supervisor = Arc::new(supervisor);
+        self.migration.answer_requests(&supervisor);
+        self.trees().push(Arc::clone(&supervisor));
         let (tell, told) = mpsc::channel();
-        let (this, followed) = (Arc::clone(self), Arc::clone(&tree));
+        let (this, followed) = (Arc::clone(self), Arc::clone(&supervisor));
         let follow = move || {
             let ready = || tell.send(Ok(())).map_err(io::Error::other);
             if let Err(error) = followed.follow(process, ready) {
@@ -226,15 +226,15 @@ impl Kernel {
                 eprintln!("refit: process {process} cannot be followed: {error}");
                 let _ = tell.send(Err(error));
             }
-            this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));
+            this.trees().retain(|supervisor| !Arc::ptr_eq(supervisor, &followed));
         };
         thread::Builder::new().name("refit-follower".to_owned()).spawn(follow)?;
         told.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended at once")))?;
         if let Some(roam) = roam {
             let this = Arc::clone(self);
             let wander = move || match roam {
-                Roam::Spread => this.spread_new(&tree),
-                _ => this.wander(&tree, roam),
+                Roam::Spread => this.spread_new(&supervisor),
+                _ => this.wander(&supervisor, roam),
             };
             thread::Builder::new().name("refit-roam".to_owned()).spawn(wander)?;
         }
@@ -242,15 +242,17 @@ impl Kernel {
     }
 
     /// Has the threads of all processes of a tree run at all instances in turn, of each from its beginning.
-    fn spread_new(&self, tree: &Arc<Supervisor>) {
+    fn spread_new(&self, supervisor: &Arc<Supervisor>) {
         /// Nobody tells if what follows has failed.
         const LONG: Duration = Duration::from_secs(1);
-        let told = tree.hear_of_programs();
-        while !tree.process_numbers().is_empty() {
-            let new = || tree.process_numbers().into_iter().filter(|&one| !tree.moves.has(one));
+        let told = supervisor.hear_of_programs();
+        while !supervisor.process_numbers().is_empty() {
+            let new = || {
+                supervisor.process_numbers().into_iter().filter(|&one| !supervisor.moves.has(one))
+            };
             for process in new() {
                 // Some end meanwhile, some cannot be moved.
-                let _ = self.migration.spread(tree, process);
+                let _ = self.migration.spread(supervisor, process);
             }
             // What could not may soon.
             let next = told.recv_timeout(if new().next().is_some() { LOOK } else { LONG });
@@ -263,7 +265,7 @@ impl Kernel {
     }
 
     /// Has all threads of a tree go to the next instance, again and again.
-    fn wander(&self, tree: &Arc<Supervisor>, roam: Roam) {
+    fn wander(&self, supervisor: &Arc<Supervisor>, roam: Roam) {
         let mut all = self.peers();
         all.push(self.own.0);
         all.sort_unstable();
@@ -276,14 +278,14 @@ impl Kernel {
             let turn = own + if turns { turn } else { 1 };
             // That is how often they are to go.
             thread::sleep(every);
-            let processes = tree.process_numbers();
+            let processes = supervisor.process_numbers();
             if processes.is_empty() {
                 break;
             }
             let to = InstanceId(all[turn % all.len()]);
             for process in processes {
                 // Some end meanwhile, some cannot be moved.
-                let _ = self.migration.move_to(tree, process, None, to);
+                let _ = self.migration.move_to(supervisor, process, None, to);
             }
         }
     }
@@ -298,11 +300,11 @@ impl Kernel {
         thread: Option<u32>,
         to: Option<u16>,
     ) -> Result<(), MoveError> {
-        let tree = self.trees().iter().find(|tree| tree.has(process)).cloned();
-        let tree = tree.ok_or(MoveError::NoProcess(process))?;
+        let supervisor = self.trees().iter().find(|supervisor| supervisor.has(process)).cloned();
+        let supervisor = supervisor.ok_or(MoveError::NoProcess(process))?;
         let moved = match to {
-            Some(to) => self.migration.move_to(&tree, process, thread, InstanceId(to)),
-            None => self.migration.spread(&tree, process),
+            Some(to) => self.migration.move_to(&supervisor, process, thread, InstanceId(to)),
+            None => self.migration.spread(&supervisor, process),
         };
         moved.map_err(|error| {
             let MoveError::NoInstance(number) = error else { return error };
@@ -319,7 +321,7 @@ impl Kernel {
     /// Processes that it follows.
     pub fn processes(&self) -> Vec<Process> {
         let trees = self.trees().clone();
-        trees.iter().flat_map(|tree| tree.processes()).collect()
+        trees.iter().flat_map(|supervisor| supervisor.processes()).collect()
     }
 
     /// Where the threads of a process are that have been elsewhere: by number, the instance.
@@ -347,8 +349,8 @@ impl Kernel {
     }
 }
 
-impl std::fmt::Debug for Kernel {
+impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("own", &self.own).finish_non_exhaustive()
+        f.debug_struct("Node").field("own", &self.own).finish_non_exhaustive()
     }
 }

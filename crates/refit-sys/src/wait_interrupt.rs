@@ -1,7 +1,7 @@
 //! Ending a thread's wait for what it traces, from another thread: without fail.
 //!
 //! A signal ends a `wait4` that is under way; one that comes right before it is made ends nothing, and the thread sleeps although it was
-//! called. So the [`Bell`] is looked at by the last instructions before the call, and the signal's handler has a thread that it has
+//! called. So the [`Wakeup`] is looked at by the last instructions before the call, and the signal's handler has a thread that it has
 //! interrupted between that look and the call go to the end instead:
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //! Whenever the signal comes: before the look, it is seen by it; between look and call, the handler leads away from the call; in the
 //! call, that ends with `EINTR`. After it there is nothing to end.
 //!
-//! Orderings: the Release store in [`Bell::ring`] is before the signal, and what was done before it is seen by who has
-//! [answered](Bell::answer) (Acquire). The look is the processor's own load (total store order).
+//! Orderings: the Release store in [`Wakeup::ring`] is before the signal, and what was done before it is seen by who has
+//! [answered](Wakeup::answer) (Acquire). The look is the processor's own load (total store order).
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,50 +24,50 @@ use crate::thread::id;
 const QUIET: u32 = 0;
 const RUNG: u32 = 1;
 
-// wait(bell, status, options): wait4(-1, status, options, 0), or `EINTR` if the bell is rung.
+// wait(wakeup, status, options): wait4(-1, status, options, 0), or `EINTR` if the wakeup is signalled.
 std::arch::global_asm!(
-    ".pushsection .text.refit_nudge, \"ax\", @progbits",
-    ".globl refit_nudge_wait",
-    ".hidden refit_nudge_wait",
-    ".globl refit_nudge_look",
-    ".hidden refit_nudge_look",
-    ".globl refit_nudge_called",
-    ".hidden refit_nudge_called",
-    ".globl refit_nudge_end",
-    ".hidden refit_nudge_end",
-    "refit_nudge_wait:",
+    ".pushsection .text.refit_interruptible, \"ax\", @progbits",
+    ".globl refit_interruptible_wait",
+    ".hidden refit_interruptible_wait",
+    ".globl refit_interruptible_look",
+    ".hidden refit_interruptible_look",
+    ".globl refit_interruptible_called",
+    ".hidden refit_interruptible_called",
+    ".globl refit_interruptible_end",
+    ".hidden refit_interruptible_end",
+    "refit_interruptible_wait:",
     "    mov r8, rdi",
     "    mov rdi, -1",
     "    xor r10d, r10d",
     "    mov eax, 61",
-    "refit_nudge_look:",
+    "refit_interruptible_look:",
     "    cmp dword ptr [r8], 0",
-    "    jne refit_nudge_end",
+    "    jne refit_interruptible_end",
     "    syscall",
-    "refit_nudge_called:",
+    "refit_interruptible_called:",
     "    ret",
-    "refit_nudge_end:",
+    "refit_interruptible_end:",
     "    mov rax, -4", // EINTR
     "    ret",
     ".popsection",
 );
 
 unsafe extern "C" {
-    fn refit_nudge_wait(bell: *const u32, status: *mut i32, options: i32) -> i64;
-    static refit_nudge_look: u8;
-    static refit_nudge_called: u8;
-    static refit_nudge_end: u8;
+    fn refit_interruptible_wait(wakeup: *const u32, status: *mut i32, options: i32) -> i64;
+    static refit_interruptible_look: u8;
+    static refit_interruptible_called: u8;
+    static refit_interruptible_end: u8;
 }
 
 /// What one thread is called by, which [waits](crate::trace::next_unless) for what it traces.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct Wakeup {
     rung: AtomicU32,
     /// Whom to call; 0: nobody waits yet.
     thread: AtomicU32,
 }
 
-impl Bell {
+impl Wakeup {
     /// From now on the calling thread is called. That uses the signal `SIGURG`, which nobody else here may use.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Bell {
     /// `wait4` for any, unless it is rung.
     pub(crate) fn wait4(&self, status: &mut i32, options: i32) -> io::Result<i32> {
         // SAFETY: both are valid places, the function keeps to its calling convention, and leaves its frame as a plain call does.
-        let answer = unsafe { refit_nudge_wait(self.rung.as_ptr(), status, options) };
+        let answer = unsafe { refit_interruptible_wait(self.rung.as_ptr(), status, options) };
         match answer {
             error @ ..0 => Err(io::Error::from_raw_os_error(-(error as i32))),
             thread => Ok(thread as i32),
@@ -112,13 +112,14 @@ impl Bell {
 /// Sets the handler, which ends a system call with `EINTR` and leads a thread away from one that it is about to make in `wait4`.
 fn accept() -> io::Result<()> {
     extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-        let between = (&raw const refit_nudge_look).addr()..(&raw const refit_nudge_called).addr();
+        let between = (&raw const refit_interruptible_look).addr()
+            ..(&raw const refit_interruptible_called).addr();
         // SAFETY: the kernel hands a handler of this kind the registers of the thread, which nobody else looks at meanwhile.
         let instruction = unsafe {
             &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize]
         };
         if between.contains(&(*instruction as usize)) {
-            *instruction = (&raw const refit_nudge_end).addr() as i64;
+            *instruction = (&raw const refit_interruptible_end).addr() as i64;
         }
     }
     // SAFETY: all zeros are a value of this plain structure: no `SA_RESTART` for one, no signal blocked.
@@ -146,9 +147,9 @@ mod tests {
     #[test]
     fn no_call_is_lost_however_it_meets_the_wait() {
         const TIMES: u64 = 500;
-        let bell = Arc::new(Bell::default());
+        let wakeup = Arc::new(Wakeup::default());
         let answered = Arc::new(AtomicU64::new(0));
-        let (own, count) = (Arc::clone(&bell), Arc::clone(&answered));
+        let (own, count) = (Arc::clone(&wakeup), Arc::clone(&answered));
         let waits = thread::spawn(move || {
             // Without anybody to wait for, it would not wait.
             let mut child = Command::new("sleep").arg("1000").spawn().expect("there is `sleep`");
@@ -165,7 +166,7 @@ mod tests {
         for time in 0..TIMES {
             // Sometimes it sleeps by now, and sometimes it is only about to.
             (0..time % 8).for_each(|_| thread::yield_now());
-            bell.ring();
+            wakeup.ring();
             while answered.load(Ordering::Acquire) <= time {
                 thread::yield_now();
             }

@@ -1,11 +1,11 @@
-//! Threads that ask to run elsewhere themselves ([`crate::supervisor::asking`]).
+//! Threads that ask to run elsewhere themselves ([`crate::supervisor::move_request`]).
 
 use refit_messages::InstanceId;
 
 use super::{Coordinator, Next};
 use crate::migration::first_move;
 use crate::supervisor::Resume;
-use crate::supervisor::asking::Wish;
+use crate::supervisor::move_request::ThreadMoveRequest;
 use crate::supervisor::moves::Standing;
 
 /// How far a thread's own wish is.
@@ -49,42 +49,42 @@ impl Asking {
 
 impl Coordinator {
     /// A thread asks; it stands before the call that it asks by, if it has not left meanwhile.
-    pub(super) fn asks(&mut self, wish: Wish) -> Next {
-        let (id, own) = (wish.thread, self.own);
-        if !self.tree.still_asks(wish) {
+    pub(super) fn asks(&mut self, request: ThreadMoveRequest) -> Next {
+        let (id, own) = (request.thread, self.own);
+        if !self.supervisor.still_asks(request) {
             return Ok(());
         }
         let known = |to: &InstanceId| self.layer.peers().iter().any(|peer| peer.id == *to);
-        let to = u16::try_from(wish.to).ok().map(InstanceId);
+        let to = u16::try_from(request.to).ok().map(InstanceId);
         let to = to.filter(|to| *to == own || known(to));
         let Some(thread) = self.threads.get_mut(&id) else {
-            self.tree.answer(wish, -first_move::NOT_NOW, Resume::GoOn);
+            self.supervisor.answer(request, -first_move::NOT_NOW, Resume::GoOn);
             return Ok(());
         };
-        if self.tree.limits_itself(self.group.process) {
-            self.tree.answer(wish, -first_move::NOT_MOVABLE, Resume::GoOn);
+        if self.supervisor.limits_itself(self.group.process) {
+            self.supervisor.answer(request, -first_move::NOT_MOVABLE, Resume::GoOn);
             return Ok(());
         }
         let here = thread.at == own;
         if here {
             // It is out of the call that it may have come for.
             thread.visiting = false;
-            self.tree.moves.place(self.custody, id, Standing::Home);
+            self.supervisor.moves.place(self.custody, id, Standing::Home);
         }
         let Some(to) = to else {
-            self.tree.answer(wish, -first_move::NO_INSTANCE, Resume::Stay);
+            self.supervisor.answer(request, -first_move::NO_INSTANCE, Resume::Stay);
             return self.settle(id);
         };
         if thread.asked == Asking::Refused(to) {
             thread.asked = Asking::Nothing;
-            self.tree.answer(wish, -first_move::NOT_NOW, Resume::Stay);
+            self.supervisor.answer(request, -first_move::NOT_NOW, Resume::Stay);
             return self.settle(id);
         }
         thread.asked = thread.asked.and_for(to, thread.wanted);
         thread.want(to);
         if here && to == own {
             thread.asked.is_at(own);
-            self.tree.answer(wish, 0, Resume::Stay);
+            self.supervisor.answer(request, 0, Resume::Stay);
         }
         self.settle(id)
     }

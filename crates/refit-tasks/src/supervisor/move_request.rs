@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use refit_sys::launch::REQUESTS;
-use refit_sys::park;
+use refit_sys::shadow_stub;
 use refit_sys::trace::{Event, Tracee};
 
 use super::moves::about_to_call;
@@ -30,7 +30,7 @@ use crate::migration::Request;
 
 /// A thread asks to run at this instance, if there is one; it stands before the call, at this address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct ThreadMoveRequest {
     pub(crate) thread: u32,
     pub(crate) to: i32,
     at: u64,
@@ -53,7 +53,7 @@ pub(super) struct Asking {
 /// Who answers.
 struct Answers {
     own: u16,
-    begins: Box<dyn Fn(Wish) + Send + Sync>,
+    begins: Box<dyn Fn(ThreadMoveRequest) + Send + Sync>,
 }
 
 impl Asking {
@@ -67,7 +67,11 @@ impl Asking {
 impl Supervisor {
     /// Threads may ask from now on, and run at this instance. `begins` is told of wishes in programs that have no coordinator yet: by the thread
     /// that follows, which it must not wait for.
-    pub(crate) fn answer_wishes(&self, own: u16, begins: impl Fn(Wish) + Send + Sync + 'static) {
+    pub(crate) fn answer_requests(
+        &self,
+        own: u16,
+        begins: impl Fn(ThreadMoveRequest) + Send + Sync + 'static,
+    ) {
         // The first is the one.
         let _ = self.asking.answers.set(Answers { own, begins: Box::new(begins) });
     }
@@ -78,7 +82,7 @@ impl Supervisor {
         let answers = self.asking.answers.get()?;
         match event {
             Event::Seccomp { message: REQUESTS } => self.is_asked(held, answers),
-            Event::Interrupted => self.wishes(held, answers),
+            Event::Interrupted => self.requests_of(held, answers),
             _ => None,
         }
     }
@@ -98,51 +102,51 @@ impl Supervisor {
             held.set_registers(&registers).ok()?;
             return Some(self.moves.plainly(task));
         }
-        park::step_back(&mut registers, number);
+        shadow_stub::step_back(&mut registers, number);
         held.set_registers(&registers).ok()?;
         lock(&self.asking.stepping_back).insert(task, registers.rip);
         Some(Resume::Once(0))
     }
 
     /// A thread that asks stands before its call.
-    fn wishes(&self, held: &Tracee, answers: &Answers) -> Option<Resume> {
+    fn requests_of(&self, held: &Tracee, answers: &Answers) -> Option<Resume> {
         let task = held.thread();
         let at = lock(&self.asking.stepping_back).remove(&task)?;
         let registers = held.registers().ok()?;
         let to = (registers.rdx as u32).cast_signed();
         // Relaxed: it only has to be another one.
         let number = self.asking.count.fetch_add(1, Ordering::Relaxed);
-        let wish = Wish { thread: task, to, at, number };
+        let request = ThreadMoveRequest { thread: task, to, at, number };
         lock(&self.asking.last).insert(task, number);
-        if !self.moves.asks(wish) {
-            (answers.begins)(wish);
+        if !self.moves.asks(request) {
+            (answers.begins)(request);
         }
         Some(Resume::Stay)
     }
 
     /// Whether a thread has not asked again since: who was let go on in between has been answered already, or will be.
-    pub(crate) fn still_asks(&self, wish: Wish) -> bool {
-        lock(&self.asking.last).get(&wish.thread) == Some(&wish.number)
+    pub(crate) fn still_asks(&self, request: ThreadMoveRequest) -> bool {
+        lock(&self.asking.last).get(&request.thread) == Some(&request.number)
     }
 
     /// Has a thread that stands before its call make it.
-    pub(crate) fn ask_again(&self, wish: Wish) {
-        self.order_kept(wish.thread, |_| Resume::GoOn);
+    pub(crate) fn ask_again(&self, request: ThreadMoveRequest) {
+        self.order_kept(request.thread, |_| Resume::GoOn);
     }
 
     /// Has a thread be told `value`, if it still stands before the call that it asks by, and goes on as `after` says. One that goes on
     /// already asks again, or has: it stays, for what that comes to.
-    pub(crate) fn answer(self: &Arc<Self>, wish: Wish, value: i64, after: Resume) {
-        let tree = Arc::clone(self);
-        self.order_kept(wish.thread, move |held| {
-            if !tree.still_asks(wish) {
+    pub(crate) fn answer(self: &Arc<Self>, request: ThreadMoveRequest, value: i64, after: Resume) {
+        let supervisor = Arc::clone(self);
+        self.order_kept(request.thread, move |held| {
+            if !supervisor.still_asks(request) {
                 return Resume::Stay;
             }
             let Ok(mut registers) = held.registers() else { return after };
             let number = libc::SYS_prctl.cast_unsigned();
             let asks = (registers.rip, registers.rax, (registers.rdx as u32).cast_signed());
-            if asks == (wish.at, number, wish.to) {
-                park::step_over(&mut registers, value);
+            if asks == (request.at, number, request.to) {
+                shadow_stub::step_over(&mut registers, value);
                 // Killed meanwhile, if not.
                 let _ = held.set_registers(&registers);
             }

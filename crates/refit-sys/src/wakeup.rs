@@ -18,26 +18,30 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub(crate) const ASLEEP: u32 = 1;
 
 /// Wakes who sleeps, if anybody does; called after what it waits for has been stored.
-pub(crate) fn ring(bell: &AtomicU64, wake: impl FnOnce(&AtomicU64)) {
+pub(crate) fn ring(wakeup: &AtomicU64, wake: impl FnOnce(&AtomicU64)) {
     // Partner: the fence in `sleep`.
     fence(Ordering::SeqCst);
     // Relaxed: the fence orders it. Who sees 0 here was seen by the sleeper's look.
-    if bell.load(Ordering::Relaxed) != 0 {
+    if wakeup.load(Ordering::Relaxed) != 0 {
         // Relaxed: the kernel compares the word with a lock held that `wake` takes too.
-        bell.store(0, Ordering::Relaxed);
-        wake(bell);
+        wakeup.store(0, Ordering::Relaxed);
+        wake(wakeup);
     }
 }
 
 /// Sleeps until it is rung, unless `ready` already; `wait` sleeps while the word is [`ASLEEP`]. May come back for no reason.
-pub(crate) fn sleep(bell: &AtomicU64, ready: impl FnOnce() -> bool, wait: impl FnOnce(&AtomicU64)) {
-    bell.store(u64::from(ASLEEP), Ordering::Relaxed);
+pub(crate) fn sleep(
+    wakeup: &AtomicU64,
+    ready: impl FnOnce() -> bool,
+    wait: impl FnOnce(&AtomicU64),
+) {
+    wakeup.store(u64::from(ASLEEP), Ordering::Relaxed);
     // Partner: the fence in `ring`.
     fence(Ordering::SeqCst);
     if !ready() {
-        wait(bell);
+        wait(wakeup);
     }
-    bell.store(0, Ordering::Relaxed);
+    wakeup.store(0, Ordering::Relaxed);
 }
 
 /// Two threads; the kernel is a lock and those who sleep.
@@ -50,7 +54,7 @@ mod model {
     #[derive(Default)]
     struct World {
         index: AtomicU64,
-        bell: AtomicU64,
+        wakeup: AtomicU64,
         kernel: Mutex<()>,
         asleep: Condvar,
     }
@@ -58,7 +62,7 @@ mod model {
     impl World {
         fn put(&self, index: u64) {
             self.index.store(index, Ordering::Release);
-            ring(&self.bell, |_| {
+            ring(&self.wakeup, |_| {
                 let _kernel = self.kernel.lock().unwrap();
                 self.asleep.notify_all();
             });
@@ -67,9 +71,9 @@ mod model {
         fn wait_for(&self, index: u64) {
             while self.index.load(Ordering::Acquire) != index {
                 let ready = || self.index.load(Ordering::Acquire) == index;
-                sleep(&self.bell, ready, |bell| {
+                sleep(&self.wakeup, ready, |wakeup| {
                     let kernel = self.kernel.lock().unwrap();
-                    if bell.load(Ordering::Relaxed) == u64::from(ASLEEP) {
+                    if wakeup.load(Ordering::Relaxed) == u64::from(ASLEEP) {
                         drop(self.asleep.wait(kernel).unwrap());
                     }
                 });

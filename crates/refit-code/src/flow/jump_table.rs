@@ -3,16 +3,16 @@
 //! Compilers write two kinds. A table of 8-byte addresses (`jmp *table(,%rax,8)`), and in position-independent code a table
 //! of 4-byte distances from itself (`movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax`). Their place is a constant that
 //! was put into a register somewhere before; their length nobody writes down, it follows from what bounds the index
-//! ([`super::bound`]). A table in memory that can be written, or without a bound, is not one.
+//! ([`super::value_range`]). A table in memory that can be written, or without a bound, is not one.
 //!
 //! An indirect jump that is no table may leave the function as a tail call: the stack is as at the entry, the target is an
 //! address from somewhere, not a sum, and no address within the function is stored or taken that could be it.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use super::bound::{Bound, bound};
-use super::leave::{self, Leave, leave};
+use super::exits::{self, Exit, exit_of};
 use super::trace::{Trace, is_call, is_immediate, writes};
+use super::value_range::{Bound, bound};
 use super::walk::Walk;
 use super::world::World;
 use crate::functions::Function;
@@ -82,8 +82,8 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn jump(&self, jump: u32) -> Resolved {
         let instruction = self.trace.code(jump);
-        if let Some(name) = leave::import(self.world.image, instruction) {
-            if leave::is_hook(name) {
+        if let Some(name) = exits::import(self.world.image, instruction) {
+            if exits::is_hook(name) {
                 return Resolved::Unknown { targets: Vec::new() };
             }
             return Resolved::TailCall;
@@ -306,7 +306,7 @@ impl Resolver<'_> {
         image.frame_is_empty_at(address).unwrap_or_else(|| {
             let mut info = InstructionInfoFactory::new();
             let code = &self.trace.walk.code;
-            let moves = |i: &&Instruction| leave(i) != Leave::Return && !is_call(i);
+            let moves = |i: &&Instruction| exit_of(i) != Exit::Return && !is_call(i);
             !code.iter().filter(moves).any(|i| writes(&mut info, i, Register::RSP))
         })
     }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use refit_sys::linger;
+use refit_sys::adaptive_spin;
 
-use super::known::By;
+use super::cache::By;
 use crate::migration::wire::Mapping;
 
 /// Those of one replica.
 #[derive(Debug, Default)]
-pub(in crate::migration) struct Seeks {
+pub(in crate::migration) struct PendingQueries {
     book: Mutex<Book>,
     change: Condvar,
 }
@@ -42,7 +42,7 @@ pub(super) struct Found {
     pub(super) messages: u32,
 }
 
-impl Seeks {
+impl PendingQueries {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +74,7 @@ impl Seeks {
         let waits = |book: &Book| {
             book.open.get(&number).is_some_and(|one| one.awaited > 0 && one.answer.is_none())
         };
-        linger::a_moment(|| !waits(&self.book()));
+        adaptive_spin::a_moment(|| !waits(&self.book()));
         let waited = self.change.wait_while(self.book(), |book| waits(book));
         let mut book = waited.unwrap_or_else(PoisonError::into_inner);
         book.open.remove(&number)?.answer
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_first_answer_counts_and_nobody_waits_for_ever() {
-        let seeks = Seeks::default();
+        let seeks = PendingQueries::default();
         let one = seeks.begin(3);
         seeks.answered(one, None);
         seeks.answered(one, Some(found(1)));

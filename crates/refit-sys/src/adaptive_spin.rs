@@ -41,13 +41,13 @@ thread_local! {
 
 /// Where requests come in, and how many workers look out there.
 #[derive(Debug, Default)]
-pub struct Linger {
+pub struct AdaptiveSpin {
     /// Set when it is there. Any descriptor of the connection tells of requests for all of them.
     device: OnceLock<OwnedFd>,
     workers: AtomicU32,
 }
 
-impl Linger {
+impl AdaptiveSpin {
     /// Requests come in at `device`; what is set first, stays.
     pub fn at(&self, device: OwnedFd) {
         let _ = self.device.set(device);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn whoever_knows_that_none_follows_does_not_look_out_once() {
-        let linger = Linger::default();
+        let linger = AdaptiveSpin::default();
         let looks = || {
             let mut looks = 0;
             linger.wait_for(|| {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_request_that_does_not_come_nor_longer_than_needed() {
-        let linger = Linger::default();
+        let linger = AdaptiveSpin::default();
         linger.wait(); // no mount yet
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         linger.at(reader);

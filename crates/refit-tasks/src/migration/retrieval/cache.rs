@@ -25,7 +25,7 @@ use super::Plan;
 
 /// What one instance knows, all at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::migration) struct Known {
+pub(in crate::migration) struct MappingCache {
     /// What it has mapped of the group's frames, by where that begins: where it ends, and what may be done there (`PROT_*`).
     ranges: BTreeMap<u64, (u64, u32)>,
     /// What the origin is about to change.
@@ -52,7 +52,7 @@ pub(in crate::migration) enum By {
     Member(u16),
 }
 
-impl Known {
+impl MappingCache {
     /// What is asked from now on.
     pub(in crate::migration) fn mark(&self) -> Mark {
         Mark { forgets: self.forgets, turns: self.turns }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_mapped_is_known_piece_by_piece() {
-        let mut known = Known::default();
+        let mut known = MappingCache::default();
         known.insert(&(PAGE..9 * PAGE), 3);
         known.remove(&(3 * PAGE..4 * PAGE));
         assert_eq!(known.at(2 * PAGE), Some((PAGE..3 * PAGE, 3)));
@@ -178,7 +178,7 @@ mod tests {
     /// One replica.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Replica {
-        known: Known,
+        known: MappingCache,
         orders: VecDeque<Order>,
         /// Its question: when, whom, and at which page.
         asks: Option<(Mark, By, u64)>,
@@ -216,7 +216,7 @@ mod tests {
     impl World {
         fn new(may_lose: bool) -> Self {
             let replica = |_| {
-                let mut known = Known::default();
+                let mut known = MappingCache::default();
                 known.follow(REPLICAS.into(), Plan::default());
                 Replica { known, orders: VecDeque::new(), asks: None, answer: None }
             };
