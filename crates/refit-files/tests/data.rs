@@ -279,6 +279,36 @@ fn direct_io_by_the_program() {
     });
 }
 
+/// The kernel holds the pages that a fault reads locked until the answer, and the server does not
+/// know yet how long the file is.
+#[test]
+fn faults_in_files_opened_for_direct_io() {
+    let Some(served) = Served::new(CacheMode::Kernel) else { return };
+    let collected = File::create_new(served.path("f")).unwrap();
+    // Another process maps: a fault holds the lock on the memory map, which the server needs.
+    let maps = |flags: &str| {
+        let script = format!(
+            "
+import mmap, os
+page = mmap.mmap(os.open('f', {flags}), 4096, prot=mmap.PROT_READ)
+assert page[0] == 0
+"
+        );
+        let mut python = Command::new("python3");
+        match python.arg("-c").arg(script).current_dir(&served.mountpoint).status() {
+            Ok(status) => assert!(status.success()),
+            Err(error) => eprintln!("skipped: python3: {error}"),
+        }
+    };
+    collected.write_all_at(b"end", 1 << 20).unwrap();
+    maps("os.O_RDONLY | os.O_DIRECT");
+    served.mount().set_cache_mode("/f", CacheMode::Direct);
+    collected.write_all_at(b"end", 2 << 20).unwrap();
+    maps("os.O_RDONLY");
+    drop(collected);
+    served.unmount();
+}
+
 #[test]
 fn copying_within_the_mount() {
     in_both_modes(|served| {
