@@ -274,7 +274,9 @@ impl Filesystem for Fuse {
     ) {
         self.serve(
             req,
-            |server, _| server.write(ino.0, offset, data, write_flags, (flags.0, fh.0 == 1)),
+            |server, caller| {
+                server.write(caller, ino.0, offset, data, write_flags, (flags.0, fh.0 == 1))
+            },
             |outcome| match outcome {
                 Ok(n) => reply.written(n as u32),
                 Err(errno) => reply.error(errno),

@@ -388,6 +388,32 @@ fn a_write_by_somebody_else_clears_set_user_id() {
 }
 
 #[test]
+fn set_group_id_without_execution_stays_for_the_group_only() {
+    if !others_reach_us() {
+        return;
+    }
+    in_both_modes(|served| {
+        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::process::CommandExt;
+        let path = served.path("locked");
+        let whole = "dd if=/dev/zero of=locked bs=4096 count=1 conv=notrunc status=none";
+        for how in ["echo x >> locked", whole, "truncate -s 1 locked", "fallocate -l 65536 locked"]
+        {
+            for (group, left) in [(4002, 0o666), (4003, 0o2666)] {
+                fs::write(&path, "data").unwrap();
+                std::os::unix::fs::chown(&path, Some(4000), Some(4003)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o6666)).unwrap();
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(how).current_dir(&served.mountpoint).uid(4001).gid(group);
+                assert!(shell.status().unwrap().success());
+                let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+                assert_eq!(mode, left, "{how}: {mode:o}");
+            }
+        }
+    });
+}
+
+#[test]
 fn two_threads_on_one_file_and_frames_for_neither() {
     in_both_modes(|served| {
         let path = served.path("shared");
