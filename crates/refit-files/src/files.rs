@@ -122,6 +122,7 @@ impl Server {
 
     pub(crate) fn write(
         &self,
+        caller: Caller,
         node: u64,
         offset: u64,
         bytes: &[u8],
@@ -134,7 +135,7 @@ impl Server {
         }
         offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.drop_set_id(&inode)?;
+            self.drop_set_id(caller, &inode)?;
         }
         self.drop_capability(&inode);
         let by_kernel_cache = how.contains(WriteFlags::FUSE_WRITE_CACHE);
@@ -209,20 +210,23 @@ impl Server {
     }
 
     fn has_set_id(&self, inode: &Inode) -> bool {
-        let mode = inode.mode.load(Relaxed);
-        mode & libc::S_ISUID != 0
-            || mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
+        inode.mode.load(Relaxed) & (libc::S_ISUID | libc::S_ISGID) != 0
     }
 
-    /// A write by somebody without the right to keep them clears the set-user-id and set-group-id bits. Without the
-    /// execute bit, set-group-id means something else and stays.
-    pub(crate) fn drop_set_id(&self, inode: &Inode) -> Result<(), Errno> {
+    /// Clears the set-user-id and set-group-id bits for a write by a caller without `CAP_FSETID`.
+    /// Without the group's execute bit, set-group-id stays if the caller is in the file's group
+    /// (`setattr_should_drop_sgid` of Linux).
+    pub(crate) fn drop_set_id(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
         if !self.has_set_id(inode) {
             return Ok(());
         }
-        let mut mode = rustix::fs::fstat(&*inode.fd())?.st_mode & 0o7777 & !libc::S_ISUID;
-        if mode & libc::S_IXGRP != 0 {
+        let stat = rustix::fs::fstat(&*inode.fd())?;
+        let mut mode = stat.st_mode & 0o7777 & !libc::S_ISUID;
+        if mode & libc::S_IXGRP != 0 || !caller.in_group(stat.st_gid) {
             mode &= !libc::S_ISGID;
+        }
+        if mode == stat.st_mode & 0o7777 {
+            return Ok(());
         }
         inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
         inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
@@ -259,7 +263,7 @@ impl Server {
     /// As for a write, where the kernel leaves it to the server to look at who asks.
     fn drop_privileges(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
         if self.has_set_id(inode) && !may_keep_set_id(caller) {
-            self.drop_set_id(inode)?;
+            self.drop_set_id(caller, inode)?;
         }
         self.drop_capability(inode);
         Ok(())

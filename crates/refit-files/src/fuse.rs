@@ -221,14 +221,17 @@ impl Filesystem for Fuse {
         &self,
         req: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        _fh: FileHandle,
         offset: u64,
         size: u32,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let past_the_kernels_cache = fh.0 == 1 || flags.0 & libc::O_DIRECT != 0;
+        // Only reads past the kernel's cache name a lock owner; `O_DIRECT` and the handle do not
+        // tell, since a file opened for direct reads can be mapped. The kernel holds the pages that
+        // a fault fills locked until the answer: invalidating them first would deadlock.
+        let past_the_kernels_cache = lock_owner.is_some();
         let end = offset.saturating_add(size.into());
         if past_the_kernels_cache && self.server.kernel_may_know_more(ino.0, end) {
             let work = move |server: &Server| {
@@ -271,7 +274,9 @@ impl Filesystem for Fuse {
     ) {
         self.serve(
             req,
-            |server, _| server.write(ino.0, offset, data, write_flags, (flags.0, fh.0 == 1)),
+            |server, caller| {
+                server.write(caller, ino.0, offset, data, write_flags, (flags.0, fh.0 == 1))
+            },
             |outcome| match outcome {
                 Ok(n) => reply.written(n as u32),
                 Err(errno) => reply.error(errno),

@@ -85,6 +85,11 @@ impl Caller {
     pub(crate) fn of(request: &fuser::Request) -> Self {
         Self { uid: request.uid(), gid: request.gid(), pid: request.pid(), umask: 0 }
     }
+
+    /// Returns whether the caller is in `group`, with its own group or a supplementary one.
+    pub(crate) fn in_group(&self, group: u32) -> bool {
+        credentials::in_group(self.pid, group).unwrap_or(self.gid == group)
+    }
 }
 
 pub(crate) type DataGuard<'a> = MappedRwLockReadGuard<'a, Data>;

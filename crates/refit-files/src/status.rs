@@ -118,8 +118,7 @@ impl Server {
         let stat = rustix::fs::fstat(&*inode.fd())?;
         let keeps = || {
             credentials::has_capability(caller.pid, CAP_FSETID).unwrap_or(caller.uid == 0)
-                || credentials::in_group(caller.pid, stat.st_gid)
-                    .unwrap_or(caller.gid == stat.st_gid)
+                || caller.in_group(stat.st_gid)
         };
         if stat.st_mode & libc::S_ISGID == 0 || keeps() {
             return Ok(());

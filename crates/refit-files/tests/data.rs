@@ -279,6 +279,36 @@ fn direct_io_by_the_program() {
     });
 }
 
+/// The kernel holds the pages that a fault reads locked until the answer, and the server does not
+/// know yet how long the file is.
+#[test]
+fn faults_in_files_opened_for_direct_io() {
+    let Some(served) = Served::new(CacheMode::Kernel) else { return };
+    let collected = File::create_new(served.path("f")).unwrap();
+    // Another process maps: a fault holds the lock on the memory map, which the server needs.
+    let maps = |flags: &str| {
+        let script = format!(
+            "
+import mmap, os
+page = mmap.mmap(os.open('f', {flags}), 4096, prot=mmap.PROT_READ)
+assert page[0] == 0
+"
+        );
+        let mut python = Command::new("python3");
+        match python.arg("-c").arg(script).current_dir(&served.mountpoint).status() {
+            Ok(status) => assert!(status.success()),
+            Err(error) => eprintln!("skipped: python3: {error}"),
+        }
+    };
+    collected.write_all_at(b"end", 1 << 20).unwrap();
+    maps("os.O_RDONLY | os.O_DIRECT");
+    served.mount().set_cache_mode("/f", CacheMode::Direct);
+    collected.write_all_at(b"end", 2 << 20).unwrap();
+    maps("os.O_RDONLY");
+    drop(collected);
+    served.unmount();
+}
+
 #[test]
 fn copying_within_the_mount() {
     in_both_modes(|served| {
@@ -353,6 +383,32 @@ fn a_write_by_somebody_else_clears_set_user_id() {
                 0o777,
                 "{how}"
             );
+        }
+    });
+}
+
+#[test]
+fn set_group_id_without_execution_stays_for_the_group_only() {
+    if !others_reach_us() {
+        return;
+    }
+    in_both_modes(|served| {
+        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::process::CommandExt;
+        let path = served.path("locked");
+        let whole = "dd if=/dev/zero of=locked bs=4096 count=1 conv=notrunc status=none";
+        for how in ["echo x >> locked", whole, "truncate -s 1 locked", "fallocate -l 65536 locked"]
+        {
+            for (group, left) in [(4002, 0o666), (4003, 0o2666)] {
+                fs::write(&path, "data").unwrap();
+                std::os::unix::fs::chown(&path, Some(4000), Some(4003)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o6666)).unwrap();
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(how).current_dir(&served.mountpoint).uid(4001).gid(group);
+                assert!(shell.status().unwrap().success());
+                let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+                assert_eq!(mode, left, "{how}: {mode:o}");
+            }
         }
     });
 }
