@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{CounterInterface, CounterRef, Hold, Shared, counter};
 use refit_change::{End, Phase, Report};
@@ -170,6 +170,7 @@ fn a_tracked_call_that_does_not_leave_is_named() {
     let (forward, is_forward) = channel();
     let (inside, is_inside) = channel();
     let is_inside = std::sync::Mutex::new(is_inside);
+    let began = Instant::now();
     let hook = move |phase| {
         if phase == Phase::Install {
             forward.send(()).expect("the other side waits");
@@ -177,7 +178,7 @@ fn a_tracked_call_that_does_not_leave_is_named() {
         }
         Ok(())
     };
-    std::thread::scope(|scope| {
+    let report = std::thread::scope(|scope| {
         let hold = &hold;
         scope.spawn(move || {
             is_forward.recv().expect("the swap begins");
@@ -190,14 +191,18 @@ fn a_tracked_call_that_does_not_leave_is_named() {
             ..Default::default()
         };
         let report = swap_named(c.id(), "partitioned", 1, &options);
-        assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
-        if report.phases.iter().any(|p| p.phase == Phase::Quiesce) {
-            let blocker = report.blockers.first().expect("somebody is named");
-            assert_eq!((blocker.thread.as_str(), blocker.method.as_str()), ("stays", "stay"));
-        }
-        assert_eq!(c.add(1), 0);
-        hold.release();
+        let before = c.add(1);
+        hold.release(); // Before anything can fail: the scope waits for the call.
+        assert_eq!(before, 0);
+        report
     });
+    assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
+    if report.phases.iter().any(|p| p.phase == Phase::Quiesce) {
+        let blocker = report.blockers.first().expect("somebody is named");
+        assert_eq!((blocker.thread.as_str(), blocker.method.as_str()), ("stays", "stay"));
+        // No longer than all of this has taken.
+        assert!(blocker.age_us > 0 && Duration::from_micros(blocker.age_us) <= began.elapsed());
+    }
     assert_eq!(c.sum(), 2);
     destroy(c.id());
 }
