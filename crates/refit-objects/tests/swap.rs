@@ -37,8 +37,10 @@ fn state_survives_every_pair_of_implementations() {
     let c = counter("pairs", "shared");
     for (n, to) in ["partitioned", "partitioned", "shared", "shared"].into_iter().enumerate() {
         c.add(1);
+        let from = object(c.id()).expect("it lives").implementation;
         let report = swap(c, to);
         assert!(report.committed(), "{report:?}");
+        assert_eq!((&*report.change.from, &*report.change.to), (&*from, to));
         assert_eq!(object(c.id()).expect("it lives").implementation, to);
         assert_eq!(c.sum(), n as u64 + 1);
         let phases: Vec<_> = report.phases.iter().map(|p| p.phase).collect();
@@ -377,8 +379,9 @@ fn a_request_that_the_swap_waits_for_can_destroy_the_object() {
             // The swap waits for this request, and this for the swap.
             destroy(c.id());
         });
-        let end = swapper.join().expect("no panic").end;
-        assert_eq!(end, End::RolledBack("the object is being destroyed".into()));
+        let report = swapper.join().expect("no panic");
+        assert_eq!(report.end, End::RolledBack("the object is being destroyed".into()));
+        assert!(report.target_gone, "whoever asked for many objects misses none");
     });
     assert!(object(c.id()).is_none());
 }
