@@ -116,7 +116,7 @@ fn keys_are_listed_as_far_as_they_are_asked_for() {
         source.insert(key, key).expect("it has no source");
     }
     lazy.attach(Arc::new(source));
-    lazy.settle(&1, |hand| drop(hand)).expect_err("it was not taken over");
+    lazy.settle(&1, |_refused| ()).expect_err("it was not taken over");
     for (most, listed) in [(1, 1), (2, 2), (usize::MAX, 2)] {
         assert_eq!(lazy.keys(most).map(|keys| keys.len()), Ok(listed));
     }
