@@ -12,6 +12,12 @@
 //! A thing is deferred after the table's entries were pointed away from it. `advance` takes the deferred things out,
 //! under their lock, *before* it begins the generation; so all those stores happened before its heavy barrier, and the
 //! proof in `generation` covers them: once that generation has passed, no request can hold a pointer to any of them.
+//!
+//! # Nothing is out of sight
+//!
+//! Things go from the one place to the other with `waiting` locked throughout, and who looks whether anything is here
+//! locks `waiting` first, too: the reaper sleeps on that answer, so it must not miss what is just on its way. Locks are
+//! taken in the order `waiting`, `deferred`.
 
 use std::collections::VecDeque;
 
@@ -62,28 +68,31 @@ impl Limbo {
 
     /// Begins a generation for everything that was deferred. Nothing to do, nothing done.
     pub(crate) fn advance(&self, generations: &Generations) {
+        let mut waiting = lock(&self.waiting);
         let batch = std::mem::take(&mut *lock(&self.deferred));
         if !batch.is_empty() {
-            self.wait(generations, batch);
+            waiting.push_back((generations.advance(), batch));
         }
     }
 
     /// Takes something in together with everything that was deferred.
     pub(crate) fn retire(&self, generations: &Generations, garbage: Garbage) {
+        let mut waiting = lock(&self.waiting);
         let mut batch = std::mem::take(&mut *lock(&self.deferred));
         batch.push(garbage);
-        self.wait(generations, batch);
+        waiting.push_back((generations.advance(), batch));
     }
 
     /// Begins a generation, whatever for; its number. What was deferred waits for it too.
     pub(crate) fn take_along(&self, generations: &Generations) -> u64 {
+        let mut waiting = lock(&self.waiting);
         let batch = std::mem::take(&mut *lock(&self.deferred));
-        if batch.is_empty() { generations.advance() } else { self.wait(generations, batch) }
-    }
-
-    fn wait(&self, generations: &Generations, batch: Vec<Garbage>) -> u64 {
+        if batch.is_empty() {
+            drop(waiting);
+            return generations.advance();
+        }
         let generation = generations.advance();
-        lock(&self.waiting).push_back((generation, batch));
+        waiting.push_back((generation, batch));
         generation
     }
 
@@ -105,13 +114,15 @@ impl Limbo {
 
     /// Whether nothing is in here.
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.deferred).is_empty() && lock(&self.waiting).is_empty()
+        let waiting = lock(&self.waiting);
+        waiting.is_empty() && lock(&self.deferred).is_empty()
     }
 
     /// How many things are in here.
     pub(crate) fn len(&self) -> usize {
-        let deferred = lock(&self.deferred).len();
-        deferred + lock(&self.waiting).iter().map(|(_, batch)| batch.len()).sum::<usize>()
+        let waiting = lock(&self.waiting);
+        let waits: usize = waiting.iter().map(|(_, batch)| batch.len()).sum();
+        waits + lock(&self.deferred).len()
     }
 }
 
@@ -167,5 +178,52 @@ mod tests {
         assert_eq!(limbo.len(), 3);
         limbo.collect(&generations);
         assert_eq!((Arc::strong_count(&alive), limbo.len()), (1, 0));
+    }
+
+    /// Who happens to free what panics goes on, and frees the rest.
+    #[test]
+    fn what_panics_when_it_is_freed_holds_up_nobody() {
+        struct Panicking;
+        impl Drop for Panicking {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let (limbo, generations) = (Limbo::new(), Generations::new());
+        let alive = Arc::new(());
+        limbo.defer(Box::new(Panicking));
+        limbo.retire(&generations, Box::new(Arc::clone(&alive)));
+        limbo.collect(&generations);
+        assert_eq!((Arc::strong_count(&alive), limbo.len()), (1, 0));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// The reaper sleeps when there is nothing here; what somebody else begins a generation for meanwhile would wait
+    /// until somebody happens to wake it.
+    #[test]
+    fn what_goes_from_one_place_to_the_other_is_never_out_of_sight() {
+        type Way = fn(&Limbo, &Generations);
+        let ways: [Way; 2] = [Limbo::advance, |limbo, generations| {
+            limbo.take_along(generations);
+        }];
+        for way in ways {
+            loom::model(move || {
+                let model = Arc::new((Limbo::new(), Generations::new()));
+                model.0.defer(Box::new(()));
+                let other = {
+                    let model = Arc::clone(&model);
+                    thread::spawn(move || way(&model.0, &model.1))
+                };
+                assert!(!model.0.is_empty(), "nothing has been freed");
+                assert_eq!(model.0.len(), 1, "and it is here once");
+                other.join().unwrap();
+            });
+        }
     }
 }

@@ -229,4 +229,12 @@ mod tests {
         });
         assert!(!record().inside());
     }
+
+    /// Otherwise each thread would leave one behind for ever, and be named in reports after its end.
+    #[test]
+    fn a_thread_that_ends_gives_its_record_back() {
+        let (record, tid) =
+            std::thread::spawn(|| request(|| (record(), record().tid()))).join().expect("no panic");
+        assert_ne!(record.tid(), tid);
+    }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{CounterInterface, CounterRef, Hold, Shared, counter};
 use refit_change::{End, Phase, Report};
@@ -37,8 +37,10 @@ fn state_survives_every_pair_of_implementations() {
     let c = counter("pairs", "shared");
     for (n, to) in ["partitioned", "partitioned", "shared", "shared"].into_iter().enumerate() {
         c.add(1);
+        let from = object(c.id()).expect("it lives").implementation;
         let report = swap(c, to);
         assert!(report.committed(), "{report:?}");
+        assert_eq!((&*report.change.from, &*report.change.to), (&*from, to));
         assert_eq!(object(c.id()).expect("it lives").implementation, to);
         assert_eq!(c.sum(), n as u64 + 1);
         let phases: Vec<_> = report.phases.iter().map(|p| p.phase).collect();
@@ -170,6 +172,7 @@ fn a_tracked_call_that_does_not_leave_is_named() {
     let (forward, is_forward) = channel();
     let (inside, is_inside) = channel();
     let is_inside = std::sync::Mutex::new(is_inside);
+    let began = Instant::now();
     let hook = move |phase| {
         if phase == Phase::Install {
             forward.send(()).expect("the other side waits");
@@ -177,7 +180,7 @@ fn a_tracked_call_that_does_not_leave_is_named() {
         }
         Ok(())
     };
-    std::thread::scope(|scope| {
+    let report = std::thread::scope(|scope| {
         let hold = &hold;
         scope.spawn(move || {
             is_forward.recv().expect("the swap begins");
@@ -190,14 +193,18 @@ fn a_tracked_call_that_does_not_leave_is_named() {
             ..Default::default()
         };
         let report = swap_named(c.id(), "partitioned", 1, &options);
-        assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
-        if report.phases.iter().any(|p| p.phase == Phase::Quiesce) {
-            let blocker = report.blockers.first().expect("somebody is named");
-            assert_eq!((blocker.thread.as_str(), blocker.method.as_str()), ("stays", "stay"));
-        }
-        assert_eq!(c.add(1), 0);
-        hold.release();
+        let before = c.add(1);
+        hold.release(); // Before anything can fail: the scope waits for the call.
+        assert_eq!(before, 0);
+        report
     });
+    assert!(matches!(&report.end, End::RolledBack(why) if why.contains("deadline")));
+    if report.phases.iter().any(|p| p.phase == Phase::Quiesce) {
+        let blocker = report.blockers.first().expect("somebody is named");
+        assert_eq!((blocker.thread.as_str(), blocker.method.as_str()), ("stays", "stay"));
+        // No longer than all of this has taken.
+        assert!(blocker.age_us > 0 && Duration::from_micros(blocker.age_us) <= began.elapsed());
+    }
     assert_eq!(c.sum(), 2);
     destroy(c.id());
 }
@@ -372,8 +379,9 @@ fn a_request_that_the_swap_waits_for_can_destroy_the_object() {
             // The swap waits for this request, and this for the swap.
             destroy(c.id());
         });
-        let end = swapper.join().expect("no panic").end;
-        assert_eq!(end, End::RolledBack("the object is being destroyed".into()));
+        let report = swapper.join().expect("no panic");
+        assert_eq!(report.end, End::RolledBack("the object is being destroyed".into()));
+        assert!(report.target_gone, "whoever asked for many objects misses none");
     });
     assert!(object(c.id()).is_none());
 }

@@ -149,6 +149,7 @@ fn all_or_none() {
     );
     assert_eq!(serving(&flags), ["zero"; 3]);
     assert_eq!(report.change.target, "flag:none-a, flag:none-b, flag:none-c");
+    assert!(!report.target_gone, "all of them live");
 
     let report = swap_together(&with(["one", "two", "one"]), 2, &patient());
     assert!(matches!(&report.end, End::Refused(why) if why.contains("no implementation \"two\"")));
@@ -165,7 +166,8 @@ fn all_or_none() {
         assert_eq!(serving(&flags), ["zero"; 3]);
         flags.iter().for_each(|f| assert_eq!(f.shows(), 0));
     }
-    assert!(swap_together(&with(["one"; 3]), 6, &patient()).committed());
+    let report = swap_together(&with(["one"; 3]), 6, &patient());
+    assert!(report.committed() && report.objects == 3, "{report:?}");
     assert_eq!(serving(&flags), ["one"; 3]);
 
     destroy(flags[1].id());

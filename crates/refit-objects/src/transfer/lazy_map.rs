@@ -169,3 +169,27 @@ impl<K: Hash + Eq + Clone + Send, V: Send> LazySource<K, V> for LazyMap<K, V> {
         self.len()
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "lazy_map_model.rs"]
+mod model;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The swap was taken back, so the source serves: nothing of it may be taken here, or counted.
+    #[test]
+    fn a_source_that_is_let_go_keeps_what_it_has() {
+        let map = LazyMap::<u8, u8>::default();
+        let source = Arc::new(LazyMap::<u8, u8>::default());
+        source.insert(1, 10).expect("it has no source");
+        let attachment = map.attach(Arc::clone(&source) as Arc<dyn LazySource<u8, u8>>);
+        assert!(!map.is_empty());
+        map.detach(attachment, &RolledBack::new());
+        assert!(map.is_empty());
+        assert_eq!(map.get(&1, |item| *item), Ok(None));
+        assert_eq!(source.get(&1, |item| *item), Ok(Some(10)));
+        assert_eq!(Arc::strong_count(&source), 1, "nobody else holds it");
+    }
+}

@@ -156,3 +156,27 @@ fn a_second_swap_finds_what_the_first_has_not_moved() {
         assert_eq!(third.left(), 1);
     });
 }
+
+/// A store may do without a lock: whoever finds nothing to settle sees what was settled before.
+#[test]
+fn what_was_settled_is_seen_without_a_lock() {
+    for most in [1, usize::MAX] {
+        loom::model(move || {
+            let new = Arc::new((Lazy::new(1), AtomicU64::new(0)));
+            new.0.attach(old());
+            let drainer = {
+                let new = Arc::clone(&new);
+                thread::spawn(move || {
+                    let put = |_: &usize, hand: InHand<'_, u32>| {
+                        new.1.store(hand.take().into(), Ordering::Relaxed);
+                    };
+                    new.0.drain(most, put).expect("the source does not fail");
+                })
+            };
+            let put = |hand: InHand<'_, u32>| new.1.store(hand.take().into(), Ordering::Relaxed);
+            new.0.settle(&0, put).expect("the source does not fail");
+            assert_eq!(new.1.load(Ordering::Relaxed), 10);
+            drainer.join().unwrap();
+        });
+    }
+}

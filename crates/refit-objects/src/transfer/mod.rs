@@ -23,6 +23,7 @@
 // The algorithm is model-checked on its own; the rest stands on the object system.
 mod error;
 mod lazy;
+mod lazy_map;
 
 #[cfg(not(loom))]
 mod choice;
@@ -34,8 +35,6 @@ mod encode;
 mod exported;
 #[cfg(not(loom))]
 mod known;
-#[cfg(not(loom))]
-mod lazy_map;
 #[cfg(not(loom))]
 pub(crate) mod moving;
 #[cfg(not(loom))]
@@ -53,13 +52,13 @@ mod value;
 
 pub use self::error::TransferError;
 pub use self::lazy::{AttachedSource, InHand, Lazy, LazySource, Progress};
+pub use self::lazy_map::LazyMap;
 #[cfg(not(loom))]
 pub use self::{
     drain::{AtDeadline, DrainOptions, Watch},
     encode::EncodingError,
     exported::Exported,
     known::{NotConvertible, register_converter},
-    lazy_map::LazyMap,
     negotiation::{NoCommonProtocol, negotiate},
     notes::note,
     protocol::{Protocol, ProtocolInfo, Protocols, TooManyProtocols, Typed},

@@ -106,6 +106,22 @@ fn a_drain_that_cannot_end_says_why() {
     assert!(map.get(&5, |n| *n).is_err());
 }
 
+/// An item that was refused here and one that is still there: no more are listed than are asked for, and none is left
+/// out when all are.
+#[test]
+fn keys_are_listed_as_far_as_they_are_asked_for() {
+    let lazy = Lazy::<u64, u64>::new(1);
+    let source = Map::new(1);
+    for key in [1, 2] {
+        source.insert(key, key).expect("it has no source");
+    }
+    lazy.attach(Arc::new(source));
+    lazy.settle(&1, |_refused| ()).expect_err("it was not taken over");
+    for (most, listed) in [(1, 1), (2, 2), (usize::MAX, 2)] {
+        assert_eq!(lazy.keys(most).map(|keys| keys.len()), Ok(listed));
+    }
+}
+
 /// A root lets its source go when the swap to it is rolled back, and only then: proof of that is what
 /// [`LazyMap::detach`](refit_objects::transfer::LazyMap::detach) takes, and no root that was replaced has it.
 #[test]
