@@ -230,6 +230,11 @@ impl Server {
         }
         inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
         inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
+        // After a write the kernel asks for size and times again, and goes on showing the old mode.
+        // Dropping attributes alone waits for no page and for no other request.
+        if let Some(notifier) = self.notifier.get() {
+            let _ = notifier.inval_inode(INodeNo(inode.node), -1, 0);
+        }
         Ok(())
     }
 
@@ -261,7 +266,7 @@ impl Server {
     }
 
     /// As for a write, where the kernel leaves it to the server to look at who asks.
-    fn drop_privileges(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
+    pub(crate) fn drop_privileges(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
         if self.has_set_id(inode) && !may_keep_set_id(caller) {
             self.drop_set_id(caller, inode)?;
         }

@@ -56,6 +56,10 @@ impl Server {
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
             inode
                 .change_on_host(|fd| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))?;
+            if new.is_empty() && inode.kind == FileType::RegularFile {
+                // The host has looked at the server's groups and capabilities.
+                self.drop_privileges(caller, &inode)?;
+            }
         }
         if let Some(mode) = new.mode {
             if inode.kind == FileType::Symlink {

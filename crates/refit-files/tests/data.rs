@@ -286,11 +286,11 @@ fn faults_in_files_opened_for_direct_io() {
     let Some(served) = Served::new(CacheMode::Kernel) else { return };
     let collected = File::create_new(served.path("f")).unwrap();
     // Another process maps: a fault holds the lock on the memory map, which the server needs.
-    let maps = |flags: &str| {
+    let maps = |flags: &str, offset: u32| {
         let script = format!(
             "
 import mmap, os
-page = mmap.mmap(os.open('f', {flags}), 4096, prot=mmap.PROT_READ)
+page = mmap.mmap(os.open('f', {flags}), 4096, prot=mmap.PROT_READ, offset={offset})
 assert page[0] == 0
 "
         );
@@ -301,10 +301,10 @@ assert page[0] == 0
         }
     };
     collected.write_all_at(b"end", 1 << 20).unwrap();
-    maps("os.O_RDONLY | os.O_DIRECT");
+    maps("os.O_RDONLY | os.O_DIRECT", 0);
     served.mount().set_cache_mode("/f", CacheMode::Direct);
     collected.write_all_at(b"end", 2 << 20).unwrap();
-    maps("os.O_RDONLY");
+    maps("os.O_RDONLY", 3 << 19);
     drop(collected);
     served.unmount();
 }
@@ -406,7 +406,10 @@ fn set_group_id_without_execution_stays_for_the_group_only() {
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(how).current_dir(&served.mountpoint).uid(4001).gid(group);
                 assert!(shell.status().unwrap().success());
-                let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+                // `stat` asks for the mode alone, which the kernel then tells from memory.
+                let shown = Command::new("stat").args(["-c", "%a"]).arg(&path).output().unwrap();
+                assert_eq!(shown.stdout, format!("{left:o}\n").into_bytes(), "{how}");
+                let mode = fs::metadata(served.host("locked")).unwrap().mode() & 0o7777;
                 assert_eq!(mode, left, "{how}: {mode:o}");
             }
         }
