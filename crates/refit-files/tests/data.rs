@@ -8,7 +8,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_file_larger_than_all_page_frames() {
@@ -279,32 +279,39 @@ fn direct_io_by_the_program() {
     });
 }
 
-/// The kernel holds the pages that a fault reads locked until the answer, and the server does not
-/// know yet how long the file is.
+/// The kernel keeps the pages locked that a fault reads, until the server answers; meanwhile the
+/// server does not know yet how long another descriptor has made the file.
 #[test]
 fn faults_in_files_opened_for_direct_io() {
     let Some(served) = Served::new(CacheMode::Kernel) else { return };
     let collected = File::create_new(served.path("f")).unwrap();
     // Another process maps: a fault holds the lock on the memory map, which the server needs.
-    let maps = |flags: &str, offset: u32| {
+    let maps = |flags: &str, page: u64| {
+        collected.write_all_at(&[0; 4096], page).unwrap();
         let script = format!(
             "
 import mmap, os
-page = mmap.mmap(os.open('f', {flags}), 4096, prot=mmap.PROT_READ, offset={offset})
+page = mmap.mmap(os.open('f', {flags}), 4096, prot=mmap.PROT_READ, offset={page})
+print('mapped', flush=True)
+input()
 assert page[0] == 0
 "
         );
         let mut python = Command::new("python3");
-        match python.arg("-c").arg(script).current_dir(&served.mountpoint).status() {
-            Ok(status) => assert!(status.success()),
-            Err(error) => eprintln!("skipped: python3: {error}"),
-        }
+        python.arg("-c").arg(script).current_dir(&served.mountpoint);
+        let mut child = match python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
+            Ok(child) => child,
+            Err(error) => return eprintln!("skipped: python3: {error}"),
+        };
+        let mut told = [0; 7];
+        child.stdout.take().unwrap().read_exact(&mut told).unwrap();
+        collected.write_all_at(b"end", page + (1 << 20)).unwrap();
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(child.wait().unwrap().success());
     };
-    collected.write_all_at(b"end", 1 << 20).unwrap();
     maps("os.O_RDONLY | os.O_DIRECT", 0);
     served.mount().set_cache_mode("/f", CacheMode::Direct);
-    collected.write_all_at(b"end", 2 << 20).unwrap();
-    maps("os.O_RDONLY", 3 << 19);
+    maps("os.O_RDONLY", 2 << 20);
     drop(collected);
     served.unmount();
 }
