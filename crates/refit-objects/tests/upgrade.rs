@@ -51,6 +51,9 @@ impl Root<TallyInterface> for PlainRoot {
         self.1.store(state, Ordering::Relaxed);
         Ok(())
     }
+    fn transfers_promptly(&self) -> bool {
+        true
+    }
 }
 
 struct Plains;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   area:  agent's buffer and code │ staging area │ marks
-//!          not for children ───────────────┘ └── for children: which of them a userfaultfd belongs to is told by a mark
+//!                  not for children ──────┘ └── for children: which of them a userfaultfd belongs to is told by a mark
 //! ```
 
 use std::io;

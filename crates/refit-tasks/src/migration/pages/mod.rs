@@ -5,8 +5,9 @@
 //!     touches a page that is not there                   Directory: who has which page
 //!        │ userfaultfd                                       ▲ one thread, the page home
 //!      pager ──── Fetch ─────────────────────────────────────┤
-//!      Store ◄─── PageGrant: bytes, or the right to write ───────┤
-//!      Store ──── what was on it ◄── PageRecall, Drop ────────────┘  of those who had it
+//!      Store ◄─── PageGrant: bytes, or the right to write ───┤
+//!      Store ──── what was on it ◄── PageRecall, ────────────┘
+//!                                    PageInvalidate            of those who had it
 //! ```
 //!
 //! Each holder, the origin among them, has a file of its own with the group's frames ([`Store`]), in which a page's place is its
