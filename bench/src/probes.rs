@@ -238,6 +238,7 @@ fn end_peer(child: &mut Child) -> Result<(), String> {
             if child.try_wait().map_err(|e| e.to_string())?.is_some() {
                 return Ok(());
             }
+            // Polls for the end of the process; nothing depends on how often.
             std::thread::sleep(PAUSE / 100);
         }
     }

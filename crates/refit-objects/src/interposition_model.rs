@@ -19,7 +19,7 @@ const LATER: usize = 3;
 /// Begins a generation, which takes along what was deferred.
 type Begin = fn(&Limbo, &Generations);
 
-/// Whoever does that, for whatever reason: the reaper, a swap, and who has something to retire.
+/// The callers that begin one: the reaper, a swap, and a thread that retires something.
 const BEGIN: [Begin; 3] = [
     Limbo::advance,
     |limbo, generations| _ = limbo.take_along(generations),

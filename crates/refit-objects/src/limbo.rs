@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((Arc::strong_count(&alive), limbo.len()), (1, 0));
     }
 
-    /// Who happens to free what panics goes on, and frees the rest.
+    /// The thread that frees garbage survives a panicking destructor and frees the rest.
     #[test]
     fn what_panics_when_it_is_freed_holds_up_nobody() {
         struct Panicking;

@@ -92,7 +92,7 @@ impl Rings {
     /// When there are not so many rings.
     pub fn writer(self: &Arc<Self>, ring: usize) -> Writer {
         assert!(ring < self.count, "there is no ring {ring}");
-        Writer { rings: Arc::clone(self), ring, written: 0, linger: AdaptiveSpin::default() }
+        Writer { rings: Arc::clone(self), ring, written: 0, spin: AdaptiveSpin::default() }
     }
 
     /// The only one on this side that reads from this ring.
@@ -101,7 +101,7 @@ impl Rings {
     /// When there are not so many rings.
     pub fn reader(self: &Arc<Self>, ring: usize) -> Reader {
         assert!(ring < self.count, "there is no ring {ring}");
-        Reader { rings: Arc::clone(self), ring, read: 0, linger: AdaptiveSpin::default() }
+        Reader { rings: Arc::clone(self), ring, read: 0, spin: AdaptiveSpin::default() }
     }
 
     fn word(&self, ring: usize, which: usize) -> &AtomicU64 {
@@ -130,8 +130,8 @@ impl Rings {
     }
 
     /// Waits until there may be what `ready` looks for.
-    fn wait(&self, ring: usize, which: usize, linger: &AdaptiveSpin, ready: impl Fn() -> bool) {
-        if linger.wait_for(&ready) {
+    fn wait(&self, ring: usize, which: usize, spin: &AdaptiveSpin, ready: impl Fn() -> bool) {
+        if spin.wait_for(&ready) {
             return;
         }
         let wait = |word: &AtomicU64| futex::wait(word, wakeup::ASLEEP, GUARD);
@@ -155,7 +155,7 @@ pub struct Writer {
     rings: Arc<Rings>,
     ring: usize,
     written: u64,
-    linger: AdaptiveSpin,
+    spin: AdaptiveSpin,
 }
 
 impl Writer {
@@ -182,7 +182,7 @@ impl Writer {
             }
             let full = self.written.wrapping_sub(CAPACITY as u64);
             let room = || read.load(Ordering::Acquire) != full;
-            self.rings.wait(self.ring, WRITER_WAKEUP, &self.linger, room);
+            self.rings.wait(self.ring, WRITER_WAKEUP, &self.spin, room);
         }
     }
 
@@ -204,7 +204,7 @@ pub struct Reader {
     rings: Arc<Rings>,
     ring: usize,
     read: u64,
-    linger: AdaptiveSpin,
+    spin: AdaptiveSpin,
 }
 
 impl io::Read for Reader {
@@ -222,7 +222,7 @@ impl io::Read for Reader {
                 return Ok(count);
             }
             let some = || written.load(Ordering::Acquire) != self.read;
-            self.rings.wait(self.ring, READER_WAKEUP, &self.linger, some);
+            self.rings.wait(self.ring, READER_WAKEUP, &self.spin, some);
         }
     }
 }

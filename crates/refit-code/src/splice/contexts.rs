@@ -56,6 +56,7 @@ pub(super) fn stand_still<R: Send, E: From<Refusal> + Send>(
         if let Some(done) = done {
             return Ok((done, stood));
         }
+        // Lets the handler end; the next stop looks again, so no result depends on the time.
         std::thread::sleep(PAUSE * turn);
     }
     unreachable!("the last turn does the work")

@@ -126,7 +126,7 @@ impl Pages {
     }
 
     /// Pages can be taken out from now on.
-    pub fn moor(&self, staging_area: StagingArea) {
+    pub fn attach_staging_area(&self, staging_area: StagingArea) {
         *lock(&self.staging_area) = Some(Arc::new(staging_area));
     }
 

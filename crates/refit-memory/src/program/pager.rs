@@ -186,10 +186,14 @@ impl Pager {
     ///
     /// # Errors
     /// The kernel refuses to serve them.
-    pub fn moor(&self, staging_area: StagingArea, marks: &Range<u64>) -> io::Result<()> {
+    pub fn attach_staging_area(
+        &self,
+        staging_area: StagingArea,
+        marks: &Range<u64>,
+    ) -> io::Result<()> {
         self.userfault.register(staging_area.place.clone(), Modes::MISSING)?;
         self.userfault.register(marks.clone(), Modes::MISSING)?;
-        self.pages.moor(staging_area);
+        self.pages.attach_staging_area(staging_area);
         Ok(())
     }
 

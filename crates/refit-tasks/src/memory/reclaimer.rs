@@ -209,7 +209,7 @@ impl Reclaimer {
         known.iter().for_each(|pager| births::settle(pager, process));
         let userfault = known.as_ref().map(|pager| Arc::clone(pager.userfault()));
         let begun = setup::set_up(&self.shared.supervisor, process, userfault)
-            .and_then(|installed| self.moor(process, known, installed));
+            .and_then(|installed| self.attach_staging_area(process, known, installed));
         match begun {
             // In the next round.
             Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {}
@@ -218,12 +218,17 @@ impl Reclaimer {
         }
     }
 
-    fn moor(&self, process: u32, known: Option<Arc<Pager>>, installed: Planted) -> io::Result<()> {
+    fn attach_staging_area(
+        &self,
+        process: u32,
+        known: Option<Arc<Pager>>,
+        installed: Planted,
+    ) -> io::Result<()> {
         let Planted { userfault, staging_area, area, marks } = installed;
         // From now on there come no more.
         let guarded = survey::is_guarded(process)?;
         if let Some(pager) = known {
-            pager.moor(staging_area, &marks)?;
+            pager.attach_staging_area(staging_area, &marks)?;
             let mut state = self.shared.state();
             if state.planting != Some(process) {
                 // Its pager was ended before there was anything to be ended with it.
@@ -240,7 +245,7 @@ impl Reclaimer {
         let outside: Arc<dyn refit_memory::program::Outside> = Arc::clone(&self.shared) as _;
         let commons = Arc::clone(&self.shared.commons);
         let pager = Pager::new(&name, userfault, commons, outside)?;
-        pager.moor(staging_area, &marks)?;
+        pager.attach_staging_area(staging_area, &marks)?;
         self.shared.serve(Served {
             pager: Arc::clone(&pager),
             process: Some(process),
