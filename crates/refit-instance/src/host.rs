@@ -6,9 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use refit_change::Report;
 use refit_files::{MountError, MountOptions, MountStats, UnmountError};
+use refit_limits::{LimitError, Memory};
 use refit_memory::ReplacementPolicyInterface;
+use refit_migrate::Node;
 use refit_objects::{ObjectId, SwapOptions, UpgradeOptions, Which, WrapperId};
-use refit_tasks::{LimitError, Memory, Node, Process, Supervisor};
+use refit_tracer::{Process, Supervisor};
 
 use crate::kernel::{self, FollowRequest, KernelInfo, MoveRequest};
 use crate::memory;

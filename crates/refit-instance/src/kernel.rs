@@ -7,7 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use refit_tasks::{Absence, Connection, MoveError, Node, Reached, Roam, Shown};
+use refit_migrate::{Absence, Connection, MoveError, Node, Reached, Roam};
+use refit_tracer::Shown;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

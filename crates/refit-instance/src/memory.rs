@@ -121,9 +121,9 @@ fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::
     Option::deserialize(from)
 }
 
-impl From<refit_tasks::Totals> for MemoryInfo {
-    fn from(totals: refit_tasks::Totals) -> Self {
-        let refit_tasks::Totals { limit, resident, served, store, lost, full, failures } = totals;
+impl From<refit_limits::Totals> for MemoryInfo {
+    fn from(totals: refit_limits::Totals) -> Self {
+        let refit_limits::Totals { limit, resident, served, store, lost, full, failures } = totals;
         let store = StoreInfo {
             zeros: store.zeros,
             compressed: store.compressed,

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use refit_tasks::{MoveCounts, PageCounts, Tally, Times, Traffic};
+use refit_migrate::{MoveCounts, PageCounts, Tally, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use refit_change::Report;
 /// Which building blocks a mount is made of.
 pub use refit_objects::composition::Plan;
-use refit_tasks::Process;
+use refit_tracer::Process;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refit_tasks::Memory;
+use refit_limits::Memory;
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 

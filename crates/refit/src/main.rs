@@ -92,7 +92,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Doctor => commands::doctor::run(out),
         Command::Tour(args) => commands::tour::run(args, out),
         Command::Completions { shell } => commands::documents::completions(*shell, out),
-        Command::Header { which: HeaderArg::Move } => out.raw(refit_tasks::HEADER.as_bytes()),
+        Command::Header { which: HeaderArg::Move } => out.raw(refit_migrate::HEADER.as_bytes()),
         Command::Header { which: HeaderArg::Instruments } => {
             out.raw(refit_instruments::HEADER.as_bytes())
         }

@@ -12,7 +12,7 @@ use std::process::Command;
 use clap::Args;
 use refit_instance::wire::{KernelInfo, LostInfo, OwnedInfo, PeerInfo, ReachedInfo};
 use refit_instance::{Client, Instance, InstanceOptions, SocketDirectory, host_of_kernel};
-use refit_tasks::{MessageError, Node, Refusal};
+use refit_migrate::{MessageError, Node, Refusal};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -293,7 +293,7 @@ fn page_scans() -> Finding {
 }
 
 fn memory_limits() -> Finding {
-    let tried = refit_tasks::can_limit(Path::new(SWAP));
+    let tried = refit_limits::can_limit(Path::new(SWAP));
     let found = match &tried {
         Ok(()) => format!("programs can be limited, with a swap file in {SWAP}"),
         Err(why) => number_off(&why.to_string()).to_owned(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use refit_tasks::{Lock, Protocol, Security, Setting, Window};
+use refit_migrate::{Lock, Protocol, Security, Setting, Window};
 
 use crate::format;
 

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use refit_instance::{Instance, InstanceOptions, SocketDirectory, host_of};
-use refit_tasks::{Memory, Supervisor};
+use refit_limits::Memory;
+use refit_tracer::Supervisor;
 use rustix::fs::{Mode, OFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

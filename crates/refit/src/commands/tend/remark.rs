@@ -1,7 +1,7 @@
 //! What is said at the end of a program whose memory was not limited as it should have been.
 
 use refit_instance::{Kind, Refusal};
-use refit_tasks::{Unserved, Warnings};
+use refit_limits::{Unserved, Warnings};
 
 use super::standard_error::StandardError;
 use crate::failure::Failure;

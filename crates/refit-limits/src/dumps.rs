@@ -1,0 +1,70 @@
+//! An image of a program's memory that the kernel writes at its end (core(5)) has all of it: the kernel waits for no page then, and leaves out
+//! what is not there. So all pages come back first, whatever the limit says, and the signal that ends the program waits for that.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use refit_memory::PAGE_SIZE;
+use refit_memory::program::Pager;
+
+use crate::shared::Shared;
+use refit_tracer::Resume;
+use refit_tracer::process::process_of;
+
+/// Why a program is not served that is about to end so.
+const WHY: &str = "an image of its memory is written";
+
+/// So often it is tried: pages that the disk does not give back are left out.
+const TIMES: u32 = 100;
+
+impl Shared {
+    /// A task is about to be given a signal that ends its process with an image of its memory. Whether it stands until that is complete.
+    pub(crate) fn dumps(self: &Arc<Self>, task: u32, signal: i32) -> bool {
+        let Some(process) = process_of(task).filter(|&process| is_written(process)) else {
+            return false;
+        };
+        let mut state = self.state();
+        let served = state.served.iter().find(|one| one.process == Some(process));
+        let Some(pager) = served.filter(|one| one.pager.moored()).map(|one| Arc::clone(&one.pager))
+        else {
+            return false;
+        };
+        // From here on nothing of it goes out again.
+        state.refused.insert(process, WHY.to_owned());
+        drop(state);
+        let this = Arc::clone(self);
+        let gives_back = move || {
+            this.give_back(&pager);
+            this.supervisor.order_kept(task, move |_| Resume::Once(signal));
+        };
+        // Without a thread it ends with what is there.
+        thread::Builder::new().name("refit-dump".to_owned()).spawn(gives_back).is_ok()
+    }
+
+    fn give_back(&self, pager: &Arc<Pager>) {
+        for _ in 0..TIMES {
+            // Another thread may set the limit again in between.
+            self.commons.budget.allow(u64::MAX / PAGE_SIZE as u64);
+            if pager.release() {
+                break;
+            }
+        }
+        self.state().end(|one| Arc::ptr_eq(&one.pager, pager));
+    }
+}
+
+/// Whether such an image is written at all.
+fn is_written(process: u32) -> bool {
+    let piped = || {
+        let pattern = std::fs::read_to_string("/proc/sys/node/core_pattern");
+        pattern.is_ok_and(|pattern| pattern.starts_with('|'))
+    };
+    let permitted = || -> io::Result<bool> {
+        let limits = std::fs::read_to_string(format!("/proc/{process}/limits"))?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
+        let soft = line.and_then(|line| line.split_ascii_whitespace().next());
+        Ok(soft.is_some_and(|soft| soft != "0"))
+    };
+    permitted().unwrap_or(false) || piped()
+}

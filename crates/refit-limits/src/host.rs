@@ -1,0 +1,82 @@
+//! Whether this host lets us limit the memory of programs; said before a program begins rather than found out while it runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use refit_memory::store::SwapFile;
+use refit_sys::pagemap::{Pagemap, Scan};
+use refit_sys::userfault;
+
+use crate::memory::Memory;
+use crate::setup;
+
+/// Why memory cannot be limited.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// Less than [`Memory::LEAST`] was asked for.
+    #[error("a program needs at least {} MiB", Memory::LEAST >> 20)]
+    TooLittle,
+    /// The kernel lacks features of userfaultfd.
+    #[error("userfaultfd lacks {0}, which Linux 6.8 has")]
+    Lacks(String),
+    /// This user may not have faults told.
+    #[error("userfaultfd is not for this user, who needs CAP_SYS_PTRACE: {0}")]
+    Forbidden(io::Error),
+    /// Which pages are in memory cannot be told.
+    #[error("there is no PAGEMAP_SCAN, which Linux 6.7 has: {0}")]
+    NoScan(io::Error),
+    /// There is no place for pages.
+    #[error("no swap file can be made in {}: {source}", directory.display())]
+    NoFile {
+        /// Where it should be.
+        directory: PathBuf,
+        /// What the host says.
+        source: io::Error,
+    },
+    /// Nobody can see to frames.
+    #[error("no thread or process can be made for it: {0}")]
+    NoReclaimer(io::Error),
+}
+
+/// Whether programs of this user can be run within a limit, with a swap file in this directory.
+///
+/// # Errors
+/// [`LimitError`]: what is missing.
+pub fn can_limit(directory: &Path) -> Result<(), LimitError> {
+    check()?;
+    swap_file(directory, 0).map(drop)
+}
+
+/// All but the swap file.
+pub(crate) fn check() -> Result<(), LimitError> {
+    let offered = userfault::offered().map_err(LimitError::Forbidden)?;
+    let lacking: Vec<&str> =
+        (setup::FEATURES - offered).iter_names().map(|(name, _)| name).collect();
+    if !lacking.is_empty() {
+        return Err(LimitError::Lacks(lacking.join(", ")));
+    }
+    userfault::permitted(setup::FEATURES).map_err(LimitError::Forbidden)?;
+    // Tried on our own memory, where nothing is mapped.
+    Pagemap::of(std::process::id())
+        .and_then(|pages| pages.scan(0..4096, &Scan::default(), &mut Vec::new()))
+        .map(drop)
+        .map_err(LimitError::NoScan)
+}
+
+pub(crate) fn swap_file(directory: &Path, bytes: u64) -> Result<SwapFile, LimitError> {
+    let no_file = |source| LimitError::NoFile { directory: directory.to_owned(), source };
+    SwapFile::create(directory, bytes).map_err(no_file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told() {
+        let told =
+            swap_file(Path::new("/no/such/place"), 0).expect_err("there is none").to_string();
+        assert!(told.starts_with("no swap file can be made in /no/such/place: "), "{told}");
+        assert_eq!(LimitError::TooLittle.to_string(), "a program needs at least 1 MiB");
+    }
+}

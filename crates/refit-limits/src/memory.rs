@@ -1,0 +1,214 @@
+//! The memory of a tree's programs: what it may have, who is served, how that begins and ends.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
+
+use refit_memory::program::{
+    AnonymousCacheFactory, BudgetInterface, Commons, Inherited, Outside, Pager, RegionInfo, SHARED,
+    create_budget,
+};
+use refit_memory::store::PageStore;
+use refit_objects::{Interface, destroy};
+use refit_sys::keeper;
+use refit_tracer::Supervisor;
+
+use crate::host::{self, LimitError};
+use crate::reclaimer::Reclaimer;
+use crate::shared::{Shared, State, Totals};
+use crate::warnings::Warnings;
+
+/// How much of the disk's room may be taken: an address space has no more.
+const SWAP: u64 = 1 << 40;
+
+/// The memory of a tree's programs.
+pub struct Memory {
+    shared: Arc<Shared>,
+    reclaimer: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// One program's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramMemory {
+    /// What is served of it; empty where the kernel alone resolves its faults.
+    pub regions: Vec<RegionInfo>,
+    /// Why it is not served, although it should be.
+    pub refused: Option<String>,
+}
+
+impl Memory {
+    /// A tree may have no less, in bytes: a program does not get on with it.
+    pub const LEAST: u64 = 1 << 20;
+
+    /// The memory of a tree that may have all there is. Pages go to a file without a name in `directory` when they take too much
+    /// room compressed.
+    ///
+    /// # Errors
+    /// [`LimitError::NoFile`].
+    pub fn new(supervisor: Arc<Supervisor>, directory: &Path) -> Result<Self, LimitError> {
+        let file = host::swap_file(directory, SWAP)?;
+        let commons = Arc::new(Commons {
+            budget: create_budget("programs", 0),
+            store: PageStore::new(0, Some(file)),
+            caches: AnonymousCacheFactory::new("programs", SHARED),
+        });
+        let shared = Arc::new(Shared {
+            supervisor: Arc::clone(&supervisor),
+            commons,
+            state: Mutex::default(),
+            call: Condvar::new(),
+            short: AtomicBool::new(false),
+        });
+        let watching = Arc::downgrade(&shared);
+        supervisor.watch(move |process| {
+            if let Some(shared) = watching.upgrade() {
+                shared.changed(process);
+            }
+        });
+        let born = Arc::downgrade(&shared);
+        let dumps = Arc::downgrade(&shared);
+        supervisor.watch_dumps(move |task, signal| {
+            dumps.upgrade().is_some_and(|shared| shared.dumps(task, signal))
+        });
+        supervisor.watch_births(move |task| born.upgrade().is_some_and(|shared| shared.born(task)));
+        Ok(Self { shared, reclaimer: Mutex::default() })
+    }
+
+    /// Allows so many bytes from now on; `None`: all there is. What was allowed before.
+    ///
+    /// # Errors
+    /// [`LimitError`]; what was allowed before still is.
+    pub fn allow(&self, limit: Option<u64>) -> Result<Option<u64>, LimitError> {
+        if limit.is_some_and(|bytes| bytes < Self::LEAST) {
+            return Err(LimitError::TooLittle);
+        }
+        let mut reclaimer = self.reclaimer.lock().unwrap_or_else(PoisonError::into_inner);
+        if reclaimer.is_none() && limit.is_some() {
+            host::check()?;
+            *reclaimer = Some(self.begin().map_err(LimitError::NoReclaimer)?);
+        }
+        let mut state = self.shared.state();
+        let before = std::mem::replace(&mut state.limit, limit);
+        state.called = true;
+        drop(state);
+        self.shared.call.notify_all();
+        Ok(before)
+    }
+
+    /// Starts the reclaimer.
+    fn begin(&self) -> io::Result<thread::JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        let (tell, told) = mpsc::channel();
+        let run = move || {
+            // Before anything is served; in this thread, since who follows a tree waits for all children of its own.
+            let keeper = keeper::keep_descriptors();
+            let kept = keeper.as_ref().map(drop).map_err(ToString::to_string);
+            // Whoever has started this waits for it.
+            let _ = tell.send(kept);
+            if keeper.is_ok() {
+                refit_sys::thread::go_before_others();
+                Reclaimer::new(shared).run();
+            }
+        };
+        let reclaimer = thread::Builder::new().name("refit-reclaimer".to_owned()).spawn(run)?;
+        match told.recv() {
+            Ok(kept) => kept.map(|()| reclaimer).map_err(io::Error::other),
+            Err(_) => Err(io::Error::other("it has ended at once")),
+        }
+    }
+
+    /// What it comes to.
+    pub fn totals(&self) -> Totals {
+        let state = self.shared.state();
+        let (limit, totals) = (state.limit, state.totals);
+        drop(state);
+        let store = self.shared.commons.store.stats();
+        // While nothing is limited, nobody looks again and again.
+        let resident = limit.map_or_else(|| self.shared.resident(), |_| totals.resident);
+        Totals { limit, resident, store, ..totals }
+    }
+
+    /// Programs that are not served although they should be, and why.
+    pub fn refused(&self) -> BTreeMap<u32, String> {
+        self.shared.state().refused.clone()
+    }
+
+    /// In what the limit was not kept, or was kept badly, since this was last asked: also of programs that have ended.
+    pub fn take_untold(&self) -> Warnings {
+        let mut state = self.shared.state();
+        let now = (state.lost(), state.totals.failures);
+        let (lost, failures) = std::mem::replace(&mut state.told, now);
+        let warnings = std::mem::take(&mut state.warnings);
+        Warnings { lost: now.0.saturating_sub(lost), failures: now.1 - failures, ..warnings }
+    }
+
+    /// One program's.
+    pub fn of(&self, process: u32) -> ProgramMemory {
+        let state = self.shared.state();
+        let refused = state.refused.get(&process).cloned();
+        let served = state.served.iter().find(|one| one.process == Some(process));
+        let pager = served.map(|one| Arc::clone(&one.pager));
+        drop(state);
+        let regions = pager.map_or_else(Vec::new, |pager| pager.space().regions());
+        ProgramMemory { regions, refused }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.shared.state().ended = true;
+        self.shared.call.notify_all();
+        let reclaimer = self.reclaimer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // It panics in no other way than by a fault of ours, which has been told.
+        let _ = reclaimer.map(thread::JoinHandle::join);
+        let mut state = self.shared.state();
+        let (served, pagers) =
+            (std::mem::take(&mut state.served), std::mem::take(&mut state.pagers));
+        drop(state);
+        served.iter().for_each(|one| one.pager.end());
+        // They give back what they have taken of the budget. A panic has been told.
+        pagers.into_iter().for_each(|pager| drop(pager.join()));
+        destroy(BudgetInterface::id(self.shared.commons.budget));
+    }
+}
+
+impl Outside for Shared {
+    fn short(&self) {
+        // Pairs with the swap in `Reclaimer::run`; the lock below orders it with the reclaimer's wait.
+        if !self.short.swap(true, Ordering::AcqRel) {
+            self.state().called = true;
+            self.call.notify_all();
+        }
+    }
+
+    fn needed(&self, pager: &Pager) -> Vec<u64> {
+        let state = self.state();
+        let served = state.served.iter().find(|one| std::ptr::eq(&*one.pager, pager));
+        let process = served.and_then(|one| one.process);
+        drop(state);
+        process.map_or_else(Vec::new, |process| self.supervisor.words(process))
+    }
+
+    fn inherited(&self, pager: &Pager, thread: Option<u32>) -> Option<Vec<Inherited>> {
+        self.inherited_by(pager, thread)
+    }
+
+    fn forked(&self, parent: &Pager, child: Arc<Pager>) {
+        let of_parent = |state: &State| {
+            let parent = state.served.iter().find(|one| std::ptr::eq(&*one.pager, parent))?;
+            Some(parent.child(Arc::clone(&child)))
+        };
+        let served = of_parent(&self.state());
+        if let Some(served) = served
+            && let Err(error) = self.serve(served)
+        {
+            // The child would wait for its pages forever.
+            eprintln!("refit: a child's memory cannot be served: {error}");
+            std::process::abort();
+        }
+        self.let_begin();
+    }
+}

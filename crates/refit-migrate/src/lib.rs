@@ -1,0 +1,64 @@
+//! Moves programs, whole or thread by thread, to other nodes and back (Katz 2014, chapter 5).
+//!
+//! ```text
+//!   origin                                          another node
+//!   program ─ shadow of a thread                    replica ─ the thread's instructions
+//!      │         makes its system calls  ◄─ slot ─      │  executor: one of our threads each
+//!      ▼                                                ▼
+//!   Supervisor ◄─► coordinator  ◄───── messages ──► Replica
+//!                   └ AddressSpace: memory becomes frames, which replicas map when a thread touches them
+//! ```
+//!
+//! A thread has two halves. The *user half*, its registers and what its instructions do with memory, is what moves. The
+//! *kernel half*, all that the kernel keeps for it (number, descriptors, signals and their handlers, children, timers, locks),
+//! stays where the program began: there is nothing of it that would have to be carried, renumbered or imitated. That half is
+//! the thread's shadow, and makes its system calls.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`Node`] | a kernel instance among others: the main entry |
+//! | `membership` | how nodes of several hosts find each other, lose each other, and meet again |
+//! | `migration` | the node's part in all moves: coordinators of programs that began here, replicas of others |
+//! | `dispatch` | which message goes to which of them |
+//! | `protocol` | the messages, and a thread's state on the wire |
+//! | `origin` | what the origin of a program does: coordinator, address space, shadows' system calls |
+//! | `remote` | what another node does: replica, executors, mappings |
+//! | `dsm` | pages that move between nodes which share no memory |
+//! | `lookup` | finding what is mapped at an address |
+//! | `mm_lock` | which node may change a program's memory |
+//! | `syscalls` | who makes a system call of a thread that runs elsewhere |
+//! | `stats`, `quota`, `fault_injection` | what is counted, what memory a node owns, faults for tests |
+//!
+//! Does: move threads, and report where they are. Does not: decide where a thread is better off.
+
+#![deny(unsafe_code)]
+
+mod dispatch;
+mod dsm;
+mod error;
+mod fault_injection;
+mod lookup;
+mod membership;
+mod migration;
+mod mm_lock;
+mod node;
+mod origin;
+mod protocol;
+mod quota;
+mod remote;
+mod resources;
+mod stats;
+mod syscalls;
+
+pub use dsm::Window;
+pub use error::MoveError;
+pub use lookup::Protocol;
+pub use membership::absent::Absence;
+pub use mm_lock::Lock;
+pub use node::{Connection, Node, Reached, Roam, Setting};
+pub use protocol::messages::GroupId;
+pub use refit_messages::{MessageError, Refusal, Security};
+pub use stats::{MoveCounts, PageCounts, Tally, Times, Traffic};
+
+/// A header for C by which a thread asks where it runs, and to run elsewhere.
+pub const HEADER: &str = include_str!("../include/refit_move.h");

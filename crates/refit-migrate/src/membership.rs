@@ -1,0 +1,305 @@
+//! Who joins an instance of another host is told of all others that are there, and joins them, too.
+//!
+//! ```text
+//!   who comes ── Others ──► one that it has joined ── Address ──► each of its peers
+//!             ◄── numbers and addresses ──            ◄── where it listens ──
+//!             ── joins each ──►
+//! ```
+//!
+//! **Of two that come at the same time, one joins the other.** Each listens before it joins anybody, and asks when it is a peer of the one that it
+//! asks. That one has one of them as its peer first; so the other, asking later, is told of it. If each is told of the other they may
+//! meet half-way, and both be refused: then the one with the lower number waits, and the one with the higher number tries again, until they are
+//! connected.
+//!
+//! **One that is lost is joined again** by the instance that had joined it:
+//! [`absent`](crate::membership::absent).
+//!
+//! An instance that does not listen is joined by nobody: it knows those that were there before it, and those of its host.
+
+pub(crate) mod absent;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use refit_messages::{
+    Builder, InstanceId, Layer, Message, MessageError, Peer, Refusal, Reply, Request, Security,
+    Transport, Way,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::membership::absent::{Absence, Absent};
+
+/// How long two that meet half-way may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at that.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Whom else do you know?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Others;
+
+/// Where do you listen?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Address;
+
+/// One that is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Other {
+    number: u16,
+    /// A name or address; `None`: the one by which whoever tells of it was joined.
+    host: Option<String>,
+    port: u16,
+}
+
+impl Message for Others {
+    const KIND: u16 = 200;
+    const WAY: Way = Way::Bulk;
+}
+
+impl Request for Others {
+    type Answer = Vec<Other>;
+}
+
+impl Message for Address {
+    const KIND: u16 = 201;
+    const WAY: Way = Way::Bulk;
+}
+
+impl Request for Address {
+    type Answer = Option<SocketAddr>;
+}
+
+/// Where this instance is, and who its peers are.
+pub(crate) struct Meeting {
+    layer: OnceLock<Weak<Layer>>,
+    listens: OnceLock<SocketAddr>,
+    absent: Arc<Absent>,
+}
+
+impl Meeting {
+    /// Of an instance that listens nowhere yet, and joins others again with this if they are lost.
+    pub(crate) fn new(security: Security) -> Self {
+        let absent = Arc::new(Absent::new(security));
+        Self { layer: OnceLock::new(), listens: OnceLock::new(), absent }
+    }
+
+    /// Has messages of other instances answered here.
+    pub(crate) fn answer(self: &Arc<Self>, builder: Builder) -> Builder {
+        let (told, asked) = (Arc::clone(self), Arc::clone(self));
+        let others = builder.answer::<Others>(move |from, Others, _, reply| told.tell(from, reply));
+        others.answer::<Address>(move |_, Address, _, reply| {
+            reply.say(&asked.address(), &[]);
+        })
+    }
+
+    /// Over which messages go, once.
+    pub(crate) fn over(&self, layer: &Arc<Layer>) {
+        // The first is the one.
+        let _ = self.layer.set(Arc::downgrade(layer));
+    }
+
+    /// A peer is there.
+    pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+        self.absent.found(own, peer);
+    }
+
+    /// A peer is lost.
+    pub(crate) fn lost(&self, other: InstanceId, why: &str) {
+        // A peer was found over it.
+        let Some(layer) = self.layer.get() else { return };
+        self.absent.lost(layer, other, why);
+    }
+
+    /// Peers of other hosts that are lost and not there again.
+    pub(crate) fn absences(&self) -> Vec<Absence> {
+        self.absent.all()
+    }
+
+    /// Where others can join it.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.listens.get().copied()
+    }
+
+    /// From now on they can.
+    ///
+    /// # Errors
+    /// As [`Layer::listen`].
+    pub(crate) fn listen(
+        &self,
+        layer: &Arc<Layer>,
+        address: SocketAddr,
+        security: &Security,
+    ) -> Result<(), MessageError> {
+        let bound = layer.listen(address, security)?;
+        // The first is the one.
+        let _ = self.listens.set(bound);
+        Ok(())
+    }
+
+    /// Tells one peer of all others.
+    fn tell(self: &Arc<Self>, from: InstanceId, reply: Reply<Others>) {
+        let Some(layer) = self.layer.get().and_then(Weak::upgrade) else { return };
+        let tell = move || {
+            let peers = layer.peers().into_iter().filter(|peer| peer.id != from);
+            let others: Vec<Other> = peers.filter_map(|peer| where_is(&layer, &peer)).collect();
+            reply.say(&others, &[]);
+        };
+        // They are asked, which a handler must not wait for. Without a thread the reply is dropped, which is an answer.
+        let _ = thread::Builder::new().name("refit-others".to_owned()).spawn(tell);
+    }
+}
+
+/// Where a peer can be joined, if it can, and is still there.
+fn where_is(layer: &Layer, peer: &Peer) -> Option<Other> {
+    let (address, _) = layer.ask(peer.id, &Address, &[]).ok()?;
+    let address = address?;
+    let host = if !address.ip().is_unspecified() {
+        Some(address.ip().to_string())
+    } else if peer.transport == Transport::Shared {
+        None
+    } else {
+        Some(host_of(&peer.place).to_owned())
+    };
+    Some(Other { number: peer.id.0, host, port: address.port() })
+}
+
+/// What stands before the port.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Joins an instance that listens at this address, and all those that it knows.
+///
+/// # Errors
+/// One of them does not answer, or refuses.
+pub(crate) fn join(
+    layer: &Arc<Layer>,
+    address: &str,
+    security: &Security,
+) -> Result<(), MessageError> {
+    let before: Vec<InstanceId> = layer.peers().iter().map(|peer| peer.id).collect();
+    match layer.join(address, security) {
+        // One of those that it was told of, or that comes at the same time.
+        Err(MessageError::Refused { why: Refusal::Taken(id), .. }) => {
+            return meet(layer, id, address, security);
+        }
+        joined => joined?,
+    }
+    let new = |peer: &Peer| peer.place == address && !before.contains(&peer.id);
+    let Some(known) = layer.peers().into_iter().find(new) else { return Ok(()) };
+    let (others, _) = layer.ask(known.id, &Others, &[])?;
+    for Other { number, host, port } in others {
+        let host = host.as_deref().unwrap_or_else(|| host_of(address));
+        let at =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        meet(layer, InstanceId(number), &at, security)?;
+    }
+    Ok(())
+}
+
+/// Joins one, or is joined by it.
+fn meet(
+    layer: &Arc<Layer>,
+    other: InstanceId,
+    address: &str,
+    security: &Security,
+) -> Result<(), MessageError> {
+    let until = Instant::now() + PATIENCE;
+    let (mut tries, mut refused) = (true, None);
+    loop {
+        let is_there = layer.peers().iter().any(|peer| peer.id == other);
+        if other == layer.own() || is_there {
+            return Ok(());
+        }
+        if tries {
+            match layer.join(address, security) {
+                Err(error) if met_half_way(&error) => refused = Some(error),
+                joined => return joined,
+            }
+            tries = layer.own() > other;
+        }
+        match refused.take_if(|_| Instant::now() >= until) {
+            Some(error) => return Err(error),
+            // It does its part meanwhile.
+            None => thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn met_half_way(error: &MessageError) -> bool {
+    let MessageError::Refused { why, .. } = error else { return false };
+    let taken = |why: &Refusal| matches!(why, Refusal::Taken(_));
+    taken(why) || matches!(why, Refusal::ByPeer(why) if taken(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_before_the_port_is_the_host() {
+        for (address, host) in
+            [("10.0.0.1:7383", "10.0.0.1"), ("[::1]:1", "::1"), ("a.example:2", "a.example")]
+        {
+            assert_eq!(host_of(address), host);
+        }
+    }
+
+    /// An instance that listens, and has joined.
+    fn come(number: u16, at: Option<&str>) -> Result<(Arc<Layer>, String), MessageError> {
+        let open = Security::None { anywhere: false };
+        let meeting = Arc::new(Meeting::new(open.clone()));
+        let builder = Layer::builder(InstanceId(number)).silence(Duration::from_secs(60));
+        let layer = meeting.answer(builder).start()?;
+        meeting.over(&layer);
+        meeting.listen(&layer, SocketAddr::from(([127, 0, 0, 1], 0)), &open)?;
+        if let Some(at) = at {
+            join(&layer, at, &open)?;
+        }
+        let address = meeting.address().expect("it listens").to_string();
+        Ok((layer, address))
+    }
+
+    fn numbers(layer: &Layer) -> Vec<u16> {
+        layer.peers().iter().map(|peer| peer.id.0).collect()
+    }
+
+    /// All that come know all, in whatever order and however many at a time.
+    #[test]
+    fn all_that_come_at_the_same_time_meet() {
+        for turn in 0..20_u16 {
+            let (first, at) = come(100, None).expect("it listens");
+            let come = |number: u16| come((number * 7 + turn) % 50, Some(&at)).expect("joined").0;
+            let others: Vec<Arc<Layer>> = thread::scope(|scope| {
+                let come = &come;
+                let all = (0..5).map(|one| scope.spawn(move || come(one)));
+                all.collect::<Vec<_>>()
+                    .into_iter()
+                    .map(|one| one.join().expect("no panic"))
+                    .collect()
+            });
+            let mut all: Vec<u16> = others.iter().map(|layer| layer.own().0).chain([100]).collect();
+            all.sort_unstable();
+            for layer in others.iter().chain([&first]) {
+                let rest: Vec<u16> =
+                    all.iter().copied().filter(|&one| one != layer.own().0).collect();
+                let until = Instant::now() + PATIENCE;
+                // Who was joined is a moment later.
+                while numbers(layer) != rest {
+                    assert!(
+                        Instant::now() < until,
+                        "{turn}: {}: {:?}",
+                        layer.own(),
+                        numbers(layer)
+                    );
+                    // Until the next look; the limit is above.
+                    thread::sleep(PAUSE);
+                }
+            }
+            others.iter().chain([&first]).for_each(|layer| layer.close());
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A node's part in all moves: the coordinators of programs that began here, and the replicas of others.
+
+use std::sync::Arc;
+
+use refit_messages::{ENDED, InstanceId, Layer};
+
+use crate::node::Setting;
+use crate::origin::coordinator::{Command, Pages, QueuedCommand};
+use crate::origin::{Origin, Policies};
+use crate::remote::Remote;
+use crate::resources::NodeResources;
+
+/// Both parts of a node.
+pub(crate) struct Migration {
+    pub(crate) resources: Arc<NodeResources>,
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) remote: Arc<Remote>,
+}
+
+impl Migration {
+    /// Those of a node with this number.
+    pub(crate) fn new(own: InstanceId, setting: &Setting) -> Arc<Self> {
+        let Setting { always_move, window, retrieval, lock, memory, awake, .. } = *setting;
+        let resources = NodeResources::new(own, memory, awake);
+        let pages = Pages { always_move, window };
+        let policies = Policies { pages, protocol: retrieval, lock };
+        Arc::new(Self {
+            origin: Origin::new(Arc::clone(&resources), policies),
+            remote: Remote::new(Arc::clone(&resources)),
+            resources,
+        })
+    }
+
+    /// Sets the layer by which messages go, once.
+    pub(crate) fn over(&self, layer: Arc<Layer>) {
+        self.resources.connect(layer);
+        self.remote.fill_spares();
+    }
+
+    /// A peer is lost: its programs' replicas end here, and the coordinators of programs that have threads there are told.
+    pub(crate) fn lost(&self, peer: InstanceId, why: &str) {
+        let theirs = self.remote.take_those_of(peer);
+        let queues = self.origin.queues();
+        let concerns = self.origin.is_concerned(&queues);
+        if why != ENDED || !theirs.is_empty() || concerns {
+            // Else it is the end of both.
+            eprintln!("refit: {} has lost {peer}: {why}", self.resources.own);
+        }
+        self.remote.end_lost(peer, theirs);
+        let lost = || QueuedCommand::now(Command::Lost(peer, why.to_owned()));
+        queues.iter().for_each(|queue| drop(queue.send(lost())));
+    }
+}

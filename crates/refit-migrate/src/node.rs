@@ -1,0 +1,360 @@
+//! A kernel instance among others: the programs that it follows, and what it has to do with those of its peers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
+use refit_sys::cpu_latency::{self, Awake};
+
+use crate::dsm::Window;
+use crate::error::MoveError;
+use crate::lookup::Protocol;
+use crate::membership;
+use crate::membership::Meeting;
+use crate::membership::absent::Absence;
+use crate::migration::Migration;
+use crate::mm_lock::Lock;
+use crate::origin::ProgramTree;
+use crate::stats::{MoveCounts, Traffic};
+use refit_tracer::Shown;
+use refit_tracer::process::Process;
+
+/// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Roam {
+    /// To the next, so often.
+    Every(Duration),
+    /// To the next, and they stay there.
+    Once,
+    /// Likewise, but back for each system call.
+    Calls,
+    /// To all in turn, and they stay there.
+    Spread,
+}
+
+/// How often one looks for processes that are new, or tries again with those that cannot be moved.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How an instance is with others.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Where instances of other hosts can join it.
+    pub listen: Option<SocketAddr>,
+    /// Instances of other hosts that it joins.
+    pub join: Vec<String>,
+    /// Who may be one of those.
+    pub security: Security,
+    /// After so much silence an instance of another host counts as dead.
+    pub silence: Duration,
+    /// Whether pages move to instances of the same host, too, which could borrow them.
+    pub always_move: bool,
+    /// How many pages are moved at once.
+    pub window: Window,
+    /// How programs' instances find what is mapped at an address, at first.
+    pub retrieval: Protocol,
+    /// How they agree on who may change the memory.
+    pub lock: Lock,
+    /// Whether processors of this host stay awake while there are programs that have moved.
+    pub awake: bool,
+    /// How many bytes of memory it owns for programs that move; `None`: as much as there is.
+    pub memory: Option<u64>,
+}
+
+/// How an instance has messages with another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// By memory that both share, on this host.
+    Memory,
+    /// By TCP, for anybody to read.
+    Tcp,
+    /// By TLS, with certificates of both.
+    Tls,
+}
+
+/// Another instance that one has messages with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Its number.
+    pub number: u16,
+    /// How.
+    pub reached: Reached,
+    /// The path or address that one of the two has joined the other by.
+    pub place: String,
+    /// For how long.
+    pub time: Duration,
+}
+
+impl Default for Setting {
+    /// One host.
+    fn default() -> Self {
+        Self {
+            listen: None,
+            join: Vec::new(),
+            security: Security::None { anywhere: false },
+            silence: Duration::from_secs(1),
+            always_move: false,
+            window: Window::Adaptive,
+            retrieval: Protocol::Directory,
+            lock: Lock::Queue,
+            awake: false,
+            memory: None,
+        }
+    }
+}
+
+/// A kernel instance.
+pub struct Node {
+    own: InstanceId,
+    layer: Arc<Layer>,
+    migration: Arc<Migration>,
+    meeting: Arc<Meeting>,
+    security: Security,
+    trees: Mutex<Vec<Arc<ProgramTree>>>,
+}
+
+impl Node {
+    /// One with this number, which is found by others of this host by its name in `directory`, and has messages with all that are there.
+    ///
+    /// # Errors
+    /// There is one with that number; one that it is to join does not answer, or refuses; what the system says.
+    pub fn boot(number: u16, directory: &Path, setting: &Setting) -> io::Result<Arc<Self>> {
+        let own = InstanceId(number);
+        if setting.awake {
+            let no = |error| io::Error::other(format!("{}: {error}", cpu_latency::DEVICE));
+            drop(Awake::hold().map_err(no)?);
+        }
+        let migration = Migration::new(own, setting);
+        let meeting = Arc::new(Meeting::new(setting.security.clone()));
+        let refused = move |place: &str, why: &Refusal| {
+            eprintln!("refit: {own} has refused to be joined ({place}): {why}");
+        };
+        let builder = Layer::builder(own).silence(setting.silence);
+        let (there, gone) = (Arc::clone(&meeting), Arc::clone(&meeting));
+        let builder = meeting.answer(migration.answer(builder)).refused(refused);
+        let builder = builder.found(move |peer| there.found(own, peer));
+        let builder = builder.lost(move |peer, why| gone.lost(peer, why));
+        let layer = builder.start().map_err(io::Error::other)?;
+        migration.over(Arc::clone(&layer));
+        meeting.over(&layer);
+        for entry in std::fs::read_dir(directory)?.flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|kind| kind != "kernel") {
+                continue;
+            }
+            match layer.join_here(&path) {
+                Ok(()) => {}
+                // Its instance is dead.
+                Err(MessageError::System { source, .. })
+                    if source.kind() == io::ErrorKind::ConnectionRefused =>
+                {
+                    let _ = std::fs::remove_file(&path);
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        let security = setting.security.clone();
+        if let Some(address) = setting.listen {
+            meeting.listen(&layer, address, &security).map_err(io::Error::other)?;
+        }
+        for address in &setting.join {
+            membership::join(&layer, address, &security).map_err(io::Error::other)?;
+        }
+        layer.listen_here(&directory.join(format!("{number}.kernel"))).map_err(io::Error::other)?;
+        let trees = Mutex::default();
+        Ok(Arc::new(Self { own, layer, migration, meeting, security, trees }))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.own.0
+    }
+
+    /// The numbers of those that it has messages with.
+    pub fn peers(&self) -> Vec<u16> {
+        self.layer.peers().iter().map(|peer| peer.id.0).collect()
+    }
+
+    /// Where instances of other hosts can join it.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.meeting.address()
+    }
+
+    /// Those that it has messages with.
+    pub fn connections(&self) -> Vec<Connection> {
+        let connection = |peer: Peer| Connection {
+            number: peer.id.0,
+            reached: match (peer.transport, &self.security) {
+                (Transport::Shared, _) => Reached::Memory,
+                (Transport::Tcp, Security::None { .. }) => Reached::Tcp,
+                (Transport::Tcp, Security::Mutual { .. }) => Reached::Tls,
+            },
+            place: peer.place,
+            time: peer.since.elapsed(),
+        };
+        self.layer.peers().into_iter().map(connection).collect()
+    }
+
+    /// Peers of other hosts that are lost and not there again.
+    pub fn absences(&self) -> Vec<Absence> {
+        self.meeting.absences()
+    }
+
+    /// Follows a process that is about to become a program, until that has ended; its threads `roam` from instance to instance
+    /// so often, and it is told of these processors.
+    ///
+    /// # Errors
+    /// It cannot be followed.
+    pub fn follow(
+        self: &Arc<Self>,
+        process: u32,
+        movable: bool,
+        roam: Option<Roam>,
+        shown: Option<Shown>,
+    ) -> io::Result<()> {
+        let tree = ProgramTree::new(movable, shown, roam == Some(Roam::Calls));
+        self.migration.origin.answer_requests(&tree);
+        self.trees().push(Arc::clone(&tree));
+        let (tell, told) = mpsc::channel();
+        let (this, followed) = (Arc::clone(self), Arc::clone(&tree));
+        let follow = move || {
+            let ready = || tell.send(Ok(())).map_err(io::Error::other);
+            if let Err(error) = followed.supervisor.follow(process, ready) {
+                // What it followed dies with this thread.
+                eprintln!("refit: process {process} cannot be followed: {error}");
+                let _ = tell.send(Err(error));
+            }
+            this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));
+        };
+        thread::Builder::new().name("refit-follower".to_owned()).spawn(follow)?;
+        told.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended at once")))?;
+        if let Some(roam) = roam {
+            let this = Arc::clone(self);
+            let wander = move || match roam {
+                Roam::Spread => this.spread_new(&tree),
+                _ => this.wander(&tree, roam),
+            };
+            thread::Builder::new().name("refit-roam".to_owned()).spawn(wander)?;
+        }
+        Ok(())
+    }
+
+    /// Has the threads of all processes of a tree run at all instances in turn, of each from its beginning.
+    fn spread_new(&self, tree: &Arc<ProgramTree>) {
+        /// Nobody tells if what follows has failed.
+        const LONG: Duration = Duration::from_secs(1);
+        let told = tree.supervisor.hear_of_programs();
+        while !tree.supervisor.process_numbers().is_empty() {
+            let new = || {
+                tree.supervisor.process_numbers().into_iter().filter(|&one| !tree.threads.has(one))
+            };
+            for process in new() {
+                // Some end meanwhile, some cannot be moved.
+                let _ = self.migration.origin.spread(tree, process);
+            }
+            // What could not may soon.
+            let next = told.recv_timeout(if new().next().is_some() { LOOK } else { LONG });
+            if next == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+            // One look is for all.
+            while told.try_recv().is_ok() {}
+        }
+    }
+
+    /// Has all threads of a tree go to the next instance, again and again.
+    fn wander(&self, tree: &Arc<ProgramTree>, roam: Roam) {
+        let mut all = self.peers();
+        all.push(self.own.0);
+        all.sort_unstable();
+        let own = all.iter().position(|&one| one == self.own.0).unwrap_or(0);
+        let (every, turns) = match roam {
+            Roam::Every(time) => (time, true),
+            Roam::Once | Roam::Calls | Roam::Spread => (LOOK, false),
+        };
+        for turn in 1.. {
+            let turn = own + if turns { turn } else { 1 };
+            // That is how often they are to go.
+            thread::sleep(every);
+            let processes = tree.supervisor.process_numbers();
+            if processes.is_empty() {
+                break;
+            }
+            let to = InstanceId(all[turn % all.len()]);
+            for process in processes {
+                // Some end meanwhile, some cannot be moved.
+                let _ = self.migration.origin.move_to(tree, process, None, to);
+            }
+        }
+    }
+
+    /// Has a process, or one thread of it, run at another instance, or its threads at all in turn.
+    ///
+    /// # Errors
+    /// [`MoveError`]; whatever has not moved goes on where it was.
+    pub fn move_to(
+        &self,
+        process: u32,
+        thread: Option<u32>,
+        to: Option<u16>,
+    ) -> Result<(), MoveError> {
+        let tree = self.trees().iter().find(|tree| tree.supervisor.has(process)).cloned();
+        let tree = tree.ok_or(MoveError::NoProcess(process))?;
+        let moved = match to {
+            Some(to) => self.migration.origin.move_to(&tree, process, thread, InstanceId(to)),
+            None => self.migration.origin.spread(&tree, process),
+        };
+        moved.map_err(|error| {
+            let MoveError::NoInstance(number) = error else { return error };
+            let absent = self.absences().into_iter().find(|absence| absence.number == number);
+            absent.map_or(error, |Absence { number, why, .. }| MoveError::Absent { number, why })
+        })
+    }
+
+    /// Bytes of memory that programs that move use here, and how many it owns for them, if that is limited.
+    pub fn memory(&self) -> (u64, Option<u64>) {
+        let quota = &self.migration.resources.quota;
+        (quota.used(), quota.owned())
+    }
+
+    /// Processes that it follows.
+    pub fn processes(&self) -> Vec<Process> {
+        let trees = self.trees().clone();
+        trees.iter().flat_map(|tree| tree.supervisor.processes()).collect()
+    }
+
+    /// Where the threads of a process are that have been elsewhere: by number, the instance.
+    pub fn places(&self, process: u32) -> BTreeMap<u32, u16> {
+        self.migration.origin.places(process)
+    }
+
+    /// What the moves of a program come to that began here, and has moved; of one that has ended, if that is not long ago.
+    pub fn counts(&self, process: u32) -> Option<MoveCounts> {
+        self.migration.origin.counts(process)
+    }
+
+    /// The same of all such programs, by number, without what their hosts count.
+    pub fn all_counts(&self) -> Vec<(u32, MoveCounts)> {
+        self.migration.origin.all_counts()
+    }
+
+    /// What has gone between it and its peers.
+    pub fn traffic(&self) -> Vec<Traffic> {
+        self.layer.peers().iter().map(Traffic::from).collect()
+    }
+
+    fn trees(&self) -> MutexGuard<'_, Vec<Arc<ProgramTree>>> {
+        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("own", &self.own).finish_non_exhaustive()
+    }
+}

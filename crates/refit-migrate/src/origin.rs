@@ -1,0 +1,266 @@
+//! What a node does for programs that began there: one coordinator each, which decides where their threads run.
+
+pub(crate) mod address_space;
+mod advice;
+mod changes;
+mod consistency;
+pub(crate) mod coordinator;
+pub(crate) mod detach_attach;
+mod first_move;
+mod futex_ops;
+mod places;
+mod program_tree;
+mod remote_programs;
+mod returns;
+mod setup;
+mod syscall_proxy;
+mod thread_table;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use refit_messages::InstanceId;
+
+use crate::error::MoveError;
+use crate::lookup::Protocol;
+use crate::mm_lock::Lock;
+use crate::origin::coordinator::{Command, Coordinator, Means, Pages, QueuedCommand};
+use crate::origin::places::Places;
+pub(crate) use crate::origin::program_tree::ProgramTree;
+use crate::origin::remote_programs::RemotePrograms;
+use crate::origin::returns::Returns;
+use crate::origin::thread_table::TracerEvent;
+use crate::protocol::messages::{Fetch, GroupId, Make, ThreadReturned};
+use crate::resources::NodeResources;
+use crate::stats::{Ledgers, MoveCounts};
+
+/// How the programs of an origin share their memory with other nodes.
+pub(crate) struct Policies {
+    pub(crate) pages: Pages,
+    pub(crate) protocol: Protocol,
+    pub(crate) lock: Lock,
+}
+
+/// The coordinators of this node's programs.
+///
+/// # Locks
+/// `coordinator_turns`, an entry's own lock, `coordinators`, in this order; the tables inside `places`,
+/// `remote_programs`, `returns` and `ledgers` are each taken alone.
+pub(crate) struct Origin {
+    pub(crate) resources: Arc<NodeResources>,
+    policies: Policies,
+    /// By process: the coordinator of the last program in it that has moved.
+    coordinators: Mutex<BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>>,
+    /// How many programs have had a coordinator.
+    programs: AtomicU64,
+    /// By process: held by the thread that makes its coordinator.
+    coordinator_turns: Mutex<BTreeMap<u32, Arc<Mutex<()>>>>,
+    places: Arc<Places>,
+    remote_programs: Arc<RemotePrograms>,
+    returns: Arc<Returns>,
+    ledgers: Ledgers,
+    /// Whether any program had to be killed.
+    killed: Arc<AtomicBool>,
+}
+
+impl Origin {
+    /// That of a node of which no program has moved yet.
+    pub(crate) fn new(resources: Arc<NodeResources>, policies: Policies) -> Arc<Self> {
+        Arc::new(Self {
+            resources,
+            policies,
+            coordinators: Mutex::default(),
+            programs: AtomicU64::new(0),
+            coordinator_turns: Mutex::default(),
+            places: Arc::default(),
+            remote_programs: Arc::default(),
+            returns: Arc::default(),
+            ledgers: Ledgers::default(),
+            killed: Arc::default(),
+        })
+    }
+
+    /// Has a thread of a process of `tree`, or all of them, run at another node, or here again.
+    ///
+    /// # Errors
+    /// [`MoveError`]; a thread that has not moved goes on where it was.
+    pub(crate) fn move_to(
+        &self,
+        tree: &Arc<ProgramTree>,
+        process: u32,
+        thread: Option<u32>,
+        to: InstanceId,
+    ) -> Result<(), MoveError> {
+        self.resources.check_reachable(to)?;
+        self.command(tree, process, |done| Command::Move { thread, to, done })
+    }
+
+    /// Has the threads of a process of `tree`, and those that it makes later, run at all nodes in turn.
+    ///
+    /// # Errors
+    /// [`MoveError`]; a thread that has not moved goes on where it was.
+    pub(crate) fn spread(&self, tree: &Arc<ProgramTree>, process: u32) -> Result<(), MoveError> {
+        let mut over = self.resources.peers();
+        over.push(self.resources.own);
+        over.sort_unstable();
+        self.command(tree, process, |done| Command::Spread { over, done })
+    }
+
+    /// Returns at which nodes the threads of a process run that have been elsewhere, by thread.
+    pub(crate) fn places(&self, process: u32) -> BTreeMap<u32, u16> {
+        self.places.all().get(&process).cloned().unwrap_or_default()
+    }
+
+    /// Returns what the moves of a program come to, also of one that has ended not long ago; asks its destinations for their
+    /// part.
+    pub(crate) fn counts(&self, process: u32) -> Option<MoveCounts> {
+        let ledger = self.ledgers.of(process)?;
+        if let Some(layer) = self.resources.layer() {
+            ledger.ask(layer);
+        }
+        let counts = ledger.counts().clone();
+        Some(counts)
+    }
+
+    /// Returns the same of all programs, by process, without their destinations' part.
+    pub(crate) fn all_counts(&self) -> Vec<(u32, MoveCounts)> {
+        self.ledgers.all()
+    }
+
+    fn command(
+        &self,
+        tree: &Arc<ProgramTree>,
+        process: u32,
+        command: impl FnOnce(Sender<Result<(), MoveError>>) -> Command,
+    ) -> Result<(), MoveError> {
+        let coordinator = self.coordinator(tree, process)?;
+        let (done, results) = mpsc::channel();
+        coordinator.send(QueuedCommand::now(command(done))).map_err(|_| MoveError::Ended)?;
+        // As many as there are threads; none, where they have all ended.
+        results.iter().collect()
+    }
+
+    /// Returns the coordinator of a process, which begins with the first move.
+    fn coordinator(
+        &self,
+        tree: &Arc<ProgramTree>,
+        process: u32,
+    ) -> Result<Sender<QueuedCommand>, MoveError> {
+        let turn = Arc::clone(self.coordinator_turns().entry(process).or_default());
+        // Making one takes a while, and others are asked about other programs.
+        let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let coordinator = self.begin(tree, process);
+        self.coordinator_turns().remove(&process);
+        drop(turn);
+        coordinator
+    }
+
+    fn begin(
+        &self,
+        tree: &Arc<ProgramTree>,
+        process: u32,
+    ) -> Result<Sender<QueuedCommand>, MoveError> {
+        if !tree.supervisor.process_numbers().contains(&process) {
+            return Err(MoveError::NoProcess(process));
+        }
+        // One that has ended was of an earlier program.
+        if let Some((_, coordinator)) = self.coordinators().get(&process)
+            && is_alive(coordinator)
+        {
+            return Ok(coordinator.clone());
+        }
+        tree.supervisor.movable(process).map_err(MoveError::NotMovable)?;
+        let own = self.resources.own;
+        let layer = self.resources.layer().ok_or(MoveError::NoInstance(own.0))?;
+        // Relaxed: it only has to be another one.
+        let program = self.programs.fetch_add(1, Ordering::Relaxed);
+        let group = GroupId { origin: own.0, process, program };
+        let (commands, queue) = mpsc::channel();
+        let means = Means {
+            ask: commands.clone(),
+            places: Arc::clone(&self.places),
+            ledger: self.ledgers.begin(group),
+            remote_programs: Arc::clone(&self.remote_programs),
+            returns: Arc::clone(&self.returns),
+            pages: self.policies.pages,
+            protocol: self.policies.protocol,
+            lock: self.policies.lock,
+            quota: Arc::clone(&self.resources.quota),
+            killed: Arc::clone(&self.killed),
+        };
+        let awake = self.resources.awake();
+        let begun = Coordinator::begin(group, tree, layer, queue, means);
+        let coordinator = begun.map_err(|error| MoveError::NotMovable(error.to_string()))?;
+        let run = move || {
+            coordinator.run();
+            drop(awake);
+        };
+        let started = thread::Builder::new().name("refit-coordinator".to_owned()).spawn(run);
+        started.map_err(MoveError::from)?;
+        self.coordinators().insert(process, (group, commands.clone()));
+        Ok(commands)
+    }
+
+    /// Returns the coordinator of a group, or `None` if that began elsewhere, or its process runs another program by now.
+    fn coordinator_of(&self, group: GroupId) -> Option<Sender<QueuedCommand>> {
+        let coordinators = self.coordinators();
+        let (of, coordinator) = coordinators.get(&group.process)?;
+        (*of == group).then(|| coordinator.clone())
+    }
+
+    /// Brings a command to a group's coordinator; returns whether there is one.
+    pub(crate) fn send(&self, group: GroupId, command: impl FnOnce() -> Command) -> bool {
+        let coordinator = self.coordinator_of(group);
+        coordinator.is_some_and(|one| one.send(QueuedCommand::now(command())).is_ok())
+    }
+
+    /// A thread is back.
+    pub(crate) fn returned(&self, thread: ThreadReturned) {
+        if let Some(coordinator) = self.coordinator_of(thread.group) {
+            self.returns.hear(Box::new(thread), coordinator);
+            // Whoever makes it go on has the processor meanwhile.
+            refit_sys::adaptive_spin::none_follows();
+        }
+    }
+
+    /// A destination that shares no memory asks for a page.
+    pub(crate) fn fetch(&self, from: InstanceId, fetch: Fetch) {
+        if self.coordinator_of(fetch.group).is_some() {
+            self.remote_programs.fetch(from, fetch);
+        }
+    }
+
+    /// A destination that shares no memory has a thread's call made here.
+    pub(crate) fn make(&self, make: Make) {
+        if self.coordinator_of(make.group).is_some() {
+            self.remote_programs.make(make);
+        }
+    }
+
+    fn coordinators(&self) -> MutexGuard<'_, BTreeMap<u32, (GroupId, Sender<QueuedCommand>)>> {
+        self.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn coordinator_turns(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Mutex<()>>>> {
+        self.coordinator_turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the queues of all coordinators, also of some that have ended.
+    pub(crate) fn queues(&self) -> Vec<Sender<QueuedCommand>> {
+        self.coordinators().values().map(|(_, coordinator)| coordinator.clone()).collect()
+    }
+
+    /// Returns whether the loss of a peer can concern a program of these coordinators: one that has ended has nothing there,
+    /// but may have ended since it needed the peer, and was killed.
+    pub(crate) fn is_concerned(&self, queues: &[Sender<QueuedCommand>]) -> bool {
+        queues.iter().any(is_alive) || self.killed.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns whether a coordinator still takes commands.
+fn is_alive(coordinator: &Sender<QueuedCommand>) -> bool {
+    coordinator.send(QueuedCommand::now(Command::Event(TracerEvent::Changed(0)))).is_ok()
+}

@@ -1,0 +1,91 @@
+//! Threads that ask to run elsewhere themselves ([`refit_tracer::move_request`]).
+
+use refit_messages::InstanceId;
+
+use crate::origin::coordinator::{Coordinator, Next};
+use crate::origin::first_move;
+use crate::origin::thread_table::Standing;
+use refit_tracer::Resume;
+use refit_tracer::ThreadMoveRequest;
+
+/// How far a thread's own wish is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// It has none.
+    Nothing,
+    /// It is to be there; it was here.
+    For(InstanceId, InstanceId),
+    /// It cannot be there, which it is told when it asks again.
+    Refused(InstanceId),
+}
+
+impl Asking {
+    /// It asks, perhaps again.
+    fn and_for(self, to: InstanceId, wanted: InstanceId) -> Self {
+        match self {
+            Self::For(before, _) if before == to => self,
+            _ => Self::For(to, wanted),
+        }
+    }
+
+    /// It has arrived somewhere.
+    pub(super) fn is_at(&mut self, place: InstanceId) {
+        if matches!(*self, Self::For(to, _) if to == place) {
+            *self = Self::Nothing;
+        }
+    }
+
+    /// It cannot be where it is wanted; where it is wanted then: where it has asked from, or at home.
+    pub(super) fn refuse(&mut self, wanted: InstanceId, home: InstanceId) -> InstanceId {
+        match *self {
+            Self::For(to, from) if to == wanted => {
+                *self = Self::Refused(to);
+                from
+            }
+            _ => home,
+        }
+    }
+}
+
+impl Coordinator {
+    /// A thread asks; it stands before the call that it asks by, if it has not left meanwhile.
+    pub(super) fn asks(&mut self, request: ThreadMoveRequest) -> Next {
+        let (id, own) = (request.thread, self.own);
+        if !self.tree.supervisor.still_asks(request) {
+            return Ok(());
+        }
+        let known = |to: &InstanceId| self.layer.peers().iter().any(|peer| peer.id == *to);
+        let to = u16::try_from(request.to).ok().map(InstanceId);
+        let to = to.filter(|to| *to == own || known(to));
+        let Some(thread) = self.threads.get_mut(&id) else {
+            self.tree.supervisor.answer(request, -first_move::NOT_NOW, Resume::GoOn);
+            return Ok(());
+        };
+        if self.tree.supervisor.limits_itself(self.group.process) {
+            self.tree.supervisor.answer(request, -first_move::NOT_MOVABLE, Resume::GoOn);
+            return Ok(());
+        }
+        let here = thread.at == own;
+        if here {
+            // It is out of the call that it may have come for.
+            thread.visiting = false;
+            self.tree.threads.place(self.custody, id, Standing::Home);
+        }
+        let Some(to) = to else {
+            self.tree.supervisor.answer(request, -first_move::NO_INSTANCE, Resume::Stay);
+            return self.settle(id);
+        };
+        if thread.asked == Asking::Refused(to) {
+            thread.asked = Asking::Nothing;
+            self.tree.supervisor.answer(request, -first_move::NOT_NOW, Resume::Stay);
+            return self.settle(id);
+        }
+        thread.asked = thread.asked.and_for(to, thread.wanted);
+        thread.want(to);
+        if here && to == own {
+            thread.asked.is_at(own);
+            self.tree.supervisor.answer(request, 0, Resume::Stay);
+        }
+        self.settle(id)
+    }
+}

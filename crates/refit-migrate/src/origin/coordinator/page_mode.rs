@@ -1,0 +1,111 @@
+//! Where pages are borrowed, and where they move.
+//!
+//! Instances of one host borrow them. Once a thread goes to another host, all instances but the origin have pages of their own, those of this host too:
+//! so there is one protocol at a time for each group. In between all threads are at home.
+
+use std::io;
+use std::sync::Arc;
+
+use refit_messages::Transport;
+use refit_sys::shadow_stub::Slot;
+
+use crate::dsm::{PageHome, Window};
+use crate::origin::coordinator::Coordinator;
+use crate::origin::syscall_proxy::Proxy;
+use crate::protocol::messages::{Descriptor, Hold, Particulars, Teardown};
+use refit_tracer::LIMITS_ITSELF;
+
+impl Coordinator {
+    /// Whether a thread can leave for where it is wanted; not yet, if others have to be back first.
+    ///
+    /// # Errors
+    /// It cannot at all.
+    pub(super) fn ready_for(&mut self, id: u32) -> io::Result<bool> {
+        if self.tree.supervisor.limits_itself(self.group.process) {
+            return Err(io::Error::other(LIMITS_ITSELF));
+        }
+        let to = self.threads.get(&id).map(|thread| thread.wanted);
+        let peers = self.layer.peers();
+        let peer = peers.iter().find(|peer| Some(peer.id) == to);
+        let far = peer.is_some_and(|peer| peer.transport == Transport::Tcp);
+        if self.space.page_home.is_some() || !(far || self.pages.always_move || self.unborrowing) {
+            return Ok(true);
+        }
+        self.unborrowing = true;
+        let away: Vec<u32> = self
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.at != self.own)
+            .map(|(&id, _)| id)
+            .collect();
+        if !away.is_empty() {
+            away.into_iter().for_each(|id| self.recall(id));
+            return Ok(false);
+        }
+        self.ledger.close(&self.layer);
+        self.ready.clear();
+        self.epoch = crate::origin::coordinator::epoch();
+        let gone = Teardown { group: self.group, thread: None };
+        for host in std::mem::take(&mut self.hosts) {
+            // One that is lost has nothing any more.
+            let _ = self.layer.send(host, &gone, &[]);
+        }
+        self.threads.values_mut().for_each(|thread| thread.ready_at.clear());
+        let moved = self.move_pages();
+        self.unborrowing = false;
+        moved.map(|()| true)
+    }
+
+    fn move_pages(&mut self) -> io::Result<()> {
+        let (group, layer, window) = (self.group, self.layer.clone(), self.pages.window);
+        let (ledger, killer) = (Arc::clone(&self.ledger), Arc::clone(&self.killer));
+        // At once: the coordinator may wait for what waits for the page.
+        let torn = move |why: &str| killer.kill(why);
+        self.space.begin_moving(|frames, userfault| {
+            PageHome::begin(group, &layer, (frames, userfault), (window, ledger), torn)
+        })?;
+        if let Some(page_home) = &self.space.page_home {
+            self.remote_programs.lend(group.process, page_home.clone());
+            self.tree.threads.pages_move(self.custody);
+        }
+        Ok(())
+    }
+
+    /// A thread is about to leave: its calls will come by messages, where its host shares no memory.
+    pub(super) fn stand_for(&self, id: u32, residency: u64, slot: Slot) -> io::Result<()> {
+        let Some(thread) = self.threads.get(&id) else { return Ok(()) };
+        if let Some(page_home) = self.space.page_home.clone() {
+            let of = (self.group, id, residency);
+            let proxy = Proxy::begin(of, slot, page_home, &self.layer, thread.wanted)?;
+            self.remote_programs.stand_for(self.group.process, id, proxy);
+        }
+        Ok(())
+    }
+
+    pub(super) fn particulars(&self) -> Particulars {
+        use std::os::fd::{AsFd, AsRawFd};
+        let own = std::process::id();
+        let hold = if self.space.page_home.is_some() {
+            let window = match self.pages.window {
+                Window::Fixed(count) => count.max(1),
+                Window::Adaptive => 0,
+            };
+            Hold::Move { window }
+        } else {
+            /// One that is not needed costs a tenth of one that has to be asked for (`bench/run moves`), and somebody has needed each before.
+            const BESIDE: u16 = 15;
+            let beside = match self.pages.window {
+                Window::Fixed(count) => count.saturating_sub(1),
+                Window::Adaptive => BESIDE,
+            };
+            Hold::Borrow {
+                frames: Descriptor { process: own, number: self.space.frames.as_raw_fd() },
+                slots: Descriptor { process: own, number: self.slots.as_fd().as_raw_fd() },
+                beside,
+            }
+        };
+        let window = self.space.window.clone();
+        let (calls_home, lock, epoch) = (self.tree.calls_here, self.lock, self.epoch);
+        Particulars { window, hold, calls_home, lock, epoch }
+    }
+}

@@ -1,0 +1,30 @@
+//! Programs that limit their own calls (seccomp; [`refit_tracer::supervisor`]'s `sandbox`): all of their threads
+//! are at home before that, and stay there.
+
+use std::sync::Arc;
+
+use crate::origin::coordinator::{Coordinator, Next};
+use refit_tracer::{Resume, StopReason};
+
+impl Coordinator {
+    /// A thread stands before a call that limits its calls, or those of all.
+    pub(super) fn limits(&mut self, id: u32) -> Next {
+        self.limiting.insert(id);
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        all.into_iter().for_each(|one| self.recall(one));
+        self.stop_if_all_are_here();
+        Ok(())
+    }
+
+    /// All are here: those calls are made, and no thread leaves any more.
+    pub(super) fn limit_now(&mut self) {
+        for id in std::mem::take(&mut self.limiting) {
+            // Killed meanwhile, if not.
+            let (tree, custody) = (Arc::clone(&self.tree), self.custody);
+            self.tree.supervisor.order_kept(id, move |_| {
+                let others = tree.resume_of_other(custody, id, StopReason::Kept);
+                others.unwrap_or(Resume::ToSystemCall(0))
+            });
+        }
+    }
+}

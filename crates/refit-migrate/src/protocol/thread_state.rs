@@ -1,0 +1,139 @@
+//! The user half of a thread: what its instructions work on beside memory. The other half, which the kernel keeps (descriptors, signals,
+//! number, children), stays where the thread began.
+
+use std::io;
+
+use refit_sys::trace::{Registers, Tracee};
+use serde::{Deserialize, Serialize};
+
+/// Registers of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ThreadState {
+    /// The general ones, in the kernel's order (`struct user_regs_struct`).
+    general: [u64; 27],
+    /// All others, as `XSAVE` lays them out.
+    #[serde(with = "bytes")]
+    extended: Vec<u8>,
+}
+
+macro_rules! in_order {
+    ($($name:ident)*) => {
+        fn to_words(registers: &Registers) -> [u64; 27] {
+            [$(registers.$name),*]
+        }
+
+        fn from_words(words: &[u64; 27], into: &mut Registers) {
+            let [$($name),*] = *words;
+            $(into.$name = $name;)*
+        }
+    };
+}
+
+in_order! {
+    r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs
+}
+
+impl ThreadState {
+    /// That of a thread that stands, with general registers that may differ from those it has.
+    pub(crate) fn of(held: &Tracee, general: &Registers) -> io::Result<Self> {
+        Ok(Self { general: to_words(general), extended: held.extended_state()? })
+    }
+
+    /// Where its stack ends.
+    pub(crate) fn stack(&self) -> u64 {
+        /// The place of `rsp` above.
+        const AT: usize = 19;
+        self.general[AT]
+    }
+
+    /// The general registers; `like` is any thread's, for what a later kernel may add.
+    pub(crate) fn general(&self, like: Registers) -> Registers {
+        let mut registers = like;
+        from_words(&self.general, &mut registers);
+        registers
+    }
+
+    /// Has a thread that stands go on with it, with general registers that may differ.
+    pub(crate) fn give(&self, held: &Tracee, general: &Registers) -> io::Result<()> {
+        held.set_extended_state_but(&self.extended, &held.extended_state()?)?;
+        held.set_registers(general)
+    }
+}
+
+/// Bytes that are copied at once, not one by one, and without the zeros at the end: most programs leave the later registers alone. Before
+/// them is how many there are with those, in two bytes.
+mod bytes {
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], into: S) -> Result<S::Ok, S::Error> {
+        let length = u16::try_from(bytes.len()).map_err(serde::ser::Error::custom)?;
+        let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        into.serialize_bytes(&[&length.to_le_bytes(), &bytes[..used]].concat())
+    }
+
+    fn whole<E: Error>(told: &[u8]) -> Result<Vec<u8>, E> {
+        let (length, used) = told.split_first_chunk().ok_or_else(|| E::custom("no length"))?;
+        let length = usize::from(u16::from_le_bytes(*length));
+        if used.len() > length {
+            return Err(E::custom("more than there are"));
+        }
+        let mut bytes = used.to_vec();
+        bytes.resize(length, 0);
+        Ok(bytes)
+    }
+
+    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u8>, D::Error> {
+        struct Bytes;
+
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                whole(bytes)
+            }
+
+            fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+                whole(&bytes)
+            }
+        }
+
+        from.deserialize_byte_buf(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_at_the_end_come_again() {
+        for extended in
+            [vec![], vec![0; 2688], vec![0, 7, 0, 0], [vec![1; 832], vec![0; 10176]].concat()]
+        {
+            let half = ThreadState { general: [5; 27], extended };
+            let told = postcard::to_stdvec(&half).expect("it has a form");
+            let used = half.extended.iter().filter(|&&byte| byte != 0).count();
+            assert!(told.len() < 27 + used + 8, "{}", told.len());
+            assert_eq!(postcard::from_bytes(&told), Ok(half));
+        }
+    }
+
+    #[test]
+    fn more_than_there_is_is_no_state() {
+        #[derive(Deserialize)]
+        struct Told(
+            #[serde(with = "bytes")]
+            #[expect(dead_code, reason = "it is not reached")]
+            Vec<u8>,
+        );
+        for told in [&[][..], &[1], &[1, 0, 7, 7]] {
+            let bytes = [&[told.len() as u8], told].concat();
+            assert!(postcard::from_bytes::<Told>(&bytes).is_err(), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The memory that an instance owns for programs that move: the frames of those that began there, and the pages that it holds for others.
+//!
+//! What is used is what the kernel counts of the files that hold them. So nobody has to tell that something is given back: what is unmapped, goes
+//! elsewhere or ends is used no more.
+//!
+//! Nothing that a program has is taken away from it. What would need more than there is, is not begun: a move, private memory that would become
+//! frames, a page that would be held here; its thread goes on at home. What the program touches of its frames for the first time nobody is
+//! asked about: that counts, and may be too much; then nothing more is begun.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use refit_messages::InstanceId;
+use thiserror::Error;
+
+/// What `stat` counts memory in.
+const BLOCK: u64 = 512;
+
+/// There is not so much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{own} has no memory left: {} KiB are needed, and {} of its {} KiB are used by programs that move",
+    needed >> 10, used >> 10, owned >> 10
+)]
+pub(crate) struct Spent {
+    own: InstanceId,
+    needed: u64,
+    used: u64,
+    owned: u64,
+}
+
+impl From<Spent> for io::Error {
+    fn from(spent: Spent) -> Self {
+        Self::new(io::ErrorKind::QuotaExceeded, spent)
+    }
+}
+
+/// The memory of one instance.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    own: InstanceId,
+    /// `None`: as much as there is.
+    owned: Option<u64>,
+    files: Mutex<Vec<Weak<File>>>,
+    /// Held while something is added that was asked for.
+    turn: Mutex<()>,
+}
+
+impl Quota {
+    pub(crate) fn new(own: InstanceId, owned: Option<u64>) -> Self {
+        Self { own, owned, files: Mutex::default(), turn: Mutex::default() }
+    }
+
+    /// How much it owns; `None`: as much as there is.
+    pub(crate) fn owned(&self) -> Option<u64> {
+        self.owned
+    }
+
+    /// What a file holds counts from now on.
+    pub(crate) fn count(&self, file: &Arc<File>) {
+        let mut files = lock(&self.files);
+        files.retain(|one| one.strong_count() > 0);
+        files.push(Arc::downgrade(file));
+    }
+
+    /// Bytes that are used.
+    pub(crate) fn used(&self) -> u64 {
+        let files = lock(&self.files);
+        let bytes = |file: &File| file.metadata().map_or(0, |now| now.blocks() * BLOCK);
+        files.iter().filter_map(Weak::upgrade).map(|file| bytes(&file)).sum()
+    }
+
+    /// Bytes that are not.
+    pub(crate) fn room(&self) -> u64 {
+        self.owned.map_or(u64::MAX, |owned| owned.saturating_sub(self.used()))
+    }
+
+    /// Whether there is so much.
+    pub(crate) fn permits(&self, needed: u64) -> Result<(), Spent> {
+        let Some(owned) = self.owned.filter(|_| needed > 0) else { return Ok(()) };
+        let used = self.used();
+        let fits = used.saturating_add(needed) <= owned;
+        if fits { Ok(()) } else { Err(Spent { own: self.own, needed, used, owned }) }
+    }
+
+    /// Adds by `add` what is `needed`, if there is so much. Only where that matters it is asked.
+    ///
+    /// # Errors
+    /// What they say; there is not so much.
+    pub(crate) fn add<R>(
+        &self,
+        needed: impl FnOnce() -> io::Result<u64>,
+        add: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        if self.owned.is_none() {
+            return add();
+        }
+        // Others would take the same for theirs.
+        let _turn = lock(&self.turn);
+        self.permits(needed()?)?;
+        add()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use refit_sys::memfd::{self, Pages};
+
+    use super::*;
+
+    fn file() -> Arc<File> {
+        Arc::new(File::from(memfd::create(c"quota", 1 << 30, Pages::Base).expect("memory")))
+    }
+
+    #[test]
+    fn what_is_used_is_what_files_hold_now() {
+        let quota = Quota::new(InstanceId(7), Some(4 * 4096));
+        let (one, other) = (file(), file());
+        quota.count(&one);
+        quota.count(&other);
+        one.write_all_at(&[1; 2 * 4096], 1 << 20).expect("room");
+        other.write_all_at(&[1], 1 << 29).expect("room");
+        assert_eq!((quota.used(), quota.room()), (3 * 4096, 4096));
+        assert!(quota.permits(4096).is_ok());
+        let refused = quota.add(|| Ok(4097), || -> io::Result<()> { panic!("there is no room") });
+        let refused = refused.expect_err("there is no room");
+        assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+        let says = "instance 7 has no memory left: 4 KiB are needed, and 12 of its 16 KiB are used";
+        assert!(refused.to_string().starts_with(says), "{refused}");
+        memfd::punch(one.as_fd(), 1 << 20..(1 << 20) + 4096).expect("a hole");
+        assert_eq!(quota.used(), 2 * 4096);
+        drop(other);
+        assert_eq!(quota.add(|| Ok(3 * 4096), || Ok(quota.used())).expect("room"), 4096);
+    }
+
+    #[test]
+    fn who_needs_nothing_more_is_not_refused() {
+        let quota = Quota::new(InstanceId(0), Some(4096));
+        let full = file();
+        quota.count(&full);
+        full.write_all_at(&[1; 3 * 4096], 0).expect("room");
+        assert_eq!((quota.permits(0), quota.room()), (Ok(()), 0));
+        let boundless = Quota::new(InstanceId(0), None);
+        boundless.count(&full);
+        let never = || -> io::Result<u64> { panic!("nobody has to know") };
+        assert!(boundless.add(never, || Ok(())).is_ok() && boundless.permits(u64::MAX).is_ok());
+        assert_eq!((boundless.used(), boundless.room()), (3 * 4096, u64::MAX));
+    }
+}

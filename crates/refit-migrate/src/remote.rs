@@ -1,0 +1,144 @@
+//! What a node does for programs that began at others: replicas, and the threads that run in them.
+
+pub(crate) mod executor;
+pub(crate) mod files;
+mod mailbox;
+pub(crate) mod mmap;
+pub(crate) mod replica;
+pub(crate) mod stub;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use refit_messages::{InstanceId, Reply};
+
+use crate::dsm::PAGE;
+use crate::error::MoveError;
+use crate::fault_injection::{self, Step};
+use crate::protocol::messages::{Arrive, GroupId, Hold, Particulars, Prepare, Teardown};
+use crate::remote::replica::{Replica, SpareReplicas};
+use crate::resources::NodeResources;
+
+/// The replicas of other nodes' programs.
+pub(crate) struct Remote {
+    resources: Arc<NodeResources>,
+    replicas: Mutex<BTreeMap<GroupId, Arc<Replica>>>,
+    spare_replicas: SpareReplicas,
+}
+
+impl Remote {
+    /// That of a node that has no replica yet.
+    pub(crate) fn new(resources: Arc<NodeResources>) -> Arc<Self> {
+        let spare_replicas = SpareReplicas::default();
+        Arc::new(Self { resources, replicas: Mutex::default(), spare_replicas })
+    }
+
+    /// Makes spare replicas, of which the first threads that come are given one.
+    pub(crate) fn fill_spares(&self) {
+        self.spare_replicas.fill();
+    }
+
+    /// Returns the replica of a group, if there is one here.
+    pub(crate) fn replica(&self, group: GroupId) -> Option<Arc<Replica>> {
+        self.replicas().get(&group).cloned()
+    }
+
+    fn replicas(&self) -> MutexGuard<'_, BTreeMap<GroupId, Arc<Replica>>> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes ready for a thread that will arrive, and replies with the number of its replica.
+    pub(crate) fn prepare(self: &Arc<Self>, prepare: Prepare, reply: Reply<Prepare>) {
+        let this = Arc::clone(self);
+        let serve = move || {
+            let Prepare { group, particulars, thread } = prepare;
+            let replica = this.has_room(&particulars);
+            let replica = replica.and_then(|()| this.replica_for(group, &particulars));
+            let ready = replica.and_then(|replica| replica.ready(thread).map(|()| replica.process));
+            reply.say(&ready.map_err(MoveError::from), &[]);
+            this.spare_replicas.fill_later();
+        };
+        Self::apart(serve);
+    }
+
+    /// Hands an arriving thread to its executor, which replies.
+    pub(crate) fn arrive(self: &Arc<Self>, arrive: Arrive, reply: Reply<Arrive>) {
+        if fault_injection::fails(Step::Arrive) {
+            std::process::abort();
+        }
+        if let Err(error) = self.has_room(&arrive.particulars) {
+            return reply.say(&Err(error.into()), &[]);
+        }
+        // As a rule it is expected.
+        let replica = self.replicas.try_lock().ok();
+        let replica = replica.and_then(|replicas| replicas.get(&arrive.group).cloned());
+        if let Some(executor) = replica.and_then(|replica| replica.known(arrive.thread)) {
+            return executor.arrive(arrive, reply);
+        }
+        let this = Arc::clone(self);
+        Self::apart(move || match this.replica_for(arrive.group, &arrive.particulars) {
+            Ok(replica) => replica.arrive(arrive, reply),
+            Err(error) => reply.say(&Err(error.into()), &[]),
+        });
+    }
+
+    /// Checks that there is memory here for what a thread touches at once, where pages of its group have to be held.
+    fn has_room(&self, particulars: &Particulars) -> io::Result<()> {
+        /// Its code, its stack, what it works on.
+        const AT_ONCE: u64 = 16 * PAGE;
+        match particulars.hold {
+            Hold::Move { .. } => Ok(self.resources.quota.permits(AT_ONCE)?),
+            Hold::Borrow { .. } => Ok(()),
+        }
+    }
+
+    /// Serves a request in a thread of its own: making a replica takes a while, and others have messages, too.
+    fn apart(serve: impl FnOnce() + Send + 'static) {
+        // Without a thread the reply is dropped, which is an answer.
+        let _ = thread::Builder::new().name("refit-arrival".to_owned()).spawn(serve);
+    }
+
+    fn replica_for(&self, group: GroupId, particulars: &Particulars) -> io::Result<Arc<Replica>> {
+        let mut replicas = self.replicas();
+        if let Some(replica) = replicas.get(&group) {
+            return Ok(Arc::clone(replica));
+        }
+        let layer = self.resources.connected()?;
+        let with = (&self.spare_replicas, self.resources.awake(), &self.resources.quota);
+        let replica = Replica::begin(group, particulars, layer, with)?;
+        replicas.insert(group, Arc::clone(&replica));
+        Ok(replica)
+    }
+
+    /// A thread, or a whole program, is no more.
+    pub(crate) fn tear_down(&self, teardown: Teardown) {
+        match teardown.thread {
+            Some(thread) => {
+                if let Some(replica) = self.replica(teardown.group) {
+                    replica.vanish(thread);
+                }
+            }
+            None => {
+                if let Some(replica) = self.replicas().remove(&teardown.group) {
+                    replica.end();
+                }
+            }
+        }
+    }
+
+    /// Takes the replicas of a lost peer's programs out of the table, for [`Remote::end_lost`].
+    pub(crate) fn take_those_of(&self, peer: InstanceId) -> Vec<Arc<Replica>> {
+        let mut replicas = self.replicas();
+        let theirs = replicas.extract_if(.., |group, _| group.home() == peer);
+        theirs.map(|(_, replica)| replica).collect()
+    }
+
+    /// Ends the replicas of a lost peer's programs; the others ask it nothing any more.
+    pub(crate) fn end_lost(&self, peer: InstanceId, theirs: Vec<Arc<Replica>>) {
+        theirs.into_iter().for_each(|replica| replica.end());
+        let others: Vec<_> = self.replicas().values().cloned().collect();
+        others.iter().for_each(|replica| replica.lose(peer));
+    }
+}

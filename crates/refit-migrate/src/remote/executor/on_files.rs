@@ -1,0 +1,165 @@
+//! Calls on files that are made here ([`files`](crate::remote::files) says why that is the same).
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use refit_sys::foreign::{gather, scatter};
+use refit_sys::pidfd;
+use rustix::fs::SeekFrom;
+
+use crate::remote::executor::{Residency, Running};
+use crate::remote::files::MOST;
+use crate::remote::files::call::{FileCall, What, first, image};
+
+/// Others may have something forgotten as often before it is left to the shadow.
+const TIMES: usize = 16;
+
+impl Running<'_> {
+    /// What a call has returned that was made here; `None`: it was not.
+    pub(super) fn on_file(
+        &mut self,
+        residency: &Residency,
+        number: u64,
+        arguments: &[u64; 6],
+    ) -> Option<u64> {
+        // Where pages move, whoever touches one may wait for it; and others hosts have other files.
+        let call = residency.slot.and_then(|_| FileCall::of(number, arguments));
+        let made = call.and_then(|call| self.make(residency, &call));
+        if made.is_none() {
+            self.files.is_called(number);
+        }
+        made
+    }
+
+    fn make(&mut self, residency: &Residency, call: &FileCall) -> Option<u64> {
+        let writes = matches!(call.what, What::Write(_));
+        let (file, alike) = self.files.open(call.file, writes)?;
+        let made = if alike { self.make_on(residency, call, &file) } else { None };
+        // Whatever that says is said once, and the call has to say it.
+        match pidfd::close(file) {
+            Ok(()) => made,
+            Err(error) => Some(i64::from(-error.raw_os_error()?).cast_unsigned()),
+        }
+    }
+
+    fn make_on(&mut self, residency: &Residency, call: &FileCall, file: &OwnedFd) -> Option<u64> {
+        let task = self.held.thread();
+        let fetch = |place: Range<u64>, into: &mut [u8]| {
+            let length = into.len();
+            gather(task, &[place], into).is_ok_and(|count| count == length)
+        };
+        if let What::Seek(to) = call.what {
+            return rustix::fs::seek(file, to).ok();
+        }
+        let places = call.memory.places(fetch)?;
+        let lengths = places.iter().map(|place| place.end - place.start);
+        let length = lengths.fold(0, u64::saturating_add);
+        // Of nothing at all the kernel still looks at some things.
+        let length = usize::try_from(length).ok().filter(|length| (1..=MOST).contains(length))?;
+        self.buffer.resize(self.buffer.len().max(length), 0);
+        match call.what {
+            What::Read(at) => self.read(residency, file, at, &places, length),
+            What::Write(at) => self.write(file, at, &places, length),
+            What::Status(name) => {
+                let mut empty = [0];
+                if name.is_some_and(|at| !fetch(at..at.saturating_add(1), &mut empty)) {
+                    return None;
+                }
+                (empty == [0] && self.missing(&places).is_none()).then_some(())?;
+                let told = rustix::fs::fstat(file).ok()?;
+                self.buffer[..length].copy_from_slice(&image(&told));
+                self.deliver(residency, &places, length).then_some(0)
+            }
+            What::Seek(_) => None,
+        }
+    }
+
+    fn read(
+        &mut self,
+        residency: &Residency,
+        file: &OwnedFd,
+        at: Option<u64>,
+        places: &[Range<u64>],
+        length: usize,
+    ) -> Option<u64> {
+        if self.missing(places).is_some() {
+            return None;
+        }
+        let into = &mut self.buffer[..length];
+        let count = match at {
+            Some(at) => rustix::io::pread(file, into, at),
+            None => rustix::io::read(file, into),
+        };
+        let count = count.ok()?;
+        let length = count as u64;
+        if self.deliver(residency, &first(places, length), count) {
+            return Some(length);
+        }
+        if at.is_none() {
+            // Of a file that can be read like this the position can be set.
+            let _ = rustix::fs::seek(file, SeekFrom::Current(-length.cast_signed()));
+        }
+        None
+    }
+
+    fn write(
+        &mut self,
+        file: &OwnedFd,
+        at: Option<u64>,
+        places: &[Range<u64>],
+        length: usize,
+    ) -> Option<u64> {
+        let from = &mut self.buffer[..length];
+        let fetched = gather(self.held.thread(), places, from);
+        if !fetched.is_ok_and(|count| count == length) || !self.files.may_grow() {
+            return None;
+        }
+        let written = match at {
+            Some(at) => rustix::io::pwrite(file, from, at),
+            None => rustix::io::write(file, from),
+        };
+        match written.map_err(io::Error::from) {
+            Ok(count) => Some(count as u64),
+            Err(error) => match error.raw_os_error()? {
+                // Nothing was written, and the shadow may be permitted to.
+                libc::EACCES | libc::EPERM | libc::EINTR => None,
+                other => Some(i64::from(-other).cast_unsigned()),
+            },
+        }
+    }
+
+    /// The first address of these places that is not known to be frames that may be written to.
+    fn missing(&self, places: &[Range<u64>]) -> Option<u64> {
+        let writable = libc::PROT_WRITE.cast_unsigned();
+        let known = self.replica.mapped.known();
+        places.iter().find_map(|place| {
+            let mut at = place.start;
+            while at < place.end {
+                match known.at(at) {
+                    Some((range, access)) if access & writable != 0 => at = range.end,
+                    _ => return Some(at),
+                }
+            }
+            None
+        })
+    }
+
+    /// Puts so many bytes of the buffer into the thread's memory; whether all are there.
+    fn deliver(&mut self, residency: &Residency, places: &[Range<u64>], length: usize) -> bool {
+        let task = self.held.thread();
+        for _ in 0..TIMES {
+            let replica = self.replica;
+            let copied = replica.unchanged(|| match self.missing(places) {
+                None => Ok(scatter(task, &self.buffer[..length], places)),
+                Some(address) => Err(address),
+            });
+            match copied {
+                Ok(copied) => return length == 0 || copied.is_ok_and(|count| count == length),
+                Err(address) if matches!(self.retrieve(residency, address), Ok(true)) => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}

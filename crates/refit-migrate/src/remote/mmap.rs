@@ -1,0 +1,212 @@
+//! Putting into a replica what its group has at an address.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use refit_sys::foreign::Memory;
+use refit_sys::trace::{Tracee, batch};
+
+use crate::dsm::{PAGE, Store};
+use crate::lookup::MappingCache;
+use crate::protocol::messages::{Frames, Mapping};
+use crate::remote::stub;
+
+/// What a replica has mapped.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    known: Mutex<MappingCache>,
+    /// Odd while something is being mapped that nobody may touch yet.
+    changes: AtomicU64,
+}
+
+impl Mapped {
+    /// What is known of the group's memory; nothing is waited for by who holds that.
+    pub(crate) fn known(&self) -> MutexGuard<'_, MappingCache> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many of so many pages from this one on are mapped; one at least.
+    pub(crate) fn pages_from(&self, page: u64, count: u16) -> u16 {
+        let there = self.known().at(page).map_or(1, |(range, _)| (range.end - page).div_ceil(PAGE));
+        u16::try_from(there.clamp(1, count.into())).unwrap_or(count)
+    }
+
+    /// Counts what is mapped: a thread that has met no access since it was at `seen` may have met a mapping that was being made.
+    pub(crate) fn seen(&self) -> u64 {
+        // Pairs with both stores in `make_moving`; a thread of the replica meets the mapping itself in between.
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Whether a mapping was made since, or was being made then.
+    pub(crate) fn since(&self, seen: u64) -> bool {
+        seen % 2 == 1 || self.seen() != seen
+    }
+}
+
+/// As [`make`], of pages that move.
+///
+/// # Errors
+/// The task is no more; the kernel does not map it, or does not serve it.
+pub(crate) fn make_moving(
+    held: &mut Tracee,
+    instruction: u64,
+    (store, mapped): (&Store, &Mapped),
+    mapping: &Mapping,
+    address: u64,
+) -> io::Result<bool> {
+    let Mapping::Frames { range, access } = mapping else { return Ok(false) };
+    // Another thread was faster.
+    if mapped.known().at(address).is_some() {
+        return Ok(true);
+    }
+    let (range, access) = (range.clone(), *access);
+    let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let none = libc::PROT_NONE.cast_unsigned();
+    // Pairs with `seen`.
+    mapped.changes.fetch_add(1, Ordering::SeqCst);
+    let held = std::cell::RefCell::new(held);
+    let done = store.map(
+        &range,
+        || map(&mut held.borrow_mut(), instruction, &range, none, kind, 0, range.start),
+        || {
+            let arguments = [range.start, range.end - range.start, access.into(), 0, 0, 0];
+            held.borrow_mut().call(instruction, libc::SYS_mprotect, arguments)?;
+            Ok(())
+        },
+    );
+    if done.is_ok() {
+        mapped.known().insert(&range, access);
+    }
+    mapped.changes.fetch_add(1, Ordering::SeqCst);
+    done.map(|()| true)
+}
+
+/// A replica, as far as mappings are made in it.
+pub(crate) struct ReplicaMappings<'a> {
+    pub(crate) window: &'a Range<u64>,
+    pub(crate) memory: &'a Memory,
+    pub(crate) mapped: &'a Mapped,
+}
+
+/// Maps it, by a task of the replica, and what is `beside` it; how many of those, `None` where nothing is there.
+///
+/// # Errors
+/// The task is no more; the file cannot be opened, or the kernel does not map it.
+pub(crate) fn make(
+    held: &mut Tracee,
+    instruction: u64,
+    replica: &ReplicaMappings<'_>,
+    (mapping, beside): (&Mapping, &[Frames]),
+) -> io::Result<Option<u64>> {
+    match mapping {
+        Mapping::Nothing => Ok(None),
+        Mapping::Frames { range, access } => {
+            let one = Frames { range: range.clone(), access: *access };
+            make_frames(held, instruction, replica, one, beside).map(Some)
+        }
+        Mapping::File { range, access, offset, shared, path } => {
+            let writes = *shared && *access & libc::PROT_WRITE.cast_unsigned() != 0;
+            let file = File::options().read(true).write(writes).open(path)?;
+            let number =
+                pass(held, instruction, (replica.window.start, replica.memory), &file, writes)?;
+            let sharing = if *shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+            let kind = sharing | libc::MAP_FIXED;
+            let mapped = map(held, instruction, range, *access, kind, number, *offset);
+            held.call(instruction, libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+            mapped.map(|()| Some(0))
+        }
+    }
+}
+
+fn make_frames(
+    held: &mut Tracee,
+    instruction: u64,
+    replica: &ReplicaMappings<'_>,
+    one: Frames,
+    beside: &[Frames],
+) -> io::Result<u64> {
+    let ReplicaMappings { window, memory, mapped } = *replica;
+    let kind = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // Another thread may have been faster there.
+    let free = |range: &Range<u64>| {
+        let gap = mapped.known().gap(range.start);
+        gap.start <= range.start && range.end <= gap.end
+    };
+    let ours = |range: &Range<u64>| range.start < window.end && window.start < range.end;
+    let others = beside.iter().filter(|one| free(&one.range) && !ours(&one.range));
+    let mut all = vec![one];
+    all.extend(others.take(stub::CALLS - 1).cloned());
+    if let [Frames { range, access }] = &all[..] {
+        // Its descriptor 0 is the frames'.
+        map(held, instruction, range, *access, kind, 0, range.start)?;
+        mapped.known().insert(range, *access);
+        return Ok(0);
+    }
+    let kind = u64::from(kind.cast_unsigned());
+    let call = |Frames { range, access }: &Frames| {
+        let Range { start, end } = *range;
+        (libc::SYS_mmap, [start, end.saturating_sub(start), (*access).into(), kind, 0, start])
+    };
+    let calls: Vec<batch::Entry> = all.iter().map(call).collect();
+    let code = (window.start + stub::batch(), window.start + stub::BEHIND);
+    let (count, refused) = held.calls(memory, code, &calls)?;
+    all[..count].iter().for_each(|one| mapped.known().insert(&one.range, one.access));
+    // Of the others each is made when it is touched.
+    match (refused, count) {
+        (Some(error), 0) => Err(error.into()),
+        _ => Ok(count as u64 - 1),
+    }
+}
+
+fn map(
+    held: &mut Tracee,
+    instruction: u64,
+    range: &Range<u64>,
+    access: u32,
+    kind: i32,
+    file: u64,
+    offset: u64,
+) -> io::Result<()> {
+    let length = range.end - range.start;
+    let kind = u64::from(kind.cast_unsigned());
+    let arguments = [range.start, length, access.into(), kind, file, offset];
+    held.call(instruction, libc::SYS_mmap, arguments)?;
+    Ok(())
+}
+
+/// Has the replica open what this process has open; the number that it has there. The name is put behind the code that is ours, in its page.
+pub(crate) fn pass(
+    held: &mut Tracee,
+    instruction: u64,
+    (page, memory): (u64, &Memory),
+    file: &File,
+    writes: bool,
+) -> io::Result<u64> {
+    let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let name = CString::new(name)?;
+    let at = page + stub::BEHIND;
+    memory.write(at, name.as_bytes_with_nul())?;
+    let how = libc::O_CLOEXEC | if writes { libc::O_RDWR } else { libc::O_RDONLY };
+    let from = i64::from(libc::AT_FDCWD).cast_unsigned();
+    let arguments = [from, at, u64::from(how.cast_unsigned()), 0, 0, 0];
+    Ok(held.call(instruction, libc::SYS_openat, arguments)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_pages_are_asked_for_as_are_mapped() {
+        let mapped = Mapped::default();
+        mapped.known().insert(&(PAGE..3 * PAGE), 1);
+        mapped.known().insert(&(4 * PAGE..9 * PAGE), 1);
+        assert_eq!([mapped.pages_from(PAGE, 8), mapped.pages_from(8 * PAGE, 8)], [2, 1]);
+        assert_eq!(mapped.pages_from(3 * PAGE, 8), 1);
+    }
+}

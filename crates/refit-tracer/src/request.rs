@@ -1,0 +1,71 @@
+//! What a thread asks refit for by `prctl` (`include/refit_move.h` of `refit-migrate`).
+
+use refit_sys::launch;
+
+/// A question or a wish of a thread to the instance that it runs at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// To run at the instance with this number.
+    Move(i32),
+    /// The number of the instance that it runs at.
+    Instance,
+}
+
+impl Request {
+    /// Returns what a system call asks for, or `None` if it is no request to refit.
+    pub fn of(number: u64, arguments: &[u64; 6]) -> Option<Self> {
+        // As the kernel takes the first.
+        let asks = number.cast_signed() == libc::SYS_prctl
+            && u64::from(arguments[0] as u32) == launch::REQUEST;
+        match arguments[1] {
+            launch::MOVE if asks => Some(Self::Move((arguments[2] as u32).cast_signed())),
+            launch::INSTANCE if asks => Some(Self::Instance),
+            _ => None,
+        }
+    }
+
+    /// Returns the answer to a thread that runs at instance `at`, or `None` if it first has to move.
+    pub fn answer(self, at: u16) -> Option<u64> {
+        match self {
+            Self::Move(to) => (to == i32::from(at)).then_some(0),
+            Self::Instance => Some(at.into()),
+        }
+    }
+}
+
+/// A thread asks to run at an instance, and is stopped before the call by which it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadMoveRequest {
+    /// The thread that asks.
+    pub thread: u32,
+    /// The instance that it asks for, which need not exist.
+    pub to: i32,
+    /// The address of the call.
+    pub(crate) at: u64,
+    /// Different for each request of a supervisor's threads.
+    pub(crate) number: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_from_other_calls() {
+        let prctl = libc::SYS_prctl.cast_unsigned();
+        let asks = launch::REQUEST;
+        let of = |first, second, third| Request::of(prctl, &[first, second, third, 0, 0, 0]);
+        assert_eq!(of(asks, 1, 3), Some(Request::Move(3)));
+        // What a program of C hands over for -1, and what is above an `int`.
+        assert_eq!(of(asks, 1, u64::MAX), Some(Request::Move(-1)));
+        assert_eq!(of(asks | 1 << 32, 1, 1 << 32), Some(Request::Move(0)));
+        assert_eq!(of(asks, 2, 9), Some(Request::Instance));
+        assert_eq!((of(asks, 0, 0), of(asks, 3, 0), of(asks + 1, 1, 0)), (None, None, None));
+        assert_eq!(Request::of(prctl + 1, &[asks, 1, 0, 0, 0, 0]), None);
+        assert_eq!((Request::Move(3).answer(3), Request::Move(3).answer(0)), (Some(0), None));
+        assert_eq!(
+            (Request::Move(-1).answer(u16::MAX), Request::Instance.answer(7)),
+            (None, Some(7))
+        );
+    }
+}

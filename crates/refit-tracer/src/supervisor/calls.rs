@@ -1,0 +1,100 @@
+//! Each call that a stop can end, or cut short, returns what it returns where nobody stops its
+//! thread: the rows of [`refit_sys::restart`]'s table, as those of the program that `refit-code`
+//! tests splicing with.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::resume::Resume;
+use crate::supervisor::Supervisor;
+
+#[path = "../../../refit-code/tests/splicing/caller.rs"]
+mod caller;
+
+use caller::{Caller, NEVER, Row, STOPS};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../refit-code/tests/splicing/calls.c");
+
+fn program() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, std::path::PathBuf)> = OnceLock::new();
+    let (_, path) = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("calls");
+        let mut compile = Command::new("cc");
+        let built = compile.args(["-O2", "-pthread", "-o"]).arg(&path).arg(SOURCE).status();
+        assert!(built.expect("a compiler").success());
+        (folder, path)
+    });
+    path
+}
+
+/// Waits until the call of a program has begun to wait.
+fn until_it_waits(caller: &Caller) {
+    let begun = Instant::now();
+    while !caller.waits() {
+        assert!(begun.elapsed() < NEVER, "it does not wait");
+        thread::yield_now();
+    }
+}
+
+fn stop(supervisor: &Arc<Supervisor>, process: u32) {
+    // It may have ended.
+    let _ = supervisor.order(process, Duration::from_secs(20), |_, _| ((), Resume::GoOn));
+}
+
+/// What the row says, if this host has what it needs.
+fn told(row: &Row, followed: bool) -> Option<String> {
+    let mut caller = Caller::of(program(), row)?;
+    let (process, supervisor) = (caller.id(), Arc::new(Supervisor::default()));
+    let follows = followed.then(|| {
+        let (tell, told) = mpsc::channel();
+        let supervisor = Arc::clone(&supervisor);
+        let follows = thread::spawn(move || {
+            supervisor.follow(process, || tell.send(()).map_err(std::io::Error::other))
+        });
+        // It may have ended, by its time limit.
+        let _ = told.recv();
+        follows
+    });
+    if row.waits() && !row.by_time {
+        for _ in 0..if followed { STOPS } else { 0 } {
+            until_it_waits(&caller);
+            stop(&supervisor, process);
+        }
+        until_it_waits(&caller);
+    }
+    caller.go();
+    let begun = Instant::now();
+    let line = loop {
+        match caller.lines.recv_timeout(Duration::from_millis(1)) {
+            Ok(line) => break line,
+            Err(_) if begun.elapsed() >= NEVER => break format!("{}: does not end", row.name),
+            Err(_) if followed => stop(&supervisor, process),
+            Err(_) => {}
+        }
+    };
+    caller.kill();
+    if let Some(follows) = follows {
+        // One that has ended before cannot be followed. Whoever waits for the child before that
+        // takes its stops from who follows.
+        let _ = follows.join().expect("no panic");
+    }
+    Some(line)
+}
+
+#[test]
+fn every_row_of_the_table_is_told_as_where_nobody_stops() {
+    let mut differ = Vec::new();
+    for row in Row::all(program()) {
+        let Some(undisturbed) = told(&row, false) else { continue };
+        let stopped = told(&row, true).expect("this host has it");
+        if stopped != undisturbed {
+            differ.push(format!("{stopped}; undisturbed {undisturbed}"));
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}

@@ -1,0 +1,44 @@
+//! The system call that a tracee is in, as its registers show it.
+
+use std::io;
+
+use refit_sys::restart::{self, AGAIN};
+use refit_sys::trace::Tracee;
+
+/// Returns number and arguments of the call that a tracee is about to make.
+///
+/// # Errors
+/// `ESRCH`: it was killed meanwhile.
+pub fn about_to_call(held: &Tracee) -> io::Result<(u64, [u64; 6])> {
+    let registers = held.registers()?;
+    Ok((registers.orig_rax, restart::arguments(&registers)))
+}
+
+/// Returns whether this result is one by which the kernel interrupts a call, and has it made again (`ERESTARTSYS` and its
+/// like): a program never sees it.
+pub fn is_interrupted(rax: u64) -> bool {
+    AGAIN.contains(&rax.cast_signed())
+}
+
+/// Reads what a tracee hands to the call that it is in, where the page of its first argument can be at another node: brings the
+/// page and reads again, as often as another node takes the page back in between, if `elsewhere` says that there are any.
+///
+/// # Errors
+/// That of `read`.
+pub fn with_page<R>(
+    held: &Tracee,
+    elsewhere: impl Fn() -> bool,
+    read: impl Fn(&Tracee) -> io::Result<R>,
+) -> io::Result<R> {
+    /// A page that is taken away so often is in more demand than any that was seen.
+    const TRIES: usize = 100;
+    for _ in 0..TRIES {
+        match read(held) {
+            Err(_) if elsewhere() => {
+                refit_sys::foreign::bring(held.thread(), held.registers()?.rdi)?;
+            }
+            read => return read,
+        }
+    }
+    read(held)
+}
