@@ -182,7 +182,7 @@ impl Moves {
             ahead_used: value["pages"]["ahead_used"].as_u64().unwrap_or(0),
             ..Self::default()
         };
-        for host in value["hosts"].as_array().into_iter().flatten() {
+        for host in value["destinations"].as_array().into_iter().flatten() {
             moves.faults.add(&Times::read(&host["faults"]));
             moves.asks.add(&Times::read(&host["asks"]));
             moves.pages.add(&Times::read(&host["pages"]));
@@ -241,7 +241,7 @@ mod tests {
         });
         let pages = serde_json::json!({"fetches": times(2, 15_000), "waits": times(2, 5_000)});
         let said = serde_json::json!({
-            "out": times(1, 700), "questions": times(2, 10_000), "answers": times(2, 30_000), "hosts": [host], "pages": pages
+            "out": times(1, 700), "questions": times(2, 10_000), "answers": times(2, 30_000), "destinations": [host], "pages": pages
         });
         let mut moves = Moves::read(&said);
         moves.add(&Moves::read(&said));

@@ -267,12 +267,12 @@ fn moves(core: &Core, totals: &mut Totals, registry: &mut Registry) {
             ("for_exceptions", moves.for_exceptions),
             ("signals", moves.signals),
             ("shared", moves.shared),
-            ("made", moves.made),
+            ("converted", moves.converted),
             ("files", moves.files),
-            ("nothing", moves.nothing),
+            ("unmapped", moves.unmapped),
             ("changes", moves.changes),
             ("changes_here", moves.changes_here),
-            ("told", moves.told),
+            ("invalidations_sent", moves.invalidations_sent),
         ] {
             totals.take(COUNTS, who, &labels(what), n as f64);
         }

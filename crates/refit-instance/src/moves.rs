@@ -62,11 +62,13 @@ pub struct MovesInfo {
     /// Retrievals whose answer was frames that others have, too.
     pub shared: u64,
     /// Private memory that became frames for it.
-    pub made: u64,
+    #[serde(alias = "made")]
+    pub converted: u64,
     /// A file.
     pub files: u64,
     /// Nothing, so that the thread came.
-    pub nothing: u64,
+    #[serde(alias = "nothing")]
+    pub unmapped: u64,
     /// Finding the answers.
     pub answers: TimesInfo,
     /// How long the questions waited for that.
@@ -78,13 +80,15 @@ pub struct MovesInfo {
     /// Changes that others were told of, until they had forgotten what was so no more.
     pub forgets: TimesInfo,
     /// How many were told, in sum.
-    pub told: u64,
+    #[serde(alias = "told")]
+    pub invalidations_sent: u64,
     /// Whatever was asked of the program's coordinator: how long it waited in the queue.
     pub waits: TimesInfo,
     /// Its pages, where they move.
     pub pages: PagesInfo,
     /// What is counted where threads of it are, or were.
-    pub hosts: Vec<HostInfo>,
+    #[serde(alias = "hosts")]
+    pub destinations: Vec<DestinationInfo>,
     /// What has gone between this instance and others, of whatever program.
     pub traffic: Vec<TrafficInfo>,
 }
@@ -136,7 +140,7 @@ impl From<PageCounts> for PagesInfo {
 
 /// What an instance counts of a program's threads that run there as replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HostInfo {
+pub struct DestinationInfo {
     /// The number of the instance.
     pub number: u16,
     /// System calls that shadows have made; from the stop before it to the result.
@@ -152,11 +156,13 @@ pub struct HostInfo {
     /// Of that: from the question to its answer.
     pub asks: TimesInfo,
     /// Answers that were too old when they came, so that it was asked again.
-    pub again: u64,
+    #[serde(alias = "again")]
+    pub retries: u64,
     /// Retrievals that another instance has answered than that where the program began.
     pub by_members: u64,
     /// Mappings that were made unasked with another one.
-    pub beside: u64,
+    #[serde(alias = "beside")]
+    pub fault_around: u64,
     /// Messages that retrievals took.
     pub messages: u64,
     /// Pages that came where they move; from the thread that is heard to wait for one to the page.
@@ -194,7 +200,7 @@ pub struct TrafficInfo {
     pub transit_ns: u64,
 }
 
-impl From<(u16, Tally)> for HostInfo {
+impl From<(u16, Tally)> for DestinationInfo {
     fn from((number, tally): (u16, Tally)) -> Self {
         let call = |(number, times): (u32, Times)| CallInfo { number, times: times.into() };
         Self {
@@ -205,9 +211,9 @@ impl From<(u16, Tally)> for HostInfo {
             changes: tally.changes.into(),
             faults: tally.faults.into(),
             asks: tally.asks.into(),
-            again: tally.again,
+            retries: tally.retries,
             by_members: tally.by_members,
-            beside: tally.beside,
+            fault_around: tally.fault_around,
             messages: tally.messages,
             pages: tally.pages.into(),
             locks: tally.locks.into(),
@@ -236,18 +242,18 @@ impl MovesInfo {
             for_exceptions: counts.for_exceptions,
             signals: counts.signals,
             shared: counts.shared,
-            made: counts.made,
+            converted: counts.converted,
             files: counts.files,
-            nothing: counts.nothing,
+            unmapped: counts.unmapped,
             answers: counts.answers.into(),
             questions: counts.questions.into(),
             changes: counts.changes,
             changes_here: counts.changes_here,
             forgets: counts.forgets.into(),
-            told: counts.told,
+            invalidations_sent: counts.invalidations_sent,
             waits: counts.waits.into(),
             pages: counts.pages.into(),
-            hosts: counts.hosts.into_iter().map(HostInfo::from).collect(),
+            destinations: counts.destinations.into_iter().map(DestinationInfo::from).collect(),
             traffic: traffic.into_iter().map(TrafficInfo::from).collect(),
         }
     }

@@ -19,7 +19,7 @@ pub use crate::kernel::{
 pub use crate::memory::{
     LimitAnswer, LimitRequest, MemoryInfo, ProcessMemory, RefusedInfo, RegionInfo, StoreInfo,
 };
-pub use crate::moves::{CallInfo, HostInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
+pub use crate::moves::{CallInfo, DestinationInfo, MovesInfo, PagesInfo, TimesInfo, TrafficInfo};
 pub use crate::plugins::{LoadedInfo, PluginInfo, PluginRequest};
 pub use crate::recording::{EndRecordQuery, RecordRequest, Recorded};
 pub use wrapping::{Histogram, KnownWrapper, Unwrap, Wrap, WrapperFailure, WrapperInfo};

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use refit_memory::program::{Inherited, Pager};
 use refit_sys::{maps, smaps};
-
-use crate::shared::{Shared, State};
 use refit_tracer::Resume;
 use refit_tracer::process::process_of;
+
+use crate::shared::{Shared, State};
 
 impl Shared {
     /// A task stands in its first stop. Whether it stays there until [`let_begin`](Self::let_begin): its pager is not there yet.

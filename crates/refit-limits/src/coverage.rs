@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use refit_memory::program::Pager;
 
-use crate::survey;
-use crate::survey::Servable;
+use crate::survey::{self, Servable};
 
 /// Looks, at most: a program can map and unmap all the time.
 const LOOKS: u32 = 4;

@@ -7,10 +7,10 @@ use std::thread;
 
 use refit_memory::PAGE_SIZE;
 use refit_memory::program::Pager;
-
-use crate::shared::Shared;
 use refit_tracer::Resume;
 use refit_tracer::process::process_of;
+
+use crate::shared::Shared;
 
 /// Why a program is not served that is about to end so.
 const WHY: &str = "an image of its memory is written";

@@ -17,8 +17,7 @@ use refit_sys::pagemap::Pagemap;
 use refit_sys::process::same_memory;
 
 use crate::served::Served;
-use crate::setup;
-use crate::setup::Planted;
+use crate::setup::{self, LimitSetup};
 use crate::shared::{Shared, Totals, bytes};
 use crate::{births, coverage, survey};
 
@@ -41,7 +40,7 @@ const UNKNOWN_ROUNDS: u32 = 250;
 /// Frames that there are at least, however little is allowed: fewer do not get a program on.
 const LEAST: u64 = 64;
 /// Rounds without any success until more is allowed than should be.
-const PATIENCE: u32 = 16;
+const FRUITLESS_ROUNDS: u32 = 16;
 /// Of the limit, compressed pages may take one part of so many: what they take is missing where pages are used (`bench/RESULTS.md`, paging).
 const COMPRESSED: u64 = 8;
 /// How long the store is left alone that has taken no more: the disk may have room again.
@@ -224,9 +223,9 @@ impl Reclaimer {
         &self,
         process: u32,
         known: Option<Arc<Pager>>,
-        installed: Planted,
+        installed: LimitSetup,
     ) -> io::Result<()> {
-        let Planted { userfault, staging_area, area, marks } = installed;
+        let LimitSetup { userfault, staging_area, area, marks } = installed;
         // From now on there come no more.
         let guarded = survey::is_guarded(process)?;
         if let Some(pager) = known {
@@ -351,7 +350,7 @@ impl Reclaimer {
         let least = LEAST * self.pagers().len() as u64 + limit / PAGE / 16;
         let budget = self.shared.commons.budget;
         // Nor is anybody to wait for ever where pages that could go do not.
-        let more = if self.vain < PATIENCE { 0 } else { budget.stats().taken + LEAST };
+        let more = if self.vain < FRUITLESS_ROUNDS { 0 } else { budget.stats().taken + LEAST };
         budget.allow(frames.max(least).max(more));
         served
     }

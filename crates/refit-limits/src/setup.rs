@@ -23,9 +23,7 @@ use refit_sys::seccomp::{Install, managed};
 use refit_sys::status::Status;
 use refit_sys::trace::{CallError, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Flags, Userfault};
-
-use refit_tracer::placement;
-use refit_tracer::{FOLLOWED, Supervisor};
+use refit_tracer::{Supervisor, TRACE_OPTIONS, placement};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages for marks.
@@ -34,7 +32,7 @@ const STAGING_AREA_LENGTH: u64 = STAGING_AREA as u64 * PAGE;
 const WHOLE: u64 = AREA + STAGING_AREA_LENGTH + MARKS * PAGE;
 
 /// How long the program's thread may take to stop. One that waits for a page does not, and everybody else waits for us.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What is needed of the kernel.
 pub(crate) const FEATURES: Features = Features::EVENT_FORK
@@ -45,7 +43,7 @@ pub(crate) const FEATURES: Features = Features::EVENT_FORK
     .union(Features::MOVE);
 
 /// What was planted into a program.
-pub(crate) struct Planted {
+pub(crate) struct LimitSetup {
     pub(crate) userfault: Arc<Userfault>,
     pub(crate) staging_area: StagingArea,
     /// All of what is ours in its memory.
@@ -61,9 +59,9 @@ pub(crate) fn set_up(
     supervisor: &Supervisor,
     process: u32,
     known: Option<Arc<Userfault>>,
-) -> io::Result<Planted> {
+) -> io::Result<LimitSetup> {
     let filters = supervisor.filters(process);
-    let installed = supervisor.ask(process, PATIENCE, move |held| {
+    let installed = supervisor.ask(process, STOP_TIMEOUT, move |held| {
         let installed = plant_by(held, process, known, filters);
         // Whatever else is told of one that was killed meanwhile is because of that.
         installed.map_err(|error| held.registers().err().unwrap_or(error))
@@ -79,7 +77,7 @@ fn plant_by(
     process: u32,
     known: Option<Arc<Userfault>>,
     filters: u32,
-) -> io::Result<Planted> {
+) -> io::Result<LimitSetup> {
     let memory = Memory::of(process)?;
     let program = Pidfd::open(process)?;
     let mappings = refit_sys::maps::of(process)?;
@@ -108,7 +106,7 @@ fn plant_by(
     let place = start + AREA..start + AREA + STAGING_AREA_LENGTH;
     let marks = place.end..start + WHOLE;
     let staging_area = StagingArea { agent, task, userfault: number, memory, place };
-    Ok(Planted { userfault, staging_area, area: start..start + WHOLE, marks })
+    Ok(LimitSetup { userfault, staging_area, area: start..start + WHOLE, marks })
 }
 
 /// Why a program is not served that has one.
@@ -164,7 +162,7 @@ fn ours(
         Some(known) => known,
         None => Arc::new(open(held, instruction, program)?),
     };
-    let ground = Ground { program, memory, instruction, area, options: FOLLOWED, keep: &[] };
+    let ground = Ground { program, memory, instruction, area, options: TRACE_OPTIONS, keep: &[] };
     let (agent, task) = Agent::set_up(held, &ground)?;
     let own = Pidfd::open(task.thread());
     // Who waits for a frame waits for it.

@@ -8,9 +8,9 @@ use crate::lookup;
 use crate::migration::Migration;
 use crate::origin::coordinator::Command;
 use crate::protocol::messages::{
-    Arrive, Change, Claim, Counted, Expect, Fetch, Follow, Found, Full, Invalidate, InvalidateDone,
-    Made, Make, PageGrant, PageInvalidate, PageRecall, Prepare, Recall, Retrieve, Seek, Teardown,
-    ThreadLost, ThreadReturned,
+    Arrive, Change, Claim, Counted, Expect, Fetch, Follow, Found, Invalidate, InvalidateDone,
+    OutOfMemory, PageGrant, PageInvalidate, PageRecall, Prepare, Recall, Retrieve, Seek,
+    SyscallRequest, SyscallResult, Teardown, ThreadLost, ThreadReturned,
 };
 
 impl Migration {
@@ -107,12 +107,12 @@ impl Migration {
     fn answer_calls(&self, builder: Builder) -> Builder {
         let (a, b) = (Arc::downgrade(&self.origin), Arc::downgrade(&self.remote));
         builder
-            .on::<Make>(move |_, make, _| {
+            .on::<SyscallRequest>(move |_, make, _| {
                 if let Some(origin) = a.upgrade() {
                     origin.make(make);
                 }
             })
-            .on::<Made>(move |_, made, _| {
+            .on::<SyscallResult>(move |_, made, _| {
                 let replica = b.upgrade().and_then(|remote| remote.replica(made.group));
                 if let Some(executor) = replica.and_then(|replica| replica.known(made.thread)) {
                     executor.made(made.residency, made.value);
@@ -125,9 +125,9 @@ impl Migration {
         let [a, b] = std::array::from_fn(|_| Arc::downgrade(&self.origin));
         let [c, d, e] = std::array::from_fn(|_| Arc::downgrade(&self.remote));
         builder
-            .on::<Full>(move |from, full, _| {
+            .on::<OutOfMemory>(move |from, full, _| {
                 if let Some(origin) = a.upgrade() {
-                    origin.send(full.group, || Command::Full(from));
+                    origin.send(full.group, || Command::OutOfMemory(from));
                 }
             })
             .on::<Fetch>(move |from, fetch, _| {

@@ -46,7 +46,7 @@ pub(crate) use directory::Access;
 pub(crate) use home::{PageHome, PageHomeHandle};
 pub(crate) use page_store::Store;
 pub use uffd::Window;
-pub(crate) use uffd::{Pager, Wanted};
+pub(crate) use uffd::{PageRequest, Pager};
 
 /// What is needed of the kernel.
 const FEATURES: Features =

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use cache::MappingCache;
 use cache::Mark;
 pub(crate) use pending::PendingQueries;
-pub(crate) use query::{Told, pass_on};
+pub(crate) use query::{LookupAnswer, pass_on};
 
 /// The protocols there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

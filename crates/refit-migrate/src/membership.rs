@@ -32,9 +32,9 @@ use serde::{Deserialize, Serialize};
 use crate::membership::absent::{Absence, Absent};
 
 /// How long two that meet half-way may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MUTUAL_JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at that.
-const PAUSE: Duration = Duration::from_millis(10);
+const MUTUAL_JOIN_POLL: Duration = Duration::from_millis(10);
 
 /// Whom else do you know?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,7 +207,7 @@ fn meet(
     address: &str,
     security: &Security,
 ) -> Result<(), MessageError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + MUTUAL_JOIN_TIMEOUT;
     let (mut tries, mut refused) = (true, None);
     loop {
         let is_there = layer.peers().iter().any(|peer| peer.id == other);
@@ -224,7 +224,7 @@ fn meet(
         match refused.take_if(|_| Instant::now() >= until) {
             Some(error) => return Err(error),
             // It does its part meanwhile.
-            None => thread::sleep(PAUSE),
+            None => thread::sleep(MUTUAL_JOIN_POLL),
         }
     }
 }
@@ -286,7 +286,7 @@ mod tests {
             for layer in others.iter().chain([&first]) {
                 let rest: Vec<u16> =
                     all.iter().copied().filter(|&one| one != layer.own().0).collect();
-                let until = Instant::now() + PATIENCE;
+                let until = Instant::now() + MUTUAL_JOIN_TIMEOUT;
                 // Who was joined is a moment later.
                 while numbers(layer) != rest {
                     assert!(
@@ -296,7 +296,7 @@ mod tests {
                         numbers(layer)
                     );
                     // Until the next look; the limit is above.
-                    thread::sleep(PAUSE);
+                    thread::sleep(MUTUAL_JOIN_POLL);
                 }
             }
             others.iter().chain([&first]).for_each(|layer| layer.close());

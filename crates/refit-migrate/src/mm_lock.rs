@@ -22,8 +22,8 @@ use refit_messages::InstanceId;
 use refit_sys::adaptive_spin;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use lamport::Word;
-use lamport::{Lamport, Said};
+pub(crate) use lamport::LockMessage;
+use lamport::{Lamport, LockAction};
 
 /// The locks there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub(crate) trait HeavyLock: Send + Sync {
     /// These instances have a replica.
     fn follow(&self, members: &BTreeSet<u16>);
     /// Another one says something.
-    fn hear(&self, from: InstanceId, word: Word, time: u64);
+    fn hear(&self, from: InstanceId, word: LockMessage, time: u64);
     /// Another one is heard no more.
     fn lose(&self, one: InstanceId);
     /// Nobody gets it any more, nor has to wait for it.
@@ -56,7 +56,7 @@ impl Lock {
     pub(crate) fn of(
         self,
         own: InstanceId,
-        says: impl Fn(InstanceId, Word, u64) -> bool + Send + Sync + 'static,
+        says: impl Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync + 'static,
     ) -> Box<dyn HeavyLock> {
         match self {
             Self::Queue => Box::new(Queue),
@@ -96,13 +96,13 @@ impl HeavyLock for Queue {
     }
     fn release(&self) {}
     fn follow(&self, _: &BTreeSet<u16>) {}
-    fn hear(&self, _: InstanceId, _: Word, _: u64) {}
+    fn hear(&self, _: InstanceId, _: LockMessage, _: u64) {}
     fn lose(&self, _: InstanceId) {}
     fn end(&self) {}
 }
 
 /// Says a word to another one; whether that is there.
-type Says = Box<dyn Fn(InstanceId, Word, u64) -> bool + Send + Sync>;
+type Says = Box<dyn Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync>;
 
 /// All that have a replica agree.
 struct Agreed {
@@ -139,7 +139,7 @@ impl Agreed {
     }
 
     /// Does something, and says what is to be said then.
-    fn tell<S: IntoIterator<Item = (u16, Said)>>(
+    fn tell<S: IntoIterator<Item = (u16, LockAction)>>(
         &self,
         state: &mut State,
         act: impl FnOnce(&mut Lamport) -> S,
@@ -192,7 +192,7 @@ impl HeavyLock for Agreed {
         self.change.notify_all();
     }
 
-    fn hear(&self, from: InstanceId, word: Word, time: u64) {
+    fn hear(&self, from: InstanceId, word: LockMessage, time: u64) {
         self.tell(&mut self.state(), |lamport| lamport.hear(from.0, (word, time)));
         self.change.notify_all();
     }
@@ -223,7 +223,7 @@ mod tests {
     /// Three instances, each of which hears from all others in one thread.
     #[test]
     fn threads_of_three_instances_have_the_lock_one_at_a_time() {
-        type Sent = (u16, Word, u64);
+        type Sent = (u16, LockMessage, u64);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             ALL.map(|_| mpsc::channel::<Sent>()).into_iter().unzip();
         let lock = |own: u16| {

@@ -11,19 +11,18 @@ use std::time::Duration;
 
 use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, Transport};
 use refit_sys::cpu_latency::{self, Awake};
+use refit_tracer::Shown;
+use refit_tracer::process::Process;
 
 use crate::dsm::Window;
 use crate::error::MoveError;
 use crate::lookup::Protocol;
-use crate::membership;
-use crate::membership::Meeting;
 use crate::membership::absent::Absence;
+use crate::membership::{self, Meeting};
 use crate::migration::Migration;
 use crate::mm_lock::Lock;
 use crate::origin::ProgramTree;
 use crate::stats::{MoveCounts, Traffic};
-use refit_tracer::Shown;
-use refit_tracer::process::Process;
 
 /// How the threads of a program go from instance to instance by themselves: to see whether that changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub enum Roam {
 }
 
 /// How often one looks for processes that are new, or tries again with those that cannot be moved.
-const LOOK: Duration = Duration::from_millis(5);
+const PROCESS_POLL: Duration = Duration::from_millis(5);
 
 /// How an instance is with others.
 #[derive(Clone, Debug)]
@@ -258,7 +257,7 @@ impl Node {
                 let _ = self.migration.origin.spread(tree, process);
             }
             // What could not may soon.
-            let next = told.recv_timeout(if new().next().is_some() { LOOK } else { LONG });
+            let next = told.recv_timeout(if new().next().is_some() { PROCESS_POLL } else { LONG });
             if next == Err(RecvTimeoutError::Disconnected) {
                 break;
             }
@@ -275,7 +274,7 @@ impl Node {
         let own = all.iter().position(|&one| one == self.own.0).unwrap_or(0);
         let (every, turns) = match roam {
             Roam::Every(time) => (time, true),
-            Roam::Once | Roam::Calls | Roam::Spread => (LOOK, false),
+            Roam::Once | Roam::Calls | Roam::Spread => (PROCESS_POLL, false),
         };
         for turn in 1.. {
             let turn = own + if turns { turn } else { 1 };

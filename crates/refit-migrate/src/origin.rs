@@ -27,13 +27,14 @@ use refit_messages::InstanceId;
 use crate::error::MoveError;
 use crate::lookup::Protocol;
 use crate::mm_lock::Lock;
-use crate::origin::coordinator::{Command, Coordinator, Means, Pages, QueuedCommand};
+use crate::origin::coordinator::{Command, Coordinator, CoordinatorParts, Pages, QueuedCommand};
 use crate::origin::places::Places;
+
 pub(crate) use crate::origin::program_tree::ProgramTree;
 use crate::origin::remote_programs::RemotePrograms;
 use crate::origin::returns::Returns;
 use crate::origin::thread_table::TracerEvent;
-use crate::protocol::messages::{Fetch, GroupId, Make, ThreadReturned};
+use crate::protocol::messages::{Fetch, GroupId, SyscallRequest, ThreadReturned};
 use crate::resources::NodeResources;
 use crate::stats::{Ledgers, MoveCounts};
 
@@ -179,7 +180,7 @@ impl Origin {
         let program = self.programs.fetch_add(1, Ordering::Relaxed);
         let group = GroupId { origin: own.0, process, program };
         let (commands, queue) = mpsc::channel();
-        let means = Means {
+        let means = CoordinatorParts {
             ask: commands.clone(),
             places: Arc::clone(&self.places),
             ledger: self.ledgers.begin(group),
@@ -234,7 +235,7 @@ impl Origin {
     }
 
     /// A destination that shares no memory has a thread's call made here.
-    pub(crate) fn make(&self, make: Make) {
+    pub(crate) fn make(&self, make: SyscallRequest) {
         if self.coordinator_of(make.group).is_some() {
             self.remote_programs.make(make);
         }

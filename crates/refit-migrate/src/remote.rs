@@ -17,7 +17,7 @@ use refit_messages::{InstanceId, Reply};
 use crate::dsm::PAGE;
 use crate::error::MoveError;
 use crate::fault_injection::{self, Step};
-use crate::protocol::messages::{Arrive, GroupId, Hold, Particulars, Prepare, Teardown};
+use crate::protocol::messages::{Arrive, GroupId, GroupParams, MemoryMode, Prepare, Teardown};
 use crate::remote::replica::{Replica, SpareReplicas};
 use crate::resources::NodeResources;
 
@@ -53,9 +53,9 @@ impl Remote {
     pub(crate) fn prepare(self: &Arc<Self>, prepare: Prepare, reply: Reply<Prepare>) {
         let this = Arc::clone(self);
         let serve = move || {
-            let Prepare { group, particulars, thread } = prepare;
-            let replica = this.has_room(&particulars);
-            let replica = replica.and_then(|()| this.replica_for(group, &particulars));
+            let Prepare { group, params, thread } = prepare;
+            let replica = this.has_room(&params);
+            let replica = replica.and_then(|()| this.replica_for(group, &params));
             let ready = replica.and_then(|replica| replica.ready(thread).map(|()| replica.process));
             reply.say(&ready.map_err(MoveError::from), &[]);
             this.spare_replicas.fill_later();
@@ -68,7 +68,7 @@ impl Remote {
         if fault_injection::fails(Step::Arrive) {
             std::process::abort();
         }
-        if let Err(error) = self.has_room(&arrive.particulars) {
+        if let Err(error) = self.has_room(&arrive.params) {
             return reply.say(&Err(error.into()), &[]);
         }
         // As a rule it is expected.
@@ -78,19 +78,19 @@ impl Remote {
             return executor.arrive(arrive, reply);
         }
         let this = Arc::clone(self);
-        Self::apart(move || match this.replica_for(arrive.group, &arrive.particulars) {
+        Self::apart(move || match this.replica_for(arrive.group, &arrive.params) {
             Ok(replica) => replica.arrive(arrive, reply),
             Err(error) => reply.say(&Err(error.into()), &[]),
         });
     }
 
     /// Checks that there is memory here for what a thread touches at once, where pages of its group have to be held.
-    fn has_room(&self, particulars: &Particulars) -> io::Result<()> {
+    fn has_room(&self, params: &GroupParams) -> io::Result<()> {
         /// Its code, its stack, what it works on.
         const AT_ONCE: u64 = 16 * PAGE;
-        match particulars.hold {
-            Hold::Move { .. } => Ok(self.resources.quota.permits(AT_ONCE)?),
-            Hold::Borrow { .. } => Ok(()),
+        match params.hold {
+            MemoryMode::Move { .. } => Ok(self.resources.quota.permits(AT_ONCE)?),
+            MemoryMode::Borrow { .. } => Ok(()),
         }
     }
 
@@ -100,14 +100,14 @@ impl Remote {
         let _ = thread::Builder::new().name("refit-arrival".to_owned()).spawn(serve);
     }
 
-    fn replica_for(&self, group: GroupId, particulars: &Particulars) -> io::Result<Arc<Replica>> {
+    fn replica_for(&self, group: GroupId, params: &GroupParams) -> io::Result<Arc<Replica>> {
         let mut replicas = self.replicas();
         if let Some(replica) = replicas.get(&group) {
             return Ok(Arc::clone(replica));
         }
         let layer = self.resources.connected()?;
         let with = (&self.spare_replicas, self.resources.awake(), &self.resources.quota);
-        let replica = Replica::begin(group, particulars, layer, with)?;
+        let replica = Replica::begin(group, params, layer, with)?;
         replicas.insert(group, Arc::clone(&replica));
         Ok(replica)
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use refit_messages::{InstanceId, Layer, Peer};
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::messages::{Counted, GroupId, Mapping, Why};
+use crate::protocol::messages::{Counted, GroupId, Mapping, ReturnReason};
 
 /// How often something was done, and how long it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,11 +70,11 @@ pub struct Tally {
     /// The questions what is there, and their answers.
     pub asks: Times,
     /// Answers that were too old when they came: something had been forgotten meanwhile.
-    pub again: u64,
+    pub retries: u64,
     /// Retrievals that other instances than the origin have answered.
     pub by_members: u64,
     /// Mappings that were made unasked with another one.
-    pub beside: u64,
+    pub fault_around: u64,
     /// Messages that retrievals took.
     pub messages: u64,
     /// Pages that came where they move; from the thread that is heard to wait for one to the page.
@@ -118,9 +118,9 @@ impl Tally {
         self.changes.add(&other.changes);
         self.faults.add(&other.faults);
         self.asks.add(&other.asks);
-        self.again += other.again;
+        self.retries += other.retries;
         self.by_members += other.by_members;
-        self.beside += other.beside;
+        self.fault_around += other.fault_around;
         self.messages += other.messages;
         self.pages.add(&other.pages);
         self.locks.add(&other.locks);
@@ -177,11 +177,11 @@ pub struct MoveCounts {
     /// Questions that were answered with frames that others have, too.
     pub shared: u64,
     /// With private memory that became frames for it.
-    pub made: u64,
+    pub converted: u64,
     /// With a file.
     pub files: u64,
     /// With nothing: the thread comes.
-    pub nothing: u64,
+    pub unmapped: u64,
     /// Finding those answers.
     pub answers: Times,
     /// How long the questions waited for it.
@@ -193,31 +193,31 @@ pub struct MoveCounts {
     /// Changes that others were told of, until they had forgotten.
     pub forgets: Times,
     /// To how many, in sum.
-    pub told: u64,
+    pub invalidations_sent: u64,
     /// Whatever the coordinator was asked or told: how long that waited in its queue.
     pub waits: Times,
     /// Its pages, where they move.
     pub pages: PageCounts,
     /// What instances count that are or were hosts of threads, by number.
-    pub hosts: BTreeMap<u16, Tally>,
+    pub destinations: BTreeMap<u16, Tally>,
 }
 
 impl MoveCounts {
-    pub(crate) fn came(&mut self, why: Why) {
+    pub(crate) fn came(&mut self, why: ReturnReason) {
         match why {
-            Why::Recalled | Why::Asked => self.recalled += 1,
-            Why::Call => self.for_calls += 1,
-            Why::Exception => self.for_exceptions += 1,
+            ReturnReason::Recalled | ReturnReason::Asked => self.recalled += 1,
+            ReturnReason::Call => self.for_calls += 1,
+            ReturnReason::Exception => self.for_exceptions += 1,
         }
     }
 
     pub(crate) fn answered(&mut self, mapping: &Mapping, made: bool, began: Instant) {
         self.answers.since(began);
         match mapping {
-            Mapping::Frames { .. } if made => self.made += 1,
+            Mapping::Frames { .. } if made => self.converted += 1,
             Mapping::Frames { .. } => self.shared += 1,
             Mapping::File { .. } => self.files += 1,
-            Mapping::Nothing => self.nothing += 1,
+            Mapping::Nothing => self.unmapped += 1,
         }
     }
 }
@@ -280,16 +280,16 @@ impl Ledger {
     pub(crate) fn close(&self, layer: &Layer) {
         let mut former = lock(&self.former);
         self.ask_hosts(layer, &former);
-        former.clone_from(&self.counts().hosts);
+        former.clone_from(&self.counts().destinations);
     }
 
     fn ask_hosts(&self, layer: &Layer, former: &BTreeMap<u16, Tally>) {
-        let hosts: Vec<u16> = self.counts().hosts.keys().copied().collect();
-        for host in hosts {
+        let destinations: Vec<u16> = self.counts().destinations.keys().copied().collect();
+        for host in destinations {
             let answer = layer.ask(InstanceId(host), &Counted { group: self.group }, &[]);
             if let Ok((Some(mut tally), _)) = answer {
                 former.get(&host).into_iter().for_each(|before| tally.add(before));
-                self.counts().hosts.insert(host, tally);
+                self.counts().destinations.insert(host, tally);
             }
         }
     }

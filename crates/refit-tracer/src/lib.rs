@@ -43,4 +43,4 @@ pub use process::Process;
 pub use request::ThreadMoveRequest;
 pub use resume::{Resume, StopReason};
 pub use supervisor::processors::Shown;
-pub use supervisor::{FOLLOWED, Hears, LIMITS_ITSELF, Supervisor, WITH_ENDS};
+pub use supervisor::{Hears, LIMITS_ITSELF, Supervisor, TRACE_OPTIONS, TRACE_OPTIONS_WITH_EXIT};

@@ -35,19 +35,18 @@ use rustix::io::Errno;
 use crate::hook::{Hook, TracerHook};
 use crate::process::{self, Process};
 use crate::resume::{Resume, StopReason};
-use crate::signals;
-use crate::syscall;
-use crate::vdso;
+use crate::{signals, syscall, vdso};
 use event_loop::EventLoop;
 use ignored::Ignored;
-use move_request::Asking;
+use move_request::MoveRequests;
 use processors::Shown;
+
 pub use requests::Hears;
 use sandbox::Sandbox;
 use short_writes::ShortWrites;
 
 /// What is told of each task, which those that it makes inherit; and that all end with who follows.
-pub const FOLLOWED: Options = Options::FORK
+pub const TRACE_OPTIONS: Options = Options::FORK
     .union(Options::VFORK)
     .union(Options::CLONE)
     .union(Options::EXEC)
@@ -56,7 +55,7 @@ pub const FOLLOWED: Options = Options::FORK
     .union(Options::EXIT_KILL);
 
 /// What is told of the first task, and of all that may move: that it is about to end, too.
-pub const WITH_ENDS: Options = FOLLOWED.union(Options::EXIT);
+pub const TRACE_OPTIONS_WITH_EXIT: Options = TRACE_OPTIONS.union(Options::EXIT);
 
 /// Something to be done with a stopped thread of a process; how it goes on, and what is to be told then.
 type Work = Box<dyn FnOnce(&mut Tracee, StopReason) -> (Resume, Tell) + Send>;
@@ -72,7 +71,7 @@ struct SupervisorRequest {
 }
 
 /// Something to be done while all threads of a process stand.
-type StillWork = Box<dyn FnOnce() + Send>;
+type StopAllWork = Box<dyn FnOnce() + Send>;
 
 /// Why a process cannot be moved that has given itself a filter.
 pub const LIMITS_ITSELF: &str = "it limits its own calls (seccomp)";
@@ -93,7 +92,7 @@ pub struct Supervisor {
     over: AtomicBool,
     requests: Mutex<Vec<SupervisorRequest>>,
     /// By process.
-    stop_requests: Mutex<Vec<(u32, StillWork)>>,
+    stop_requests: Mutex<Vec<(u32, StopAllWork)>>,
     /// Threads that stand in their ends, and need not any more.
     ended_well: Mutex<Vec<u32>>,
     watcher: Mutex<Option<Watcher>>,
@@ -120,7 +119,7 @@ pub struct Supervisor {
     /// Decides about threads that run elsewhere.
     hook: Hook,
     /// Threads that ask to run elsewhere.
-    asking: Asking,
+    asking: MoveRequests,
     /// Who is told of tasks that are new, and of processes that are another program.
     heard: Mutex<Option<Sender<()>>>,
     /// Which processors its programs are told of; `None`: those that they may use.
@@ -174,7 +173,7 @@ impl Supervisor {
     /// # Errors
     /// It cannot be followed (`ESRCH`, `EPERM`); what the kernel says afterwards.
     pub fn follow(&self, process: u32, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        Tracee::seize_with(process, WITH_ENDS)?.leave();
+        Tracee::seize_with(process, TRACE_OPTIONS_WITH_EXIT)?.leave();
         self.tasks().insert(process);
         if self.movable {
             // Until it is the program.
@@ -346,7 +345,8 @@ impl Supervisor {
     fn is_born(&self, held: &Tracee) -> bool {
         let task = held.thread();
         // Killed meanwhile, if not.
-        let _ = held.set_options(if self.movable { WITH_ENDS } else { FOLLOWED });
+        let _ =
+            held.set_options(if self.movable { TRACE_OPTIONS_WITH_EXIT } else { TRACE_OPTIONS });
         self.inherit(task);
         let stands = self.hook.task_started(task) | self.is_awaited(task);
         // Not before it is known that it has not begun.
@@ -387,7 +387,7 @@ impl Supervisor {
         Self::tell(&self.watcher, task);
         if task == following.first {
             // Another of its threads may have become it.
-            let _ = held.set_options(WITH_ENDS);
+            let _ = held.set_options(TRACE_OPTIONS_WITH_EXIT);
         }
     }
 

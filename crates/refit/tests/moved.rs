@@ -60,7 +60,7 @@ fn shown(stage: &Stage, process: &str) -> Value {
 /// Whether a thread is at the other instance, has had to ask for memory, and has slept.
 fn works_there(said: &Value) -> bool {
     let there = said["places"].as_array().is_some_and(|all| all.iter().any(|one| one["at"] == 1));
-    let host = &said["moves"]["hosts"][0];
+    let host = &said["moves"]["destinations"][0];
     let calls = host["calls"].as_array().into_iter().flatten();
     let sleeps = calls.filter(|call| call["number"] == SLEEPS).any(|call| call["count"] != 0);
     there && sleeps && host["number"] == 1 && host["faults"]["count"] != 0
@@ -89,13 +89,13 @@ fn what_moves_come_to_is_told_until_after_the_end() {
     let told = || stage.run(&["show", &process]).1.contains("which has ended");
     until("the end, at its instance", told);
     let after = shown(&stage, &process);
-    let count = |of: &Value, what: &str| of["moves"]["hosts"][0][what]["count"].as_u64();
+    let count = |of: &Value, what: &str| of["moves"]["destinations"][0][what]["count"].as_u64();
     for what in ["faults", "asks", "changes"] {
         assert!(count(&after, what) >= count(&before, what), "{what}: {before} {after}");
     }
     let moves = |name: &str| after["moves"][name].as_u64().unwrap_or(0);
     let answers = after["moves"]["answers"]["count"].as_u64();
-    let kinds = ["shared", "made", "files", "nothing"].map(moves);
+    let kinds = ["shared", "converted", "files", "unmapped"].map(moves);
     assert_eq!(Some(kinds.iter().sum()), answers, "{after}");
     drop(booted);
     stage.refuses(&["show", &process], "no such process");

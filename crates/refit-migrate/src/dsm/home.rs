@@ -14,16 +14,16 @@ use rustix::io::Errno;
 
 use crate::dsm::directory::Directory;
 use crate::dsm::lease::{Needed, Turns};
-use crate::dsm::uffd::{Streams, Wanted};
+use crate::dsm::uffd::{PageRequest, Streams};
 use crate::dsm::{Access, PAGE, Pager, Store, Window};
-use crate::protocol::messages::{GroupId, PageGrant, PageInvalidate, PageRecall, Piece};
+use crate::protocol::messages::{GroupId, PageContent, PageGrant, PageInvalidate, PageRecall};
 use crate::stats::Ledger;
 
 /// Pages that nobody has touched are given to the program itself so many at once.
 const FRESH: u64 = 16;
 
 enum PageHomeCommand {
-    Fetch(Fetch),
+    PageQuestion(PageQuestion),
     Discard(Vec<Range<u64>>, Sender<io::Result<()>>),
     /// Pages stay where they are then, until nobody sends any more.
     Gather(Range<u64>, Sender<io::Result<()>>, Receiver<()>),
@@ -33,7 +33,7 @@ enum PageHomeCommand {
 
 /// A holder needs a page.
 #[derive(Clone, Copy)]
-struct Fetch {
+struct PageQuestion {
     by: InstanceId,
     page: u64,
     /// It would like to have so many in all.
@@ -61,7 +61,7 @@ pub(crate) struct PageHome {
     streams: BTreeMap<InstanceId, Streams>,
     turns: Turns,
     /// What waits for the end of a turn.
-    waiting: Vec<Fetch>,
+    waiting: Vec<PageQuestion>,
     /// Is told when pages are lost.
     failed: Box<dyn Fn(&str) + Send>,
 }
@@ -85,7 +85,7 @@ impl PageHome {
         let pager = Pager::new(Arc::clone(&store))?;
         let (heard, ends) = (handle.clone(), Arc::clone(&pager));
         let serve = move || {
-            let fetch = |wanted: Wanted| {
+            let fetch = |wanted: PageRequest| {
                 heard.fetch(group.home(), wanted.page, wanted.count, wanted.access);
             };
             if let Err(error) = pager.serve(window, fetch) {
@@ -115,12 +115,12 @@ impl PageHome {
 
     fn serve(mut self) {
         while let Some(ask) = self.next() {
-            if !matches!(ask, PageHomeCommand::Fetch(_)) {
+            if !matches!(ask, PageHomeCommand::PageQuestion(_)) {
                 // What was asked before is done before.
                 self.end_turn();
             }
             match ask {
-                PageHomeCommand::Fetch(fetch) => self.meet(fetch),
+                PageHomeCommand::PageQuestion(fetch) => self.meet(fetch),
                 // Who has asked may have gone.
                 PageHomeCommand::Discard(ranges, done) => drop(done.send(self.discard(&ranges))),
                 PageHomeCommand::Gather(range, done, over) => {
@@ -159,7 +159,7 @@ impl PageHome {
     }
 
     /// A holder is to have a page, when it is not another one's turn.
-    fn meet(&mut self, mut fetch: Fetch) {
+    fn meet(&mut self, mut fetch: PageQuestion) {
         let writer = self.directory.writer(fetch.page).filter(|&writer| writer != fetch.by);
         if writer.is_some_and(|writer| self.turns.is_of(writer)) {
             return self.waiting.push(fetch);
@@ -171,8 +171,8 @@ impl PageHome {
         self.give(fetch);
     }
 
-    fn give(&mut self, fetch: Fetch) {
-        let Fetch { by, page, count, access, asked } = fetch;
+    fn give(&mut self, fetch: PageQuestion) {
+        let PageQuestion { by, page, count, access, asked } = fetch;
         let taken =
             access == Access::Write && self.directory.writer(page).is_some_and(|one| one != by);
         let begins = self.turns.note(Needed { by, page, taken }, Instant::now());
@@ -200,7 +200,7 @@ impl PageHome {
         if !self.directory.at_hand(by, page, access) {
             let plan = self.directory.fetch(by, page, access);
             match plan.from {
-                None => gift.pieces.push(Piece::AlreadyHeld),
+                None => gift.pieces.push(PageContent::AlreadyHeld),
                 Some(from) => gift.add(&self.take(from, page, plan.keeps)?),
             }
             self.lose(plan.lose, page)?;
@@ -229,20 +229,20 @@ impl PageHome {
         by: InstanceId,
         page: u64,
         access: Access,
-        pieces: &[Piece],
+        pieces: &[PageContent],
         began: Instant,
     ) {
         let streams = self.streams.entry(by).or_default();
         let used = streams.take(page).map_or(0, |run| u64::from(run.count.saturating_sub(1)));
         streams.put(page, u16::try_from(pieces.len()).unwrap_or(u16::MAX), 0);
-        let many = |like: Piece| pieces.iter().filter(|&&piece| piece == like).count() as u64;
+        let many = |like: PageContent| pieces.iter().filter(|&&piece| piece == like).count() as u64;
         let mut counts = self.ledger.counts();
         let pages = &mut counts.pages;
         pages.fetches.since(began);
         pages.to_write += u64::from(access == Access::Write);
-        pages.sent += many(Piece::Data);
-        pages.zeros += many(Piece::Zeros);
-        pages.permitted += many(Piece::AlreadyHeld);
+        pages.sent += many(PageContent::Data);
+        pages.zeros += many(PageContent::Zeros);
+        pages.permitted += many(PageContent::AlreadyHeld);
         pages.ahead += pieces.len().saturating_sub(1) as u64;
         pages.ahead_used += used;
     }
@@ -282,8 +282,8 @@ impl PageHome {
             .ask(from, &question, &[])
             .map_err(|error| io::Error::other(error.to_string()))?;
         match answer {
-            Some(Piece::Data) if bytes.len() as u64 == PAGE => Ok(bytes),
-            Some(Piece::Zeros) => Ok(vec![0; PAGE as usize]),
+            Some(PageContent::Data) if bytes.len() as u64 == PAGE => Ok(bytes),
+            Some(PageContent::Zeros) => Ok(vec![0; PAGE as usize]),
             _ => Err(io::Error::other(format!("{from} has it no more"))),
         }
     }
@@ -327,7 +327,7 @@ impl PageHome {
 /// Pages that are about to be granted.
 #[derive(Default)]
 struct Gift {
-    pieces: Vec<Piece>,
+    pieces: Vec<PageContent>,
     body: Vec<u8>,
 }
 
@@ -336,7 +336,7 @@ impl Gift {
     fn add(&mut self, pages: &[u8]) {
         for page in pages.chunks(PAGE as usize) {
             let zeros = page.iter().all(|&byte| byte == 0);
-            self.pieces.push(if zeros { Piece::Zeros } else { Piece::Data });
+            self.pieces.push(if zeros { PageContent::Zeros } else { PageContent::Data });
             if !zeros {
                 self.body.extend(page);
             }
@@ -347,7 +347,13 @@ impl Gift {
 impl PageHomeHandle {
     /// A holder needs a page, and would like to have so many in all.
     pub(crate) fn fetch(&self, by: InstanceId, page: u64, count: u16, access: Access) {
-        self.ask(PageHomeCommand::Fetch(Fetch { by, page, count, access, asked: Instant::now() }));
+        self.ask(PageHomeCommand::PageQuestion(PageQuestion {
+            by,
+            page,
+            count,
+            access,
+            asked: Instant::now(),
+        }));
     }
 
     /// What is at these addresses is not needed any more, wherever it is.

@@ -22,7 +22,7 @@ pub enum Window {
 
 /// A page that somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct PageRequest {
     pub(crate) page: u64,
     /// How many from this one on are to come.
     pub(crate) count: u16,
@@ -51,7 +51,7 @@ impl Pager {
     ///
     /// # Errors
     /// Nothing more is heard.
-    pub(crate) fn serve(&self, window: Window, fetch: impl Fn(Wanted)) -> io::Result<()> {
+    pub(crate) fn serve(&self, window: Window, fetch: impl Fn(PageRequest)) -> io::Result<()> {
         let mut ahead = Ahead::new(window);
         let mut messages = Vec::new();
         let linger = AdaptiveSpin::default();
@@ -78,7 +78,7 @@ impl Pager {
                     let page = address / PAGE * PAGE;
                     let (is_here, count) = (access.protected, ahead.count(page));
                     let access = if access.write { Access::Write } else { Access::Read };
-                    fetch(Wanted { page, count, access, is_here });
+                    fetch(PageRequest { page, count, access, is_here });
                 }
             }
         }

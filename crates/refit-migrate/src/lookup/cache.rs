@@ -47,7 +47,7 @@ pub(crate) struct Mark {
 
 /// Who has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum By {
+pub(crate) enum AnswerSource {
     Origin,
     Member(u16),
 }
@@ -69,10 +69,10 @@ impl MappingCache {
     }
 
     /// Whether an answer may be mapped that shows this, to a question of then.
-    pub(crate) fn allows(&self, asked: Mark, by: By, shows: &Range<u64>) -> bool {
+    pub(crate) fn allows(&self, asked: Mark, by: AnswerSource, shows: &Range<u64>) -> bool {
         match by {
-            By::Origin => asked.forgets == self.forgets,
-            By::Member(member) => {
+            AnswerSource::Origin => asked.forgets == self.forgets,
+            AnswerSource::Member(member) => {
                 let touches = |one: &Range<u64>| one.start < shows.end && shows.start < one.end;
                 asked.turns == self.turns
                     && self.believes(member)
@@ -181,7 +181,7 @@ mod tests {
         known: MappingCache,
         orders: VecDeque<Order>,
         /// Its question: when, whom, and at which page.
-        asks: Option<(Mark, By, u64)>,
+        asks: Option<(Mark, AnswerSource, u64)>,
         /// The answer on its way, or here and not used yet: what it shows, and of which version.
         answer: Option<(Range<u64>, u32)>,
     }
@@ -317,14 +317,16 @@ mod tests {
             if self.replicas[at].asks.is_some() {
                 return Vec::new();
             }
-            let other = By::Member(REPLICAS[1 - at]);
+            let other = AnswerSource::Member(REPLICAS[1 - at]);
             let ask = |(by, page)| {
                 let mut next = self.clone();
                 let replica = &mut next.replicas[at];
                 replica.asks = Some((replica.known.mark(), by, page));
                 next
             };
-            [(By::Origin, 0), (By::Origin, PAGE), (other, 0), (other, PAGE)].map(ask).into()
+            [(AnswerSource::Origin, 0), (AnswerSource::Origin, PAGE), (other, 0), (other, PAGE)]
+                .map(ask)
+                .into()
         }
 
         fn is_answered(&self, at: usize) -> Option<Self> {
@@ -334,10 +336,10 @@ mod tests {
             let mut next = self.clone();
             match by {
                 // Its queue.
-                By::Origin if self.changing || !self.awaited.is_empty() => return None,
-                By::Origin if self.lost && at == 1 => return None,
-                By::Origin => next.replicas[at].answer = Some(self.truth(page)),
-                By::Member(_) => match self.replicas[1 - at].known.at(page) {
+                AnswerSource::Origin if self.changing || !self.awaited.is_empty() => return None,
+                AnswerSource::Origin if self.lost && at == 1 => return None,
+                AnswerSource::Origin => next.replicas[at].answer = Some(self.truth(page)),
+                AnswerSource::Member(_) => match self.replicas[1 - at].known.at(page) {
                     Some(answer) => next.replicas[at].answer = Some(answer),
                     None => next.replicas[at].asks = None,
                 },

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use refit_sys::adaptive_spin;
 
-use crate::lookup::cache::By;
+use crate::lookup::cache::AnswerSource;
 use crate::protocol::messages::Mapping;
 
 /// Those of one replica.
@@ -30,14 +30,14 @@ struct Book {
 struct Open {
     /// How many may still answer; none is needed any more once there is an answer.
     awaited: usize,
-    answer: Option<Found>,
+    answer: Option<Answer>,
 }
 
 /// What somebody has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Answer {
     pub(crate) mapping: Mapping,
-    pub(crate) by: By,
+    pub(crate) by: AnswerSource,
     /// Messages that it took, with this one.
     pub(crate) messages: u32,
 }
@@ -59,7 +59,7 @@ impl PendingQueries {
     }
 
     /// One has answered, or cannot; `None`: it knows nothing.
-    pub(crate) fn answered(&self, number: u64, found: Option<Found>) {
+    pub(crate) fn answered(&self, number: u64, found: Option<Answer>) {
         let mut book = self.book();
         // Of one that has an answer already nobody waits for the others.
         let Some(open) = book.open.get_mut(&number) else { return };
@@ -70,7 +70,7 @@ impl PendingQueries {
     }
 
     /// Waits for the first answer; `None`: there is none.
-    pub(crate) fn wait(&self, number: u64) -> Option<Found> {
+    pub(crate) fn wait(&self, number: u64) -> Option<Answer> {
         let waits = |book: &Book| {
             book.open.get(&number).is_some_and(|one| one.awaited > 0 && one.answer.is_none())
         };
@@ -97,8 +97,8 @@ impl PendingQueries {
 mod tests {
     use super::*;
 
-    fn found(messages: u32) -> Found {
-        Found { mapping: Mapping::Nothing, by: By::Origin, messages }
+    fn found(messages: u32) -> Answer {
+        Answer { mapping: Mapping::Nothing, by: AnswerSource::Origin, messages }
     }
 
     #[test]

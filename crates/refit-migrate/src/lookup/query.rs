@@ -5,34 +5,33 @@ use std::io;
 use std::ops::Range;
 
 use refit_messages::{InstanceId, Layer};
-
-use crate::lookup::cache::By;
-use crate::lookup::pending;
-use crate::lookup::{MappingCache, Mark, Plan};
-use crate::protocol::messages::{Found, Frames, Mapping, Retrieve, Retrieved, Seek};
-use crate::remote::replica::Replica;
 use refit_tracer::placement::TOP;
 
+use crate::lookup::cache::AnswerSource;
+use crate::lookup::{MappingCache, Mark, Plan, pending};
+use crate::protocol::messages::{Found, Frames, Mapping, Retrieve, Retrieved, Seek};
+use crate::remote::replica::Replica;
+
 /// An answer.
-pub(crate) struct Told {
+pub(crate) struct LookupAnswer {
     pub(crate) mapping: Mapping,
     /// What else is there, near it.
     pub(crate) beside: Vec<Frames>,
-    pub(crate) by: By,
+    pub(crate) by: AnswerSource,
     /// When it was asked for.
     pub(crate) asked: Mark,
     /// Messages that it took.
     pub(crate) messages: u64,
 }
 
-impl Told {
+impl LookupAnswer {
     /// Whether it may be used by who knows this.
     pub(crate) fn holds(&self, known: &MappingCache) -> bool {
         known.allows(self.asked, self.by, &shows(&self.mapping))
     }
 
     pub(crate) fn by_origin(&self) -> bool {
-        self.by == By::Origin
+        self.by == AnswerSource::Origin
     }
 }
 
@@ -65,7 +64,12 @@ impl Replica {
     ///
     /// # Errors
     /// The origin is no more.
-    pub(crate) fn look_up(&self, thread: u32, address: u64, only_origin: bool) -> io::Result<Told> {
+    pub(crate) fn look_up(
+        &self,
+        thread: u32,
+        address: u64,
+        only_origin: bool,
+    ) -> io::Result<LookupAnswer> {
         let (asked, plan, gap) = {
             let known = self.mapped.known();
             (known.mark(), known.plan().clone(), known.gap(address))
@@ -73,9 +77,9 @@ impl Replica {
         let mut messages = 0;
         if !only_origin && !plan.whom.is_empty() {
             let (found, sent) = self.seek(thread, address, &plan);
-            if let Some(pending::Found { mapping, by, messages }) = found {
+            if let Some(pending::Answer { mapping, by, messages }) = found {
                 let messages = u64::from(messages).max(sent);
-                return Ok(Told { mapping, beside: Vec::new(), by, asked, messages });
+                return Ok(LookupAnswer { mapping, beside: Vec::new(), by, asked, messages });
             }
             messages = sent;
         }
@@ -84,11 +88,17 @@ impl Replica {
         let answer = self.layer.ask(self.group.home(), &question, &[]);
         let (found, _) = answer.map_err(|_| io::ErrorKind::NotConnected)?;
         let Retrieved { mapping, beside } = found;
-        Ok(Told { mapping, beside, by: By::Origin, asked, messages: messages + 2 })
+        Ok(LookupAnswer {
+            mapping,
+            beside,
+            by: AnswerSource::Origin,
+            asked,
+            messages: messages + 2,
+        })
     }
 
     /// Asks others; the answer, and how many messages that takes at least.
-    fn seek(&self, thread: u32, address: u64, plan: &Plan) -> (Option<pending::Found>, u64) {
+    fn seek(&self, thread: u32, address: u64, plan: &Plan) -> (Option<pending::Answer>, u64) {
         let number = self.seeks.begin(if plan.at_once { plan.whom.len() + 1 } else { 1 });
         let (group, asker) = (self.group, self.layer.own().0);
         let (moves, messages) = (self.store().is_some(), 1);
@@ -129,17 +139,21 @@ impl Replica {
     /// Somebody has answered.
     pub(crate) fn found(&self, from: InstanceId, found: Found) {
         let Found { number, mapping, messages, .. } = found;
-        let by = if from == self.group.home() { By::Origin } else { By::Member(from.0) };
+        let by = if from == self.group.home() {
+            AnswerSource::Origin
+        } else {
+            AnswerSource::Member(from.0)
+        };
         let useful = |mapping: &Mapping| match (by, mapping) {
-            (By::Origin, _) => true,
+            (AnswerSource::Origin, _) => true,
             // It cannot be used where it would not be believed.
-            (By::Member(member), Mapping::Frames { range, .. }) => {
+            (AnswerSource::Member(member), Mapping::Frames { range, .. }) => {
                 range.end <= TOP && self.mapped.known().believes(member)
             }
-            (By::Member(_), _) => false,
+            (AnswerSource::Member(_), _) => false,
         };
         let mapping = mapping.filter(useful);
-        let found = mapping.map(|mapping| pending::Found { mapping, by, messages });
+        let found = mapping.map(|mapping| pending::Answer { mapping, by, messages });
         self.seeks.answered(number, found);
     }
 }

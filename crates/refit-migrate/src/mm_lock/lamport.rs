@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum Word {
+pub(crate) enum LockMessage {
     /// To one that has come: so late it is.
     Hello,
     /// I want it, since then.
@@ -28,7 +28,7 @@ pub(crate) enum Word {
 }
 
 /// A word, and the time that goes with it.
-pub(crate) type Said = (Word, u64);
+pub(crate) type LockAction = (LockMessage, u64);
 
 /// What one instance knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ impl Lamport {
         self.heard.len()
     }
 
-    fn to_all(&self, said: Said) -> Vec<(u16, Said)> {
+    fn to_all(&self, said: LockAction) -> Vec<(u16, LockAction)> {
         self.heard.keys().map(|&one| (one, said)).collect()
     }
 
@@ -71,11 +71,11 @@ impl Lamport {
     }
 
     /// It wants the lock; what it says to whom.
-    pub(crate) fn request(&mut self) -> Vec<(u16, Said)> {
+    pub(crate) fn request(&mut self) -> Vec<(u16, LockAction)> {
         let time = self.tick();
         self.mine = Some(time);
         self.requests.insert((time, self.own));
-        self.to_all((Word::Request, time))
+        self.to_all((LockMessage::Request, time))
     }
 
     /// Whether it has the lock.
@@ -87,27 +87,31 @@ impl Lamport {
     }
 
     /// It wants the lock no more.
-    pub(crate) fn release(&mut self) -> Vec<(u16, Said)> {
+    pub(crate) fn release(&mut self) -> Vec<(u16, LockAction)> {
         let Some(time) = self.mine.take() else { return Vec::new() };
         self.requests.remove(&(time, self.own));
         let now = self.tick();
-        self.to_all((Word::Release, now))
+        self.to_all((LockMessage::Release, now))
     }
 
     /// Another one says something; what it says to that.
-    pub(crate) fn hear(&mut self, from: u16, (word, time): Said) -> Option<(u16, Said)> {
+    pub(crate) fn hear(
+        &mut self,
+        from: u16,
+        (word, time): LockAction,
+    ) -> Option<(u16, LockAction)> {
         // One that is no member any more.
         let heard = self.heard.get_mut(&from)?;
         *heard = time.max(*heard);
         self.clock = self.clock.max(time);
         match word {
-            Word::Hello => drop(self.silent.remove(&from)),
-            Word::Ack => {}
-            Word::Release => self.requests.retain(|&(_, one)| one != from),
-            Word::Request => {
+            LockMessage::Hello => drop(self.silent.remove(&from)),
+            LockMessage::Ack => {}
+            LockMessage::Release => self.requests.retain(|&(_, one)| one != from),
+            LockMessage::Request => {
                 self.requests.insert((time, from));
                 let now = self.tick();
-                return Some((from, (Word::Ack, now)));
+                return Some((from, (LockMessage::Ack, now)));
             }
         }
         None
@@ -121,7 +125,7 @@ impl Lamport {
     }
 
     /// These are members now, among them it; what it says to those that have come.
-    pub(crate) fn follow(&mut self, members: &BTreeSet<u16>) -> Vec<(u16, Said)> {
+    pub(crate) fn follow(&mut self, members: &BTreeSet<u16>) -> Vec<(u16, LockAction)> {
         let gone: Vec<u16> =
             self.heard.keys().copied().filter(|one| !members.contains(one)).collect();
         gone.into_iter().for_each(|one| self.lose(one));
@@ -131,9 +135,9 @@ impl Lamport {
                 continue;
             }
             self.heard.insert(one, 0);
-            says.extend(self.mine.map(|time| (one, (Word::Request, time))));
+            says.extend(self.mine.map(|time| (one, (LockMessage::Request, time))));
             let now = self.tick();
-            says.push((one, (Word::Hello, now)));
+            says.push((one, (LockMessage::Hello, now)));
         }
         says
     }
@@ -151,7 +155,7 @@ mod tests {
     struct World {
         instances: [Option<Lamport>; ALL],
         /// By sender and receiver.
-        links: [[VecDeque<Said>; ALL]; ALL],
+        links: [[VecDeque<LockAction>; ALL]; ALL],
         /// How often each still wants the lock.
         wants: [u8; ALL],
         /// Who is told next that the third has come.
@@ -179,7 +183,7 @@ mod tests {
             // The second came when nothing had been said.
             first.follow(&[0, 1].into());
             let mut second = Lamport::among(1, [0]);
-            second.hear(0, (Word::Hello, 1));
+            second.hear(0, (LockMessage::Hello, 1));
             Self {
                 instances: [Some(first), Some(second), None],
                 links: Default::default(),
@@ -189,7 +193,7 @@ mod tests {
             }
         }
 
-        fn say(&mut self, from: usize, said: impl IntoIterator<Item = (u16, Said)>) {
+        fn say(&mut self, from: usize, said: impl IntoIterator<Item = (u16, LockAction)>) {
             for (to, said) in said {
                 self.links[from][usize::from(to)].push_back(said);
             }

@@ -31,24 +31,22 @@ use refit_sys::pidfd::Pidfd;
 use refit_sys::smaps::Flags;
 use refit_sys::trace::{Options, Tracee, find_syscall};
 use refit_sys::userfault::Userfault;
+use refit_tracer::{Supervisor, TRACE_OPTIONS_WITH_EXIT};
 use rustix::fs::SeekFrom;
 
-use crate::dsm;
-use crate::dsm::PageHomeHandle;
-use crate::fault_injection;
-use crate::fault_injection::Step;
+use crate::dsm::{self, PageHomeHandle};
+use crate::fault_injection::{self, Step};
 use crate::origin::consistency;
 use crate::origin::thread_table::say_again;
 use crate::protocol::messages::Mapping;
 use crate::quota::Quota;
 use crate::syscalls::{OURS, ours};
-use refit_tracer::{Supervisor, WITH_ENDS};
 use shared::Shared;
 use vma_attributes::Former;
 
 const PAGE: u64 = 4096;
 /// How long all threads may take to stand.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_ALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How far below what is there a stack is taken to grow, at most.
 const STACK: u64 = 64 << 20;
 /// How much is copied at once.
@@ -200,7 +198,7 @@ impl AddressSpace {
         // What was there once, under the same addresses, is not there any more.
         self.drop_frames(&mapping.range)?;
         let page_home = self.page_home.clone();
-        self.supervisor.still(self.process, PATIENCE, move || {
+        self.supervisor.still(self.process, STOP_ALL_TIMEOUT, move || {
             let advice = former.advice(process, mapping.range.end - PAGE)?;
             let file = crate::origin::address_space::file(process, &mapping);
             fill(process, &mapping, &frames)?;
@@ -237,7 +235,7 @@ impl AddressSpace {
             let all = within(agent, &(0..u64::MAX))?;
             all.iter().try_for_each(|mapping| serves.watch(&mapping.range))
         };
-        let watched = self.supervisor.still(process, PATIENCE, watch).flatten();
+        let watched = self.supervisor.still(process, STOP_ALL_TIMEOUT, watch).flatten();
         match watched {
             Ok(()) => self.page_home = Some(page_home),
             Err(error) => {
@@ -259,7 +257,7 @@ impl AddressSpace {
             Some(page_home) => page_home.gather(range, work).flatten(),
             None => work(),
         };
-        self.supervisor.still(self.process, PATIENCE, work).flatten()
+        self.supervisor.still(self.process, STOP_ALL_TIMEOUT, work).flatten()
     }
 
     /// Makes the frames in a range private memory again. Nobody else may have any of them mapped.
@@ -293,8 +291,10 @@ impl AddressSpace {
             let mut held = Tracee::of(child);
             // A filter that it has from its parent may forbid, or kill for, what only refit does
             // here. Where the kernel does not let us, it is asked.
-            let unasked =
-                limited && held.set_options(WITH_ENDS.union(Options::SUSPEND_SECCOMP)).is_ok();
+            let unasked = limited
+                && held
+                    .set_options(TRACE_OPTIONS_WITH_EXIT.union(Options::SUSPEND_SECCOMP))
+                    .is_ok();
             let done = mapped.into_iter().try_for_each(|mapping| {
                 let start = mapping.range.start;
                 let Call { number, arguments } = private(&mapping, former.grows(start));
@@ -326,7 +326,7 @@ impl AddressSpace {
             });
             if unasked {
                 // Killed meanwhile, if not.
-                let _ = held.set_options(WITH_ENDS);
+                let _ = held.set_options(TRACE_OPTIONS_WITH_EXIT);
             }
             held.leave();
             done.and(told)

@@ -3,9 +3,10 @@
 use std::io;
 use std::ops::Range;
 
+use refit_tracer::placement::TOP;
+
 use crate::origin::advice::{Effect, effect};
 use crate::syscalls::MAPPED;
-use refit_tracer::placement::TOP;
 
 /// What has to be done before a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +117,7 @@ mod tests {
     fn no_address_is_too_large() {
         let end = || Ok(0);
         let all = [u64::MAX; 6];
-        for number in super::super::calls::CHANGES {
+        for number in crate::syscalls::CHANGES {
             plan(number, &all, end).expect("a plan");
         }
     }

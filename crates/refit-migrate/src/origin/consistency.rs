@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 
 use refit_messages::InstanceId;
 use refit_sys::maps::{self, Kind, Mapping};
+use refit_tracer::placement::TOP;
 
 use crate::origin::address_space::frames;
-use refit_tracer::placement::TOP;
 
 /// Whether that is checked, as this instance's environment says.
 pub(crate) fn is_checked() -> bool {

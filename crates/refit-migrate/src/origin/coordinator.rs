@@ -42,18 +42,16 @@ use refit_sys::words::Words;
 
 use crate::dsm::Window;
 use crate::error::MoveError;
-use crate::lookup;
-use crate::lookup::Protocol;
+use crate::lookup::{self, Protocol};
 use crate::mm_lock::Lock;
 use crate::origin::address_space::AddressSpace;
 use crate::origin::coordinator::kill::Killer;
-use crate::origin::coordinator::move_request::Asking;
+use crate::origin::coordinator::move_request::OwnRequest;
 use crate::origin::places::Places;
 use crate::origin::program_tree::ProgramTree;
 use crate::origin::remote_programs::RemotePrograms;
-use crate::origin::returns::{Given, Returns};
-use crate::origin::setup;
-use crate::origin::setup::Planted;
+use crate::origin::returns::{Restoration, Returns};
+use crate::origin::setup::{self, MoveSetup};
 use crate::origin::thread_table::{CoordinatorId, TracerEvent};
 use crate::protocol::messages::{
     Change, GroupId, Retrieve, Seek, Teardown, ThreadLost, ThreadReturned,
@@ -63,7 +61,7 @@ use crate::stats::Ledger;
 
 /// How long it may take to reach a thread that stands, or waits in code of ours: as long as a host can be busy with others, since without that
 /// the thread would stand for ever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const THREAD_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What comes to a coordinator.
 pub(crate) enum Command {
@@ -78,7 +76,7 @@ pub(crate) enum Command {
         done: Sender<Result<(), MoveError>>,
     },
     /// And what it has got already, if anything.
-    ThreadReturned(Box<ThreadReturned>, Option<Given>),
+    ThreadReturned(Box<ThreadReturned>, Option<Restoration>),
     Retrieve(Retrieve, Reply<Retrieve>),
     Seek(Seek),
     /// Retrievals may be planned otherwise from now on.
@@ -86,7 +84,7 @@ pub(crate) enum Command {
     Change(Change, Reply<Change>),
     ThreadLost(ThreadLost),
     /// A host has no memory for another page.
-    Full(InstanceId),
+    OutOfMemory(InstanceId),
     Lost(InstanceId, String),
 }
 
@@ -122,7 +120,7 @@ struct Thread {
     /// Since when it could not.
     tries: Option<Instant>,
     /// What it has asked for itself.
-    asked: Asking,
+    asked: OwnRequest,
     /// Who waits for it to be where it is wanted.
     waiting: Vec<Sender<Result<(), MoveError>>>,
 }
@@ -161,7 +159,7 @@ pub(crate) struct Pages {
 }
 
 /// What a coordinator is given.
-pub(crate) struct Means {
+pub(crate) struct CoordinatorParts {
     pub(crate) ask: Sender<QueuedCommand>,
     pub(crate) places: Arc<Places>,
     pub(crate) ledger: Arc<Ledger>,
@@ -179,7 +177,7 @@ pub(crate) struct Means {
 /// A group, as its coordinator sees it.
 pub(crate) struct Coordinator {
     group: GroupId,
-    custody: CoordinatorId,
+    coordinator_id: CoordinatorId,
     own: InstanceId,
     tree: Arc<ProgramTree>,
     layer: Arc<Layer>,
@@ -188,7 +186,7 @@ pub(crate) struct Coordinator {
     threads: BTreeMap<u32, Thread>,
     free: Vec<u32>,
     /// Instances that have a replica, or are about to.
-    hosts: BTreeSet<InstanceId>,
+    destinations: BTreeSet<InstanceId>,
     /// Those that have said that they have one, and its number.
     ready: BTreeMap<InstanceId, u32>,
     /// How others find what is mapped at an address.
@@ -246,9 +244,9 @@ impl Coordinator {
         tree: &Arc<ProgramTree>,
         layer: &Arc<Layer>,
         asked: Receiver<QueuedCommand>,
-        with: Means,
+        with: CoordinatorParts,
     ) -> io::Result<Self> {
-        let Means {
+        let CoordinatorParts {
             ask,
             places,
             ledger,
@@ -263,14 +261,14 @@ impl Coordinator {
         let told = ask.clone();
         let tell = move |event| told.send(QueuedCommand::now(Command::Event(event))).is_ok();
         let installed = setup::set_up(tree, group.process, &quota, tell)?;
-        let Planted { space, slots, custody, threads } = installed;
+        let MoveSetup { space, slots, coordinator_id, threads } = installed;
         let own = group.home();
         // One that has ended plans nothing.
         let planned = move || drop(ask.send(QueuedCommand::now(Command::Planned)));
         let killer = Arc::new(Killer::new(group.process, space.agent_task, killed));
         let mut coordinator = Self {
             group,
-            custody,
+            coordinator_id,
             own,
             tree: Arc::clone(tree),
             layer: Arc::clone(layer),
@@ -278,7 +276,7 @@ impl Coordinator {
             slots,
             threads: BTreeMap::new(),
             free: (0..setup::SLOTS as u32).rev().collect(),
-            hosts: BTreeSet::new(),
+            destinations: BTreeSet::new(),
             ready: BTreeMap::new(),
             retrieval: lookup::Object::new(group.process.to_string(), protocol, planned),
             asks_others: false,
@@ -319,7 +317,7 @@ impl Coordinator {
                 visiting: false,
                 not_before: None,
                 tries: None,
-                asked: Asking::Nothing,
+                asked: OwnRequest::Nothing,
                 waiting: Vec::new(),
             };
             self.threads.insert(thread, one);
@@ -332,11 +330,11 @@ impl Coordinator {
             self.check();
         }
         self.killer.disarm();
-        self.tree.threads.end(self.custody);
+        self.tree.threads.end(self.coordinator_id);
         self.let_all_live();
         self.ledger.ask(&self.layer);
         let gone = Teardown { group: self.group, thread: None };
-        for &host in &self.hosts {
+        for &host in &self.destinations {
             // One that is no more has no replica either.
             let _ = self.layer.send(host, &gone, &[]);
         }
@@ -379,7 +377,7 @@ impl Coordinator {
                 self.kill(&format!("thread {thread} of it is lost: {why}"));
                 Ok(())
             }
-            Command::Full(host) => self.is_full(host),
+            Command::OutOfMemory(host) => self.is_full(host),
             Command::Lost(peer, why) => self.lost(peer, &why),
         }
     }
@@ -499,7 +497,7 @@ impl Coordinator {
 
     /// An instance is no more, and with it the registers of threads: the program cannot go on.
     fn lost(&mut self, peer: InstanceId, why: &str) -> Next {
-        if !self.hosts.remove(&peer) {
+        if !self.destinations.remove(&peer) {
             return Ok(());
         }
         self.ready.remove(&peer);

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::thread;
 
 use refit_messages::InstanceId;
+use refit_tracer::{Resume, ThreadMoveRequest, process};
 
 use crate::error::MoveError;
 use crate::origin::{Origin, ProgramTree};
-use refit_tracer::process;
-use refit_tracer::{Resume, ThreadMoveRequest};
 
 /// There is no such instance.
 pub(crate) const NO_INSTANCE: i64 = libc::ENOENT as i64;

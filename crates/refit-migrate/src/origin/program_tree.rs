@@ -28,7 +28,7 @@ impl ProgramTree {
         Arc::new(Self { supervisor: Arc::new(supervisor), threads, calls_here })
     }
 
-    /// Orders, as [`Supervisor::order`], work with a thread that a coordinator decides about.
+    /// Mailbox, as [`Supervisor::order`], work with a thread that a coordinator decides about.
     ///
     /// # Errors
     /// As that; `ESRCH` also where the thread is none of the coordinator's any more, since its process executes another

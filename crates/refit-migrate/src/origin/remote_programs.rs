@@ -7,7 +7,7 @@ use refit_messages::InstanceId;
 
 use crate::dsm::{Access, PageHomeHandle};
 use crate::origin::syscall_proxy::Proxy;
-use crate::protocol::messages::{Fetch, Make};
+use crate::protocol::messages::{Fetch, SyscallRequest};
 
 /// By process.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl RemotePrograms {
         }
     }
 
-    pub(crate) fn make(&self, make: Make) {
+    pub(crate) fn make(&self, make: SyscallRequest) {
         if let Some(program) = self.all().get(&make.group.process)
             && let Some(proxy) = program.proxies.get(&make.thread)
         {

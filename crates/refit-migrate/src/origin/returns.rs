@@ -20,8 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::origin::coordinator::{Command, QueuedCommand};
-use crate::origin::detach_attach;
-use crate::origin::detach_attach::{Has, Way};
+use crate::origin::detach_attach::{self, ShadowRef, SignalPending};
 use crate::origin::program_tree::ProgramTree;
 use crate::protocol::messages::ThreadReturned;
 
@@ -29,12 +28,12 @@ use crate::protocol::messages::ThreadReturned;
 struct Ticket {
     residency: u64,
     tree: Arc<ProgramTree>,
-    way: Way,
+    shadow_ref: ShadowRef,
 }
 
 /// What a thread has got that is back.
-pub(crate) struct Given {
-    pub(crate) has: Has,
+pub(crate) struct Restoration {
+    pub(crate) has: SignalPending,
     /// Since it was heard of.
     pub(crate) took: Duration,
 }
@@ -50,9 +49,15 @@ impl Returns {
         self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread is away; this way it comes back.
-    pub(crate) fn expect(&self, thread: u32, residency: u64, tree: &Arc<ProgramTree>, way: Way) {
-        let ticket = Ticket { residency, tree: Arc::clone(tree), way };
+    /// A thread is away; this shadow_ref it comes back.
+    pub(crate) fn expect(
+        &self,
+        thread: u32,
+        residency: u64,
+        tree: &Arc<ProgramTree>,
+        shadow_ref: ShadowRef,
+    ) {
+        let ticket = Ticket { residency, tree: Arc::clone(tree), shadow_ref };
         self.all().insert(thread, ticket);
     }
 
@@ -79,14 +84,14 @@ impl Returns {
     /// A thread is back: it goes on as soon as that can be, and its coordinator is told.
     pub(crate) fn hear(&self, came: Box<ThreadReturned>, coordinator: Sender<QueuedCommand>) {
         let heard = Instant::now();
-        let tell = move |came, has: Option<Has>| {
-            let given = has.map(|has| Given { has, took: heard.elapsed() });
+        let tell = move |came, has: Option<SignalPending>| {
+            let given = has.map(|has| Restoration { has, took: heard.elapsed() });
             // A group that is no more tells its hosts.
             drop(coordinator.send(QueuedCommand::now(Command::ThreadReturned(came, given))));
         };
         self.is_back(came.thread, came.residency, |ticket| match ticket {
-            Some(Ticket { tree, way, .. }) if !came.in_call => {
-                detach_attach::come_at_once(&tree, way, came, tell);
+            Some(Ticket { tree, shadow_ref, .. }) if !came.in_call => {
+                detach_attach::come_at_once(&tree, shadow_ref, came, tell);
             }
             // What its call has returned, its coordinator knows.
             _ => tell(came, None),
@@ -119,8 +124,10 @@ mod tests {
         static WORDS: [AtomicU64; shadow_stub::WORDS] =
             [const { AtomicU64::new(0) }; shadow_stub::WORDS];
         let slot = Slot::at(&WORDS, 0).expect("there is one");
-        let way = Way { custody: CoordinatorId::default(), code: 0, slot, place: 0 };
-        returns.expect(THREAD, residency, &Arc::default(), way);
+        let shadow_ref =
+            ShadowRef { coordinator_id: CoordinatorId::default(), code: 0, slot, place: 0 };
+        let tree = ProgramTree::new(false, None, false);
+        returns.expect(THREAD, residency, &tree, shadow_ref);
     }
 
     #[test]

@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use refit_sys::agent::{AREA, Agent, Call, Ground};
 use refit_sys::foreign::Memory;
-use refit_sys::maps;
 use refit_sys::memfd::{self, Pages};
 use refit_sys::pidfd::Pidfd;
 use refit_sys::seccomp::{Action, Condition, Filter, Install};
-use refit_sys::shadow_stub;
 use refit_sys::trace::{Tracee, find_syscall};
 use refit_sys::words::Words;
+use refit_sys::{maps, shadow_stub};
+use refit_tracer::placement::{self, TOP};
+use refit_tracer::{LIMITS_ITSELF, TRACE_OPTIONS};
 
-use crate::fault_injection;
-use crate::fault_injection::Step;
+use crate::fault_injection::{self, Step};
 use crate::origin::address_space::{AddressSpace, NAME};
 use crate::origin::futex_ops::{PASSES, WORDS};
 use crate::origin::program_tree::ProgramTree;
@@ -31,24 +31,21 @@ use crate::origin::thread_table::{CoordinatorId, FORKS, MAPS, SETS_NUMBER, Trace
 use crate::quota::Quota;
 use crate::remote::stub;
 use crate::syscalls::{ADVICE, CHANGES, MAPPED, OURS, REGISTERS, ours};
-use refit_tracer::placement;
-use refit_tracer::placement::TOP;
-use refit_tracer::{FOLLOWED, LIMITS_ITSELF};
 
 const PAGE: u64 = 4096;
 /// How many threads of a program can be elsewhere at once.
 pub(crate) const SLOTS: usize = 512;
 const SLOTS_LENGTH: u64 = (SLOTS * shadow_stub::SLOT) as u64;
-const WHOLE: u64 = PAGE + SLOTS_LENGTH + AREA;
+const WINDOW_LENGTH: u64 = PAGE + SLOTS_LENGTH + AREA;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What was planted.
-pub(crate) struct Planted {
+pub(crate) struct MoveSetup {
     pub(crate) space: AddressSpace,
     pub(crate) slots: Words,
     /// Whose it is from then on.
-    pub(crate) custody: CoordinatorId,
+    pub(crate) coordinator_id: CoordinatorId,
     /// Its threads; whatever becomes of them, and of the program, from now on is told.
     pub(crate) threads: Vec<u32>,
 }
@@ -63,7 +60,7 @@ pub(crate) fn set_up(
     process: u32,
     quota: &Arc<Quota>,
     tell: impl Fn(TracerEvent) -> bool + Send + 'static,
-) -> io::Result<Planted> {
+) -> io::Result<MoveSetup> {
     fault_injection::reach(Step::Plant)?;
     if refit_sys::process::life(process).is_none_or(|life| life.ended()) {
         return Err(io::Error::other("its first thread has ended"));
@@ -81,11 +78,11 @@ pub(crate) fn set_up(
             let supervisor = Arc::clone(&asked.supervisor);
             let space =
                 AddressSpace::new(process, window, frames, (agent, number), (supervisor, quota))?;
-            let (custody, threads) = asked.threads.begin(process, tell);
-            Ok(Planted { space, slots, custody, threads })
+            let (coordinator_id, threads) = asked.threads.begin(process, tell);
+            Ok(MoveSetup { space, slots, coordinator_id, threads })
         })
     };
-    tree.supervisor.ask(process, PATIENCE, by)?
+    tree.supervisor.ask(process, SETUP_TIMEOUT, by)?
 }
 
 fn plant_by(
@@ -101,13 +98,14 @@ fn plant_by(
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let kind = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
-    let arguments = [placement::place(&mappings, WHOLE), WHOLE, access, kind, u64::MAX, 0];
+    let arguments =
+        [placement::place(&mappings, WINDOW_LENGTH), WINDOW_LENGTH, access, kind, u64::MAX, 0];
     let start = held.call(instruction, libc::SYS_mmap, arguments)?;
-    let window = start..start + WHOLE;
+    let window = start..start + WINDOW_LENGTH;
     let made = fit_out(held, instruction, process, &memory, &window, frames, slots);
     if made.is_err() {
         // The first error tells more.
-        let _ = held.call(instruction, libc::SYS_munmap, [start, WHOLE, 0, 0, 0, OURS]);
+        let _ = held.call(instruction, libc::SYS_munmap, [start, WINDOW_LENGTH, 0, 0, 0, OURS]);
     }
     made.map(|(agent, number)| (agent, window, number))
 }
@@ -128,7 +126,7 @@ fn fit_out(
     let area = at + SLOTS_LENGTH;
     let program = Pidfd::open(process)?;
     let ground =
-        Ground { program: &program, memory, instruction, area, options: FOLLOWED, keep: &[] };
+        Ground { program: &program, memory, instruction, area, options: TRACE_OPTIONS, keep: &[] };
     let (agent, task) = Agent::set_up(held, &ground)?;
     let agent_task = task.thread();
     // Its end is told to whoever follows the tree, as that of any task.

@@ -15,22 +15,22 @@ use refit_sys::shadow_stub::Slot;
 
 use crate::dsm::{PAGE, PageHomeHandle};
 use crate::origin::futex_ops::TRIES;
-use crate::protocol::messages::{GroupId, Made, Make};
+use crate::protocol::messages::{GroupId, SyscallRequest, SyscallResult};
 
 /// Who waits for a call looks up that often.
-const LOOK_UP: Duration = Duration::from_secs(1);
+const CALL_POLL: Duration = Duration::from_secs(1);
 
 /// A proxy, as others see it.
 pub(crate) struct Proxy {
     residency: u64,
     slot: Slot,
-    calls: Mutex<Sender<Job>>,
+    calls: Mutex<Sender<ProxyJob>>,
     ended: Arc<Mutex<bool>>,
     serves: JoinHandle<Option<u64>>,
 }
 
-enum Job {
-    Call(Make),
+enum ProxyJob {
+    Call(SyscallRequest),
     /// The thread has arrived, and its shadow is in a call.
     Await,
 }
@@ -49,7 +49,7 @@ impl Proxy {
     ) -> io::Result<Self> {
         let (calls, asked) = mpsc::channel();
         let ended = Arc::new(Mutex::new(false));
-        let made = move |value| Made { group, thread, residency, value };
+        let made = move |value| SyscallResult { group, thread, residency, value };
         let (layer, ends) = (Arc::clone(layer), Arc::clone(&ended));
         let serve = move || {
             // One that is lost needs no result.
@@ -61,18 +61,18 @@ impl Proxy {
     }
 
     /// The thread makes a call.
-    pub(crate) fn call(&self, make: Make) {
+    pub(crate) fn call(&self, make: SyscallRequest) {
         if make.residency == self.residency {
-            self.ask(Job::Call(make));
+            self.ask(ProxyJob::Call(make));
         }
     }
 
     /// The thread is there, and waits for the call that its shadow is in. Not before: nobody would be told.
     pub(crate) fn has_arrived(&self) {
-        self.ask(Job::Await);
+        self.ask(ProxyJob::Await);
     }
 
-    fn ask(&self, job: Job) {
+    fn ask(&self, job: ProxyJob) {
         // One that has ended has a thread that is on its way back.
         let _ = self.calls.lock().unwrap_or_else(PoisonError::into_inner).send(job);
     }
@@ -89,7 +89,7 @@ impl Proxy {
 
 /// What the last call has returned.
 fn serve(
-    asked: &Receiver<Job>,
+    asked: &Receiver<ProxyJob>,
     slot: Slot,
     page_home: &PageHomeHandle,
     ended: &Mutex<bool>,
@@ -98,8 +98,8 @@ fn serve(
     let mut last = None;
     for job in asked {
         let value = match job {
-            Job::Call(make) => call(slot, make, page_home, ended)?,
-            Job::Await => answer(slot, ended)?,
+            ProxyJob::Call(make) => call(slot, make, page_home, ended)?,
+            ProxyJob::Await => answer(slot, ended)?,
         };
         last = Some(value);
         tell(value);
@@ -109,8 +109,13 @@ fn serve(
 
 /// Has a call made. Of words that pass from thread to thread (`FUTEX_LOCK_PI`, `FUTEX_WAKE_OP`) the kernel does not wait for the pages: these are
 /// brought here, and the call, which has done nothing, is made again.
-fn call(slot: Slot, make: Make, page_home: &PageHomeHandle, ended: &Mutex<bool>) -> Option<u64> {
-    let Make { number, arguments, stack, .. } = make;
+fn call(
+    slot: Slot,
+    make: SyscallRequest,
+    page_home: &PageHomeHandle,
+    ended: &Mutex<bool>,
+) -> Option<u64> {
+    let SyscallRequest { number, arguments, stack, .. } = make;
     for _ in 0..TRIES {
         slot.ask(number, arguments, stack);
         let value = answer(slot, ended)?;
@@ -138,7 +143,7 @@ fn answer(slot: Slot, ended: &Mutex<bool>) -> Option<u64> {
             return None;
         }
         if !adaptive_spin::a_moment(|| slot.wakeup() != heard) {
-            slot.wait(heard, LOOK_UP);
+            slot.wait(heard, CALL_POLL);
         }
     }
 }

@@ -11,7 +11,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use refit_sys::foreign::Memory;
 use refit_sys::seccomp::managed::LIMITS;
 use refit_sys::trace::{Event, Tracee};
-
 use refit_tracer::signals::{caught, stops};
 use refit_tracer::syscall::{is_interrupted, with_page};
 use refit_tracer::{Resume, ThreadMoveRequest, TracerHook, process};
@@ -172,20 +171,20 @@ impl ThreadTable {
     }
 
     /// A coordinator has ended.
-    pub(crate) fn end(&self, custody: CoordinatorId) {
+    pub(crate) fn end(&self, coordinator_id: CoordinatorId) {
         let mut state = self.state();
-        if state.coordinator(custody).is_some() {
-            state.coordinators.remove(&custody.process);
-            state.threads.retain(|_, (of, _)| *of != custody.process);
+        if state.coordinator(coordinator_id).is_some() {
+            state.coordinators.remove(&coordinator_id.process);
+            state.threads.retain(|_, (of, _)| *of != coordinator_id.process);
         }
     }
 
     /// Whether a thread is one of a coordinator's. While who follows does what that wants of a
     /// thread, it stays so.
-    pub(crate) fn is_of(&self, task: u32, custody: CoordinatorId) -> bool {
+    pub(crate) fn is_of(&self, task: u32, coordinator_id: CoordinatorId) -> bool {
         let mut state = self.state();
         let process = state.threads.get(&task).map(|(process, _)| *process);
-        process == Some(custody.process) && state.coordinator(custody).is_some()
+        process == Some(coordinator_id.process) && state.coordinator(coordinator_id).is_some()
     }
 
     /// Whether a process has a coordinator.
@@ -194,25 +193,25 @@ impl ThreadTable {
     }
 
     /// From now on another instance has some of a process's memory: changes of it are told.
-    pub(crate) fn share(&self, custody: CoordinatorId) {
-        if let Some(coordinator) = self.state().coordinator(custody) {
+    pub(crate) fn share(&self, coordinator_id: CoordinatorId) {
+        if let Some(coordinator) = self.state().coordinator(coordinator_id) {
             coordinator.shared = true;
         }
     }
 
     /// From now on pages of a process can be elsewhere only: ends of its threads are told before, too.
-    pub(crate) fn pages_move(&self, custody: CoordinatorId) {
-        if let Some(coordinator) = self.state().coordinator(custody) {
+    pub(crate) fn pages_move(&self, coordinator_id: CoordinatorId) {
+        if let Some(coordinator) = self.state().coordinator(coordinator_id) {
             coordinator.pages_move = true;
         }
     }
 
     /// Where a thread of a coordinator's is from now on, if it is still one.
-    pub(crate) fn place(&self, custody: CoordinatorId, thread: u32, standing: Standing) {
+    pub(crate) fn place(&self, coordinator_id: CoordinatorId, thread: u32, standing: Standing) {
         let mut state = self.state();
-        if state.coordinator(custody).is_some()
+        if state.coordinator(coordinator_id).is_some()
             && let Some((of, was)) = state.threads.get_mut(&thread)
-            && *of == custody.process
+            && *of == coordinator_id.process
         {
             *was = standing;
         }
@@ -476,9 +475,9 @@ impl TracerHook for ThreadTable {
 
 impl State {
     /// The coordinator, if it has not been followed by another.
-    fn coordinator(&mut self, custody: CoordinatorId) -> Option<&mut CoordinatorHandle> {
-        let coordinator = self.coordinators.get_mut(&custody.process);
-        coordinator.filter(|coordinator| coordinator.number == custody.number)
+    fn coordinator(&mut self, coordinator_id: CoordinatorId) -> Option<&mut CoordinatorHandle> {
+        let coordinator = self.coordinators.get_mut(&coordinator_id.process);
+        coordinator.filter(|coordinator| coordinator.number == coordinator_id.number)
     }
 
     /// What an event of a thread tells of its process being stopped, or going on.

@@ -24,12 +24,12 @@
 //! | who | says | |
 //! |---|---|---|
 //! | host | [`Fetch`] | these pages are needed |
-//! | host | [`Full`] | it has no memory for another page: its threads are to come |
+//! | host | [`OutOfMemory`] | it has no memory for another page: its threads are to come |
 //! | origin | [`PageGrant`] | here they are |
 //! | origin | [`PageRecall`] | this one is needed by another |
 //! | origin | [`PageInvalidate`] | nobody needs these any more |
-//! | host | [`Make`] | a thread makes a call |
-//! | origin | [`Made`] | its shadow has made it |
+//! | host | [`SyscallRequest`] | a thread makes a call |
+//! | origin | [`SyscallResult`] | its shadow has made it |
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MoveError;
 use crate::lookup::Plan;
-use crate::mm_lock::{Lock, Word};
+use crate::mm_lock::{Lock, LockMessage};
 use crate::protocol::thread_state::ThreadState;
 use crate::stats::Tally;
 
@@ -64,7 +64,7 @@ pub(crate) struct Descriptor {
 
 /// How a host has the group's memory, and its threads' shadows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Hold {
+pub(crate) enum MemoryMode {
     /// It shares memory with the origin.
     Borrow {
         /// The frames of the group's memory, where the address is the offset.
@@ -83,10 +83,10 @@ pub(crate) enum Hold {
 
 /// What a host has to know of a group before its first thread comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Particulars {
+pub(crate) struct GroupParams {
     /// Addresses that are refit's in every instance.
     pub(crate) window: Range<u64>,
-    pub(crate) hold: Hold,
+    pub(crate) hold: MemoryMode,
     /// Whether threads go home for each of their calls.
     pub(crate) calls_home: bool,
     /// Who may change the memory.
@@ -99,7 +99,7 @@ pub(crate) struct Particulars {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Prepare {
     pub(crate) group: GroupId,
-    pub(crate) particulars: Particulars,
+    pub(crate) params: GroupParams,
     /// Its number at the origin.
     pub(crate) thread: u32,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Expect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Arrive {
     pub(crate) group: GroupId,
-    pub(crate) particulars: Particulars,
+    pub(crate) params: GroupParams,
     /// Its number at the origin.
     pub(crate) thread: u32,
     /// Counts the thread's moves: what is said of an earlier stay does not concern this one.
@@ -169,9 +169,9 @@ pub(crate) struct Teardown {
     pub(crate) thread: Option<u32>,
 }
 
-/// Why a thread comes back.
+/// ReturnReason a thread comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Why {
+pub(crate) enum ReturnReason {
     /// It was asked to.
     Recalled,
     /// It has asked to be there, and been told that it is.
@@ -188,7 +188,7 @@ pub(crate) struct ThreadReturned {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) residency: u64,
-    pub(crate) why: Why,
+    pub(crate) why: ReturnReason,
     /// Whether it stands behind a call whose result it has not seen.
     pub(crate) in_call: bool,
     pub(crate) half: ThreadState,
@@ -294,7 +294,7 @@ pub(crate) struct Change {
 pub(crate) struct Claim {
     pub(crate) group: GroupId,
     pub(crate) epoch: u64,
-    pub(crate) word: Word,
+    pub(crate) word: LockMessage,
     pub(crate) time: u64,
 }
 
@@ -309,13 +309,13 @@ pub(crate) struct Fetch {
 
 /// A page is needed, and there is no memory for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Full {
+pub(crate) struct OutOfMemory {
     pub(crate) group: GroupId,
 }
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Piece {
+pub(crate) enum PageContent {
     /// It is in the body.
     Data,
     /// It is all zeros.
@@ -330,7 +330,7 @@ pub(crate) struct PageGrant {
     pub(crate) group: GroupId,
     pub(crate) page: u64,
     pub(crate) write: bool,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<PageContent>,
 }
 
 /// A page is needed elsewhere; whoever has it may keep it to be read, or not. The body of the answer has it.
@@ -350,7 +350,7 @@ pub(crate) struct PageInvalidate {
 
 /// A thread makes a call, with this stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Make {
+pub(crate) struct SyscallRequest {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) residency: u64,
@@ -361,7 +361,7 @@ pub(crate) struct Make {
 
 /// The call that a thread stands in has returned this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Made {
+pub(crate) struct SyscallResult {
     pub(crate) group: GroupId,
     pub(crate) thread: u32,
     pub(crate) residency: u64,
@@ -399,10 +399,10 @@ messages! {
     ThreadLost = 8;
     Fetch = 9;
     PageGrant = 10;
-    PageRecall = 11 => Option<Piece>;
+    PageRecall = 11 => Option<PageContent>;
     PageInvalidate = 12 => ();
-    Make = 13;
-    Made = 14;
+    SyscallRequest = 13;
+    SyscallResult = 14;
     Counted = 15 => Option<Tally>;
     Prepare = 16 => Result<u32, MoveError>;
     InvalidateDone = 17;
@@ -411,7 +411,7 @@ messages! {
     Found = 20;
     Claim = 21;
     Expect = 22;
-    Full = 23;
+    OutOfMemory = 23;
 }
 
 impl GroupId {

@@ -24,34 +24,34 @@ use refit_sys::restart::arguments;
 use refit_sys::schedule::{Urgency, set_urgency};
 use refit_sys::shadow_stub::{self, Slot};
 use refit_sys::trace::{self, Event, Options, Registers, Tracee};
+use refit_tracer::request::Request;
 
 use crate::error::MoveError;
-use crate::fault_injection;
-use crate::fault_injection::Step;
+use crate::fault_injection::{self, Step};
 use crate::mm_lock;
 use crate::origin::detach_attach;
-use crate::protocol::messages::{Arrive, Change, Make, ThreadLost, ThreadReturned, Why};
+use crate::protocol::messages::{
+    Arrive, Change, ReturnReason, SyscallRequest, ThreadLost, ThreadReturned,
+};
 use crate::protocol::thread_state::ThreadState;
 use crate::remote::files::Files;
-use crate::remote::mailbox::{Order, Orders};
-use crate::remote::mmap;
+use crate::remote::mailbox::{Mailbox, Order};
 use crate::remote::replica::Replica;
-use crate::remote::stub;
+use crate::remote::{mmap, stub};
 use crate::stats::Tally;
 use crate::syscalls::{Kind, kind};
-use refit_tracer::request::Request;
 use shadow_affinity::Beside;
 
 /// A task has been asked to stop, and should have by then.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Who waits for a call looks up that often, in case that it was called when nobody was there to hear it.
-const LOOK_UP: Duration = Duration::from_secs(1);
+const CALL_POLL: Duration = Duration::from_secs(1);
 
 /// An executor, as others see it.
 pub(crate) struct Executor {
     task: u32,
     process: u32,
-    orders: Orders,
+    orders: Mailbox,
     /// Of all threads that it has served.
     tally: Mutex<Tally>,
 }
@@ -60,7 +60,7 @@ impl Executor {
     /// Serves a task of a replica that rests.
     pub(crate) fn begin(replica: &Arc<Replica>, task: u32) -> io::Result<Arc<Self>> {
         let process = replica.process;
-        let (orders, tally) = (Orders::default(), Mutex::default());
+        let (orders, tally) = (Mailbox::default(), Mutex::default());
         let executor = Arc::new(Self { task, process, orders, tally });
         let (tell, told) = mpsc::channel();
         let (serves, replica) = (Arc::clone(&executor), Arc::clone(replica));
@@ -93,7 +93,7 @@ impl Executor {
 
     /// The call that the thread stands in has returned, if it is still in this stay.
     pub(crate) fn made(&self, residency: u64, value: u64) {
-        self.orders.hand(Order::Made(residency, value));
+        self.orders.hand(Order::SyscallResult(residency, value));
     }
 
     /// Its thread has ended: it may serve another one.
@@ -121,12 +121,12 @@ fn seize(task: u32) -> io::Result<Tracee> {
     let options = Options::SYSTEM_CALL | Options::EXIT_KILL;
     let mut held = Tracee::seize_with(task, options)?;
     held.interrupt()?;
-    held.settle(Instant::now() + PATIENCE)?;
+    held.settle(Instant::now() + TASK_STOP_TIMEOUT)?;
     held.set_signal_mask(0)?;
     Ok(held)
 }
 
-/// Why a thread is here no more.
+/// ReturnReason a thread is here no more.
 enum Gone {
     /// It has gone back.
     Back,
@@ -194,7 +194,7 @@ impl<'a> Running<'a> {
                 }
                 Order::Expect => self.executor.orders.await_one(adaptive_spin::SOON),
                 // It has gone back of its own meanwhile, or for ever.
-                Order::Recall(_) | Order::Made(..) | Order::Rest => {}
+                Order::Recall(_) | Order::SyscallResult(..) | Order::Rest => {}
                 Order::End => break,
             }
         }
@@ -298,16 +298,18 @@ impl<'a> Running<'a> {
             match order {
                 Order::Recall(wanted) if wanted == residency.residency => {
                     let general = self.held.registers()?;
-                    return self.back(residency, Why::Recalled, call.is_some(), &general).map(Some);
+                    return self
+                        .back(residency, ReturnReason::Recalled, call.is_some(), &general)
+                        .map(Some);
                 }
                 Order::Rest => return Ok(Some(Gone::Back)),
-                Order::Made(of, value) if of == residency.residency => {
+                Order::SyscallResult(of, value) if of == residency.residency => {
                     if let Some(answer) = call.take() {
                         *answer = Some(value);
                         break;
                     }
                 }
-                Order::Expect | Order::Recall(_) | Order::Made(..) => {}
+                Order::Expect | Order::Recall(_) | Order::SyscallResult(..) => {}
                 Order::Arrive(_, reply) => {
                     reply.say(&Err(MoveError::Refused("it is here".to_owned())), &[]);
                 }
@@ -326,12 +328,12 @@ impl<'a> Running<'a> {
         if kind == Kind::Request(Request::Move(self.replica.group.origin.into())) {
             // Wherever it goes on, it is there.
             (registers.rax, registers.orig_rax) = (0, u64::MAX);
-            return self.back(residency, Why::Asked, false, &registers).map(Some);
+            return self.back(residency, ReturnReason::Asked, false, &registers).map(Some);
         }
-        // By another convention its number is of another call.
+        // AnswerSource another convention its number is of another call.
         if self.goes_home(kind) || !self.is_of_own_convention(&registers) {
             shadow_stub::step_back(&mut registers, number);
-            return self.back(residency, Why::Call, false, &registers).map(Some);
+            return self.back(residency, ReturnReason::Call, false, &registers).map(Some);
         }
         match kind {
             Kind::Request(request) => {
@@ -452,7 +454,7 @@ impl<'a> Running<'a> {
             return true;
         }
         let group = self.replica.group;
-        let make = Make {
+        let make = SyscallRequest {
             group,
             thread: residency.thread,
             residency: residency.residency,
@@ -479,7 +481,7 @@ impl<'a> Running<'a> {
                 None => self.executor.orders.await_one(adaptive_spin::MOMENT),
                 Some((slot, heard)) => {
                     if !adaptive_spin::a_moment(|| slot.wakeup() != heard) {
-                        slot.wait(heard, LOOK_UP);
+                        slot.wait(heard, CALL_POLL);
                     }
                 }
             }
@@ -517,7 +519,7 @@ impl<'a> Running<'a> {
             // A breakpoint, which is behind the thread already: it is to hit it there.
             registers.rip -= 1;
         }
-        self.back(residency, Why::Exception, false, &registers).map(Some)
+        self.back(residency, ReturnReason::Exception, false, &registers).map(Some)
     }
 
     /// Has what is at an address mapped; whether there is anything.
@@ -545,10 +547,10 @@ impl<'a> Running<'a> {
             if let Some(made) = made {
                 tally.faults.since(began);
                 tally.by_members += u64::from(!told.by_origin());
-                tally.beside += made.as_ref().map_or(0, |beside| beside.unwrap_or_default());
+                tally.fault_around += made.as_ref().map_or(0, |beside| beside.unwrap_or_default());
                 return made.map(|beside| beside.is_some());
             }
-            tally.again += 1;
+            tally.retries += 1;
             // Others might say again what is just being changed.
             only_origin = true;
         }
@@ -558,7 +560,7 @@ impl<'a> Running<'a> {
     fn back(
         &self,
         residency: &Residency,
-        why: Why,
+        why: ReturnReason,
         in_call: bool,
         general: &Registers,
     ) -> io::Result<Gone> {

@@ -17,7 +17,7 @@ pub(crate) enum Order {
     Arrive(Box<Arrive>, Reply<Arrive>),
     Recall(u64),
     /// The call of this stay has returned this.
-    Made(u64, u64),
+    SyscallResult(u64, u64),
     /// Its thread is no more; another may come.
     Rest,
     End,
@@ -25,7 +25,7 @@ pub(crate) enum Order {
 
 /// All that is left to be done.
 #[derive(Default)]
-pub(crate) struct Orders {
+pub(crate) struct Mailbox {
     state: Mutex<State>,
     called: Condvar,
 }
@@ -39,7 +39,7 @@ struct State {
     slot: Option<Slot>,
 }
 
-impl Orders {
+impl Mailbox {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,29 +21,28 @@ use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::memfd;
 use refit_sys::words::Words;
+use refit_tracer::placement::TOP;
 
 use crate::dsm::Window;
-use crate::fault_injection;
-use crate::fault_injection::Step;
-use crate::lookup::{PendingQueries, Told};
-use crate::mm_lock::{HeavyLock, Word};
+use crate::fault_injection::{self, Step};
+use crate::lookup::{LookupAnswer, PendingQueries};
+use crate::mm_lock::{HeavyLock, LockMessage};
 use crate::origin::address_space::NAME;
 use crate::protocol::messages::{
-    Arrive, Claim, Descriptor, Follow, GroupId, Hold, Invalidate, Particulars,
+    Arrive, Claim, Descriptor, Follow, GroupId, GroupParams, Invalidate, MemoryMode,
 };
 use crate::quota::Quota;
 use crate::remote::executor::Executor;
 use crate::remote::mmap::{Mapped, ReplicaMappings};
 use crate::remote::stub;
 use crate::stats::Tally;
-use refit_tracer::placement::TOP;
 
 mod pages;
 mod replica_server;
 
 use pages::Pages;
 pub(crate) use replica_server::SpareReplicas;
-use replica_server::{Job, LetIn};
+use replica_server::{NewReplica, ReplicaJob};
 
 /// A replica.
 pub(crate) struct Replica {
@@ -73,7 +72,7 @@ pub(crate) struct Replica {
     memory: Memory,
     /// Held while mappings change.
     changes: Mutex<()>,
-    jobs: Mutex<Sender<Job>>,
+    jobs: Mutex<Sender<ReplicaJob>>,
     executors: Mutex<BTreeMap<u32, Arc<Executor>>>,
     /// Executors whose threads have ended.
     spare: Mutex<Vec<Arc<Executor>>>,
@@ -83,21 +82,23 @@ impl Replica {
     /// Makes a replica for a group.
     pub(crate) fn begin(
         group: GroupId,
-        particulars: &Particulars,
+        params: &GroupParams,
         layer: &Arc<Layer>,
         (spare_replicas, awake, quota): (&SpareReplicas, Option<Arc<Awake>>, &Arc<Quota>),
     ) -> io::Result<Arc<Self>> {
         fault_injection::reach(Step::Replica)?;
-        let (frames, slots) = match &particulars.hold {
-            Hold::Borrow { frames, slots, .. } => {
+        let (frames, slots) = match &params.hold {
+            MemoryMode::Borrow { frames, slots, .. } => {
                 (open(*frames)?, Some(Words::open(open(*slots)?)?))
             }
-            Hold::Move { .. } => (File::from(memfd::create(NAME, TOP, memfd::Pages::Base)?), None),
+            MemoryMode::Move { .. } => {
+                (File::from(memfd::create(NAME, TOP, memfd::Pages::Base)?), None)
+            }
         };
         let slots = slots.map(|slots| slots.get());
         let moves = slots.is_none();
-        let let_in = spare_replicas.let_in(particulars.window.start, &frames, (moves, awake))?;
-        let LetIn { process, store, hand_over, jobs } = let_in;
+        let let_in = spare_replicas.let_in(params.window.start, &frames, (moves, awake))?;
+        let NewReplica { process, store, hand_over, jobs } = let_in;
         let pages = match store {
             Some(store) => {
                 quota.count(store.frames());
@@ -108,19 +109,19 @@ impl Replica {
         let replica = Arc::new(Self {
             group,
             layer: Arc::clone(layer),
-            window: particulars.window.clone(),
+            window: params.window.clone(),
             slots,
             pages,
             quota: Arc::clone(quota),
             mapped: Mapped::default(),
-            beside: match particulars.hold {
-                Hold::Borrow { beside, .. } => beside.min(stub::CALLS as u16 - 1),
-                Hold::Move { .. } => 0,
+            beside: match params.hold {
+                MemoryMode::Borrow { beside, .. } => beside.min(stub::CALLS as u16 - 1),
+                MemoryMode::Move { .. } => 0,
             },
             seeks: PendingQueries::default(),
-            lock: particulars.lock.of(layer.own(), says(group, particulars.epoch, layer)),
-            epoch: particulars.epoch,
-            calls_home: particulars.calls_home,
+            lock: params.lock.of(layer.own(), says(group, params.epoch, layer)),
+            epoch: params.epoch,
+            calls_home: params.calls_home,
             process,
             memory: Memory::of(process)?,
             changes: Mutex::default(),
@@ -130,7 +131,7 @@ impl Replica {
         });
         let gone = |_| io::Error::other("its replica server has ended at once");
         hand_over.send(Arc::clone(&replica)).map_err(gone)?;
-        if let Hold::Move { window } = particulars.hold {
+        if let MemoryMode::Move { window } = params.hold {
             replica.hear(if window == 0 { Window::Adaptive } else { Window::Fixed(window) })?;
         }
         Ok(replica)
@@ -160,7 +161,7 @@ impl Replica {
             Some(executor) => executor,
             None => {
                 let (tell, told) = mpsc::channel();
-                self.ask(Job::Thread(tell));
+                self.ask(ReplicaJob::Thread(tell));
                 let ended = |_| io::Error::other("its replica has ended");
                 Executor::begin(self, told.recv().map_err(ended)??)?
             }
@@ -176,17 +177,17 @@ impl Replica {
 
     /// What is at these addresses is to be asked for again.
     pub(crate) fn forget(&self, forget: Invalidate, reply: Reply<Invalidate>) {
-        self.ask(Job::Invalidate(forget, reply));
+        self.ask(ReplicaJob::Invalidate(forget, reply));
     }
 
     /// What was forgotten last has changed.
     pub(crate) fn thaw(&self) {
-        self.ask(Job::InvalidateDone);
+        self.ask(ReplicaJob::InvalidateDone);
     }
 
     /// Others are to be asked.
     pub(crate) fn follow(&self, follow: Follow, reply: Reply<Follow>) {
-        self.ask(Job::Follow(follow, reply));
+        self.ask(ReplicaJob::Follow(follow, reply));
     }
 
     /// Another instance says something about who may change the memory.
@@ -228,7 +229,7 @@ impl Replica {
         }
         self.seeks.end();
         self.lock.end();
-        self.ask(Job::End);
+        self.ask(ReplicaJob::End);
     }
 
     /// Waits until no mapping is being made.
@@ -243,7 +244,7 @@ impl Replica {
     }
 
     /// Makes mappings that are an answer; `None`: it has to be asked again.
-    pub(crate) fn map<R>(&self, told: &Told, make: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn map<R>(&self, told: &LookupAnswer, make: impl FnOnce() -> R) -> Option<R> {
         let _changes = self.lock();
         let holds = told.holds(&self.mapped.known());
         holds.then(make)
@@ -266,7 +267,7 @@ impl Replica {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self, job: Job) {
+    fn ask(&self, job: ReplicaJob) {
         // A replica server that has ended has dropped what waits for an answer.
         let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
     }
@@ -277,7 +278,7 @@ fn says(
     group: GroupId,
     epoch: u64,
     layer: &Arc<Layer>,
-) -> impl Fn(InstanceId, Word, u64) -> bool + Send + Sync + 'static {
+) -> impl Fn(InstanceId, LockMessage, u64) -> bool + Send + Sync + 'static {
     let layer = Arc::clone(layer);
     move |to, word, time| layer.send(to, &Claim { group, epoch, word, time }, &[]).is_ok()
 }

@@ -10,8 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use refit_sys::shadow_stub;
-use refit_sys::trace::batch;
-use refit_sys::trace::{Options, Tracee};
+use refit_sys::trace::{Options, Tracee, batch};
 
 /// Where in its page the code is.
 pub(crate) const CODE: u64 = HEADER + SEGMENT;

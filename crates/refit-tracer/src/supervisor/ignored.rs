@@ -27,10 +27,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use refit_sys::foreign::Memory;
-use refit_sys::maps;
 use refit_sys::restart::{self, LimitedCall, NO_HANDLER};
-use refit_sys::slack;
 use refit_sys::trace::{Event, Registers, SystemCall, Tracee};
+use refit_sys::{maps, slack};
 
 use crate::resume::Resume;
 use crate::signals::ignored;

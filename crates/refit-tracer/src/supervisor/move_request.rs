@@ -31,7 +31,7 @@ use crate::syscall::about_to_call;
 
 /// Who answers, and what is to be answered.
 #[derive(Default)]
-pub(super) struct Asking {
+pub(super) struct MoveRequests {
     answers: OnceLock<Answers>,
     /// By thread: where its call is, of which it is on its way back.
     stepping_back: Mutex<BTreeMap<u32, u64>>,
@@ -47,7 +47,7 @@ struct Answers {
     begins: Box<dyn Fn(ThreadMoveRequest) + Send + Sync>,
 }
 
-impl Asking {
+impl MoveRequests {
     /// A task has ended.
     pub(super) fn forget(&self, task: u32) {
         lock(&self.stepping_back).remove(&task);

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::{StillWork, Supervisor, SupervisorRequest, Tell, Work, lock};
+use crate::supervisor::{StopAllWork, Supervisor, SupervisorRequest, Tell, Work, lock};
 
 /// After that an errand that could not be done is tried again, and one that is left over when nobody follows any more is given up.
-const PAUSE: Duration = Duration::from_millis(2);
+const REQUEST_POLL: Duration = Duration::from_millis(2);
 
 /// When whoever has ordered something hears what has become of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl Supervisor {
         let (answer, answered) = mpsc::channel();
         let decided = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&decided);
-        let work: StillWork = Box::new(move || {
+        let work: StopAllWork = Box::new(move || {
             if !begins.swap(true, Ordering::Relaxed) {
                 drop(answer.send(work()));
             }
@@ -178,7 +178,7 @@ impl Supervisor {
             if !over && waits() {
                 self.wakeup.ring();
             }
-            match answered.recv_timeout(PAUSE) {
+            match answered.recv_timeout(REQUEST_POLL) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Disconnected) => return Err(Errno::SRCH.into()),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => gone = ended(),

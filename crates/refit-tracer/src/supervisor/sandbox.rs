@@ -19,11 +19,10 @@ use std::io;
 use std::sync::Mutex;
 
 use refit_sys::foreign::Memory;
-use refit_sys::maps;
 use refit_sys::seccomp::managed::KILLS;
 use refit_sys::seccomp::{Action, Filter, Install};
-use refit_sys::slack;
 use refit_sys::trace::{Event, Registers, Tracee};
+use refit_sys::{maps, slack};
 
 use crate::process;
 use crate::supervisor::lock;

@@ -12,12 +12,12 @@ use refit_sys::trace::{self, Event, Tracee};
 use rustix::io::Errno;
 
 use crate::supervisor::event_loop::EventLoop;
-use crate::supervisor::{StillWork, Supervisor, is, lock};
+use crate::supervisor::{StopAllWork, Supervisor, is, lock};
 
 /// How long all of them may take to stand. One that waits for a page does not, and everybody else waits for us.
-const PATIENCE: Duration = Duration::from_millis(200);
+const STOP_ALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Between two looks, where one does not stand at once.
-const PAUSE: Duration = Duration::from_micros(50);
+const STOP_ALL_POLL: Duration = Duration::from_micros(50);
 /// How often one looks before it pauses: who runs stands within microseconds.
 const LOOKS: u32 = 50;
 
@@ -27,9 +27,9 @@ impl Supervisor {
         &self,
         process: u32,
         following: &mut EventLoop,
-        work: StillWork,
+        work: StopAllWork,
     ) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STOP_ALL_TIMEOUT;
         let mut stand = BTreeMap::new();
         let all = loop {
             let more: Vec<u32> = self
@@ -105,7 +105,7 @@ fn told(thread: u32, deadline: Instant) -> io::Result<Option<Event>> {
         }
         match look {
             0..LOOKS => refit_sys::thread::give_way(),
-            _ => std::thread::sleep(PAUSE),
+            _ => std::thread::sleep(STOP_ALL_POLL),
         }
     }
     Ok(None)
@@ -163,7 +163,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             for _ in 0..2 {
-                let _ = tell.send(asked.still(process, 2 * PATIENCE, || ()));
+                let _ = tell.send(asked.still(process, 2 * STOP_ALL_TIMEOUT, || ()));
             }
         });
         for _ in 0..2 {

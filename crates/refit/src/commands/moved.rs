@@ -1,6 +1,6 @@
 //! What the moves of a program come to, as `refit show PID` tells it.
 
-use refit_instance::wire::{HostInfo, MovesInfo, TimesInfo, TrafficInfo};
+use refit_instance::wire::{DestinationInfo, MovesInfo, TimesInfo, TrafficInfo};
 use syscalls::Sysno;
 
 use crate::format;
@@ -18,7 +18,7 @@ pub(super) fn facts(moves: &MovesInfo) -> Vec<(&'static str, String)> {
     if moves.changes + moves.changes_here > 0 {
         facts.push(("changes", changes(moves)));
     }
-    let faults = moves.hosts.iter().map(|host| host.faults.count).sum();
+    let faults = moves.destinations.iter().map(|host| host.faults.count).sum();
     if faults > 0 {
         facts.push(("retrievals", retrievals(moves, faults)));
     }
@@ -69,22 +69,22 @@ fn changes(moves: &MovesInfo) -> String {
         format::count(moves.changes),
         format::count(moves.changes_here),
         times(moves.forgets),
-        format::counted(moves.told, "instance")
+        format::counted(moves.invalidations_sent, "instance")
     )
 }
 
 fn retrievals(moves: &MovesInfo, faults: u64) -> String {
-    let sum = |of: fn(&HostInfo) -> u64| -> u64 { moves.hosts.iter().map(of).sum() };
+    let sum = |of: fn(&DestinationInfo) -> u64| -> u64 { moves.destinations.iter().map(of).sum() };
     format!(
         "{}: {} frames that others have, {} made frames, {} of files, {} of nothing; {} made unasked beside them; {} answered by other instances; {} asked again; {:.1} messages each; {:.0} % of the time under way",
         format::count(faults),
         format::count(moves.shared),
-        format::count(moves.made),
+        format::count(moves.converted),
         format::count(moves.files),
-        format::count(moves.nothing),
-        format::count(sum(|host| host.beside)),
+        format::count(moves.unmapped),
+        format::count(sum(|host| host.fault_around)),
         format::count(sum(|host| host.by_members)),
-        format::count(sum(|host| host.again)),
+        format::count(sum(|host| host.retries)),
         sum(|host| host.messages) as f64 / faults as f64,
         100.0 * under_way(moves)
     )
@@ -122,8 +122,8 @@ fn pages_under_way(moves: &MovesInfo) -> f64 {
 }
 
 /// Nanoseconds of all hosts.
-fn all(moves: &MovesInfo, of: fn(&HostInfo) -> TimesInfo) -> u64 {
-    moves.hosts.iter().map(|host| of(host).total_ns).sum()
+fn all(moves: &MovesInfo, of: fn(&DestinationInfo) -> TimesInfo) -> u64 {
+    moves.destinations.iter().map(|host| of(host).total_ns).sum()
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -146,7 +146,7 @@ fn traffic(traffic: &TrafficInfo) -> String {
 }
 
 /// What is done at other instances, what takes longest first.
-pub(super) fn table(hosts: &[HostInfo]) -> Table {
+pub(super) fn table(hosts: &[DestinationInfo]) -> Table {
     let mut table = Table::new(&[
         ("AT", Align::Right),
         ("TIMES", Align::Right),
@@ -190,7 +190,7 @@ pub(super) fn table(hosts: &[HostInfo]) -> Table {
 }
 
 /// What is told of waits for the lock.
-fn locking(host: &HostInfo) -> String {
+fn locking(host: &DestinationInfo) -> String {
     format!("wait for the lock on memory, in {} messages", format::count(host.lock_messages))
 }
 
@@ -212,24 +212,25 @@ mod tests {
 
     #[test]
     fn what_is_neither_in_the_queue_nor_being_found_is_under_way() {
-        let host = HostInfo { faults: once(100), asks: once(80), ..HostInfo::default() };
+        let host =
+            DestinationInfo { faults: once(100), asks: once(80), ..DestinationInfo::default() };
         let (questions, answers) = (once(10), once(30));
-        let moves = MovesInfo { questions, answers, hosts: vec![host], ..MovesInfo::default() };
+        let moves = MovesInfo { questions, answers, destinations: vec![host], ..MovesInfo::default() };
         assert!((under_way(&moves) - 0.4).abs() < 1e-9);
         assert!(under_way(&MovesInfo::default()).abs() < 1e-9);
-        let host = HostInfo { pages: once(50), ..HostInfo::default() };
+        let host = DestinationInfo { pages: once(50), ..DestinationInfo::default() };
         let pages = PagesInfo { waits: once(10), fetches: once(20), ..PagesInfo::default() };
-        let moves = MovesInfo { pages, hosts: vec![host], ..MovesInfo::default() };
+        let moves = MovesInfo { pages, destinations: vec![host], ..MovesInfo::default() };
         assert!((pages_under_way(&moves) - 0.4).abs() < 1e-9);
     }
 
     #[test]
     fn calls_have_names() {
         let call = |number, ns| CallInfo { number, times: once(ns) };
-        let host = HostInfo {
+        let host = DestinationInfo {
             calls: vec![call(0, 1), call(202, 5), call(1024, 3)],
             files: vec![call(17, 2)],
-            ..HostInfo::default()
+            ..DestinationInfo::default()
         };
         let lines = table(&[host]).lines();
         let last = |line: &String| line.split("  ").last().unwrap_or_default().to_owned();

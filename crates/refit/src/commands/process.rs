@@ -90,7 +90,7 @@ fn show_moves(moves: &MovesInfo, out: &mut Output) -> Result<(), Failure> {
     for (what, value) in moved::facts(moves) {
         out.line(&format!("  {what:<16}{value}"))?;
     }
-    let lines = moved::table(&moves.hosts).lines();
+    let lines = moved::table(&moves.destinations).lines();
     if lines.len() == 1 {
         return Ok(());
     }

@@ -34,7 +34,7 @@ fn word(file: &File, number: u64) -> u64 {
 
 /// How often a call was made, by shadows (`calls`) or where the thread ran (`files`).
 fn count(shown: &Value, whom: &str, call: u64) -> u64 {
-    let all = shown["moves"]["hosts"][0][whom].as_array().expect("a list");
+    let all = shown["moves"]["destinations"][0][whom].as_array().expect("a list");
     let found = all.iter().find(|one| one["number"] == call);
     found.map_or(0, |one| one["count"].as_u64().expect("a number"))
 }

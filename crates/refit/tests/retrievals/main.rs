@@ -63,14 +63,14 @@ struct Counts {
 impl Counts {
     fn of(stage: &Stage, process: &str, at: u64) -> Self {
         let said = shown(stage, process);
-        let hosts = said["moves"]["hosts"].as_array().expect("an array");
+        let hosts = said["moves"]["destinations"].as_array().expect("an array");
         let host = hosts.iter().find(|host| host["number"] == at).expect("a thread was there");
         let count = |value: &Value| value.as_u64().expect("a number");
         Self {
             asks: count(&host["asks"]["count"]),
-            again: count(&host["again"]),
+            again: count(&host["retries"]),
             by_members: count(&host["by_members"]),
-            beside: count(&host["beside"]),
+            beside: count(&host["fault_around"]),
             messages: count(&host["messages"]),
         }
     }
@@ -223,7 +223,7 @@ fn instances_agree_on_who_changes_maps() {
     until("a thread at each instance", || is_spread(&stage, &process));
     let host = |at: u64| {
         let said = shown(&stage, &process);
-        let hosts = said["moves"]["hosts"].as_array().expect("an array");
+        let hosts = said["moves"]["destinations"].as_array().expect("an array");
         hosts.iter().find(|host| host["number"] == at).cloned().expect("a thread was there")
     };
     let locks = |at| host(at)["locks"]["count"].as_u64().expect("a number");

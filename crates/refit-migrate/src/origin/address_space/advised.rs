@@ -7,8 +7,7 @@ use std::ops::Range;
 use refit_sys::foreign;
 
 use crate::origin::address_space::{AddressSpace, Former, Mapped, PAGE, within};
-use crate::origin::advice;
-use crate::origin::advice::Effect;
+use crate::origin::advice::{self, Effect};
 
 /// `PROT_GROWSDOWN`: from where the mapping begins.
 const FROM_BEGIN: u64 = libc::PROT_GROWSDOWN as u64;
@@ -30,7 +29,7 @@ impl AddressSpace {
         if parts.is_empty() {
             return Ok(None);
         }
-        let mut told = Told::default();
+        let mut told = PartialAnswer::default();
         let mut at = pages.start;
         for part in &parts {
             if told.go_on(self.native(at..part.range.start, advice)?)
@@ -129,12 +128,12 @@ impl AddressSpace {
 
 /// What the kernel has said to parts of a call.
 #[derive(Default)]
-struct Told {
+struct PartialAnswer {
     unmapped: bool,
     error: Option<i64>,
 }
 
-impl Told {
+impl PartialAnswer {
     /// Whether the kernel would go on behind such an answer.
     fn go_on(&mut self, answer: i64) -> bool {
         match answer {

@@ -20,7 +20,7 @@ impl Coordinator {
             self.free.extend(thread.slot);
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
             let gone = Teardown { group: self.group, thread: Some(id) };
-            for &host in &self.hosts {
+            for &host in &self.destinations {
                 let _ = self.layer.send(host, &gone, &[]);
             }
             self.places.end(self.group.process, id);

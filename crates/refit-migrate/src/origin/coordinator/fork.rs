@@ -1,11 +1,11 @@
 //! Threads and processes that threads here make.
 
 use refit_sys::trace::Tracee;
-
-use crate::origin::coordinator::{Command, Coordinator, Next, PATIENCE};
-use crate::origin::thread_table::TracerEvent;
 use refit_tracer::Resume;
 use refit_tracer::process::kill;
+
+use crate::origin::coordinator::{Command, Coordinator, Next, THREAD_STOP_TIMEOUT};
+use crate::origin::thread_table::TracerEvent;
 
 impl Coordinator {
     pub(super) fn is_born(&mut self, task: u32) -> Next {
@@ -32,7 +32,7 @@ impl Coordinator {
         if copy.is_some() {
             let after = self.tree.threads.plainly(parent);
             let on = move |_: &mut Tracee, _| ((), after);
-            let _ = self.tree.order_of(self.custody, parent, PATIENCE, on);
+            let _ = self.tree.order_of(self.coordinator_id, parent, THREAD_STOP_TIMEOUT, on);
         }
         Ok(())
     }
@@ -50,7 +50,7 @@ impl Coordinator {
         }
         self.tree.threads.begins(child);
         // It stands in its first stop, or where a call was made in it. If it is killed meanwhile that is told.
-        let _ = self.tree.supervisor.order(child, PATIENCE, |_, _| ((), Resume::GoOn));
+        let _ = self.tree.supervisor.order(child, THREAD_STOP_TIMEOUT, |_, _| ((), Resume::GoOn));
     }
 
     /// The group is no more: lets all go on that wait for more to be told.

@@ -2,16 +2,16 @@
 //! the kernel stops them as ever. They leave again when it lets them go on.
 
 use refit_sys::trace::Tracee;
-
-use crate::origin::coordinator::{Coordinator, Next, PATIENCE};
-use crate::origin::detach_attach;
 use refit_tracer::Resume;
+
+use crate::origin::coordinator::{Coordinator, Next, THREAD_STOP_TIMEOUT};
+use crate::origin::detach_attach;
 
 impl Coordinator {
     /// A thread stands before a signal that stops all.
     pub(super) fn stops(&mut self, id: u32) -> Next {
         if !self.threads.contains_key(&id) {
-            detach_attach::go_on(&self.tree, self.custody, id);
+            detach_attach::go_on(&self.tree, self.coordinator_id, id);
             return Ok(());
         }
         self.stopping.insert(id, false);
@@ -46,7 +46,7 @@ impl Coordinator {
                 ((), after)
             };
             // One that is killed meanwhile tells so.
-            let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
+            let _ = self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, on);
         }
         self.stopping = stopping;
     }

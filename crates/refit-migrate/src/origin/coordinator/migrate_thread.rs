@@ -8,12 +8,11 @@ use refit_sys::schedule::urgency;
 use refit_sys::shadow_stub::Slot;
 
 use crate::error::MoveError;
-use crate::origin::coordinator::move_request::Asking;
-use crate::origin::coordinator::{Coordinator, Given, Next, Thread};
-use crate::origin::detach_attach;
-use crate::origin::detach_attach::{Has, Onward};
+use crate::origin::coordinator::move_request::OwnRequest;
+use crate::origin::coordinator::{Coordinator, Next, Restoration, Thread};
+use crate::origin::detach_attach::{self, AfterReturn, SignalPending};
 use crate::protocol::messages::{
-    Arrive, Expect, Particulars, Prepare, Recall, ThreadReturned, Why,
+    Arrive, Expect, GroupParams, Prepare, Recall, ReturnReason, ThreadReturned,
 };
 use crate::remote::stub;
 
@@ -25,7 +24,7 @@ const NOT_NOW: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(5);
 
 impl Coordinator {
-    /// Has a thread go where it is wanted, if it can now.
+    /// SignalPending a thread go where it is wanted, if it can now.
     pub(super) fn settle(&mut self, id: u32) -> Next {
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if thread.visiting {
@@ -35,7 +34,7 @@ impl Coordinator {
             thread.is_there();
             if thread.at == self.own {
                 // It may stand, kept.
-                detach_attach::go_on(&self.tree, self.custody, id);
+                detach_attach::go_on(&self.tree, self.coordinator_id, id);
             }
             return Ok(());
         }
@@ -44,7 +43,7 @@ impl Coordinator {
             return Ok(());
         }
         if !self.stopping.is_empty() || !self.limiting.is_empty() {
-            detach_attach::go_on(&self.tree, self.custody, id);
+            detach_attach::go_on(&self.tree, self.coordinator_id, id);
             return Ok(());
         }
         self.depart(id)
@@ -57,8 +56,9 @@ impl Coordinator {
             let recall = Recall { group: self.group, thread: id, residency: thread.residency };
             // One that is lost tells so by itself.
             let _ = self.layer.send(thread.at, &recall, &[]);
-            // While that is under way.
-            self.returns.while_away(id, || detach_attach::hold(&self.tree, self.custody, id));
+            // While that is under shadow_ref.
+            self.returns
+                .while_away(id, || detach_attach::hold(&self.tree, self.coordinator_id, id));
             adaptive_spin::one_follows();
         }
     }
@@ -82,22 +82,27 @@ impl Coordinator {
         (thread.slot, thread.not_before) = (Some(number), None);
         thread.residency += 1;
         let (residency, to) = (thread.residency, thread.wanted);
-        let way = detach_attach::Way { custody: self.custody, code: self.code(), slot, place };
-        self.tree.threads.share(self.custody);
-        let particulars = self.particulars();
-        if let Err(why) = self.prepare(id, to, &particulars) {
+        let shadow_ref = detach_attach::ShadowRef {
+            coordinator_id: self.coordinator_id,
+            code: self.code(),
+            slot,
+            place,
+        };
+        self.tree.threads.share(self.coordinator_id);
+        let params = self.params();
+        if let Err(why) = self.prepare(id, to, &params) {
             self.give_back(id);
             return self.stays(id, &why);
         }
         let urgency = urgency(id).map(|one| (one.policy, one.priority, one.nice));
         // From here on it does not run.
-        let (in_call, half) = match detach_attach::leave(&self.tree, id, way) {
+        let (in_call, half) = match detach_attach::leave(&self.tree, id, shadow_ref) {
             Ok(left) => left,
             Err(why) => return self.not_now(id, why),
         };
         let arrive = Arrive {
             group: self.group,
-            particulars,
+            params,
             thread: id,
             residency,
             slot: number,
@@ -114,7 +119,7 @@ impl Coordinator {
         let why = match arrived {
             Ok(()) => {
                 self.note_arrival(id, to, in_call);
-                self.returns.expect(id, residency, &self.tree, way);
+                self.returns.expect(id, residency, &self.tree, shadow_ref);
                 self.has_left(id, to, began);
                 return Ok(());
             }
@@ -122,8 +127,8 @@ impl Coordinator {
         };
         // Nobody has seen it: it goes on where it was.
         let answer = self.remote_programs.back(self.group.process, id);
-        let call = detach_attach::Call { within: in_call, answer };
-        let came = detach_attach::come(&self.tree, id, way, &half, call, Onward::On);
+        let call = detach_attach::PendingCall { within: in_call, answer };
+        let came = detach_attach::come(&self.tree, id, shadow_ref, &half, call, AfterReturn::On);
         self.give_back(id);
         if let Err(error) = came {
             self.cannot_go_on(id, &error);
@@ -150,13 +155,8 @@ impl Coordinator {
         answer.map(|(answer, _)| answer).map_err(|why| MoveError::Refused(why.to_string()))
     }
 
-    /// Has all made ready for a thread where it has not been, while it runs on here.
-    fn prepare(
-        &mut self,
-        id: u32,
-        to: InstanceId,
-        particulars: &Particulars,
-    ) -> Result<(), MoveError> {
+    /// SignalPending all made ready for a thread where it has not been, while it runs on here.
+    fn prepare(&mut self, id: u32, to: InstanceId, params: &GroupParams) -> Result<(), MoveError> {
         self.is_host(to);
         let Some(thread) = self.threads.get(&id) else { return Ok(()) };
         if thread.ready_at.contains(&to) {
@@ -165,7 +165,7 @@ impl Coordinator {
             let _ = self.layer.send(to, &expect, &[]);
             return Ok(());
         }
-        let prepare = Prepare { group: self.group, particulars: particulars.clone(), thread: id };
+        let prepare = Prepare { group: self.group, params: params.clone(), thread: id };
         let replica = self.ask(to, &prepare).flatten()?;
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.ready_at.insert(to);
@@ -177,16 +177,16 @@ impl Coordinator {
     }
 
     /// A thread has not left, since it could not.
-    fn not_now(&mut self, id: u32, why: detach_attach::Stays) -> Next {
+    fn not_now(&mut self, id: u32, why: detach_attach::StayReason) -> Next {
         self.give_back(id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         match why {
-            detach_attach::Stays::Stopped if !thread.waiting.is_empty() => {
+            detach_attach::StayReason::Stopped if !thread.waiting.is_empty() => {
                 return self.stays(id, &MoveError::Refused("it is stopped".into()));
             }
             // It tells when it goes on.
-            detach_attach::Stays::Stopped => {}
-            detach_attach::Stays::NotNow => {
+            detach_attach::StayReason::Stopped => {}
+            detach_attach::StayReason::NotNow => {
                 let now = Instant::now();
                 if now - *thread.tries.get_or_insert(now) > LONG && !thread.waiting.is_empty() {
                     thread.tries = None;
@@ -196,8 +196,8 @@ impl Coordinator {
                 }
                 self.later(id);
             }
-            detach_attach::Stays::First => thread.visiting = true,
-            detach_attach::Stays::Refused(error) => {
+            detach_attach::StayReason::First => thread.visiting = true,
+            detach_attach::StayReason::Refused(error) => {
                 return self.stays(id, &error.into());
             }
         }
@@ -212,8 +212,8 @@ impl Coordinator {
     }
 
     fn is_host(&mut self, host: InstanceId) {
-        self.hosts.insert(host);
-        self.ledger.counts().hosts.entry(host.0).or_default();
+        self.destinations.insert(host);
+        self.ledger.counts().destinations.entry(host.0).or_default();
     }
 
     fn has_left(&self, id: u32, to: InstanceId, began: Instant) {
@@ -224,7 +224,7 @@ impl Coordinator {
     /// A thread cannot leave: it stays, and is wanted here.
     pub(super) fn stays(&mut self, id: u32, why: &MoveError) -> Next {
         self.refuse(id, why);
-        detach_attach::go_on(&self.tree, self.custody, id);
+        detach_attach::go_on(&self.tree, self.coordinator_id, id);
         Ok(())
     }
 
@@ -261,7 +261,7 @@ impl Coordinator {
     }
 
     /// A thread is back; what it has got already, if anything.
-    pub(super) fn came(&mut self, came: &ThreadReturned, given: Option<Given>) -> Next {
+    pub(super) fn came(&mut self, came: &ThreadReturned, given: Option<Restoration>) -> Next {
         let id = came.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if thread.residency != came.residency || thread.at == self.own {
@@ -270,25 +270,25 @@ impl Coordinator {
         thread.at = self.own;
         thread.recalled = false;
         self.returns.forget(id);
-        if came.why == Why::Exception {
+        if came.why == ReturnReason::Exception {
             thread.not_before = Some(Instant::now() + LINGER);
         }
-        if came.why == Why::Asked {
+        if came.why == ReturnReason::Asked {
             thread.want(self.own);
-            thread.asked = Asking::Nothing;
+            thread.asked = OwnRequest::Nothing;
         }
         let lingers = thread.not_before.is_some();
         let stops = self.stopping.contains_key(&id);
-        let onward = if stops { Onward::Stay } else { Onward::after(came.why) };
+        let after_return = if stops { AfterReturn::Stay } else { AfterReturn::after(came.why) };
         let answer = self.remote_programs.back(self.group.process, id);
-        let Given { has, took } = given.unwrap_or_else(|| {
+        let Restoration { has, took } = given.unwrap_or_else(|| {
             let began = Instant::now();
-            let has = self.come(came, answer, onward);
-            Given { has, took: began.elapsed() }
+            let has = self.come(came, answer, after_return);
+            Restoration { has, took: began.elapsed() }
         });
         let signalled = has.as_ref().is_ok_and(|signalled| *signalled);
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.visiting = onward == Onward::Call && !signalled;
+            thread.visiting = after_return == AfterReturn::Call && !signalled;
         }
         self.give_back(id);
         self.places.put(self.group.process, id, self.own);
@@ -321,13 +321,23 @@ impl Coordinator {
     }
 
     /// Gives a thread its registers that is back.
-    fn come(&self, came: &ThreadReturned, answer: Option<u64>, onward: Onward) -> Has {
+    fn come(
+        &self,
+        came: &ThreadReturned,
+        answer: Option<u64>,
+        after_return: AfterReturn,
+    ) -> SignalPending {
         let id = came.thread;
         let number = self.threads.get(&id).and_then(|thread| thread.slot).unwrap_or(0);
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let way = detach_attach::Way { custody: self.custody, code: self.code(), slot, place };
-        let call = detach_attach::Call { within: came.in_call, answer };
-        detach_attach::come(&self.tree, id, way, &came.half, call, onward)
+        let shadow_ref = detach_attach::ShadowRef {
+            coordinator_id: self.coordinator_id,
+            code: self.code(),
+            slot,
+            place,
+        };
+        let call = detach_attach::PendingCall { within: came.in_call, answer };
+        detach_attach::come(&self.tree, id, shadow_ref, &came.half, call, after_return)
     }
 
     /// A thread has not been given its registers: it was killed, which is told, or has to be.

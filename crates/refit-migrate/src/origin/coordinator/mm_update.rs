@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use refit_messages::Reply;
 use refit_sys::trace::Tracee;
+use refit_tracer::Resume;
 
-use crate::origin::coordinator::{Command, Coordinator, Next, PATIENCE};
+use crate::origin::coordinator::{Command, Coordinator, Next, THREAD_STOP_TIMEOUT};
 use crate::origin::thread_table::{Standing, TracerEvent};
 use crate::origin::{changes, detach_attach};
 use crate::protocol::messages::{Change, Invalidate};
-use refit_tracer::Resume;
 
 impl Coordinator {
     /// A thread elsewhere changes the memory.
@@ -67,7 +67,7 @@ impl Coordinator {
                 self.deferred.push_back(asked);
                 if stands {
                     let place = (self.code(), slot);
-                    return detach_attach::answer_of(&self.tree, self.custody, id, place);
+                    return detach_attach::answer_of(&self.tree, self.coordinator_id, id, place);
                 }
             }
             slot.wait(heard, Duration::from_millis(1));
@@ -78,7 +78,7 @@ impl Coordinator {
     pub(super) fn changes_here(&mut self, id: u32) -> Next {
         let read =
             |held: &mut Tracee, _| (refit_tracer::syscall::about_to_call(held), Resume::Stay);
-        let call = self.tree.order_of(self.custody, id, PATIENCE, read);
+        let call = self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, read);
         let Ok(Ok((number, arguments))) = call else { return Ok(()) };
         self.ledger.counts().changes_here += 1;
         let number = number.cast_signed();
@@ -99,10 +99,10 @@ impl Coordinator {
         }
         let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
         if !visiting {
-            self.tree.threads.place(self.custody, id, Standing::Changing);
+            self.tree.threads.place(self.coordinator_id, id, Standing::Changing);
         }
         let on = |_: &mut Tracee, _| ((), Resume::ToSystemCall(0));
-        let _ = self.tree.order_of(self.custody, id, PATIENCE, on);
+        let _ = self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, on);
         self.until_changed(id);
         self.behind(number, &arguments);
         self.thaw();
@@ -121,7 +121,7 @@ impl Coordinator {
             });
             ((), tree.threads.plainly(id))
         };
-        let _ = self.tree.order_of(self.custody, id, PATIENCE, returns);
+        let _ = self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, returns);
     }
 
     /// Makes a call of a thread that the kernel would judge otherwise since memory has become frames; what it returns. `None`: the thread is to make
@@ -221,7 +221,7 @@ impl Coordinator {
         let freezes = self.frozen;
         let forget = Invalidate { group: self.group, ranges: ranges.to_vec(), freezes };
         let mut lost = false;
-        for &host in &self.hosts {
+        for &host in &self.destinations {
             // A host that is lost has forgotten.
             lost |= self.layer.ask(host, &forget, &[]).is_err();
         }
@@ -231,7 +231,7 @@ impl Coordinator {
         }
         let mut counts = self.ledger.counts();
         counts.forgets.since(began);
-        counts.told += self.hosts.len() as u64;
+        counts.invalidations_sent += self.destinations.len() as u64;
         Ok(())
     }
 }

@@ -1,16 +1,15 @@
 //! Threads that ask to run elsewhere themselves ([`refit_tracer::move_request`]).
 
 use refit_messages::InstanceId;
+use refit_tracer::{Resume, ThreadMoveRequest};
 
 use crate::origin::coordinator::{Coordinator, Next};
 use crate::origin::first_move;
 use crate::origin::thread_table::Standing;
-use refit_tracer::Resume;
-use refit_tracer::ThreadMoveRequest;
 
 /// How far a thread's own wish is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum OwnRequest {
     /// It has none.
     Nothing,
     /// It is to be there; it was here.
@@ -19,7 +18,7 @@ pub(super) enum Asking {
     Refused(InstanceId),
 }
 
-impl Asking {
+impl OwnRequest {
     /// It asks, perhaps again.
     fn and_for(self, to: InstanceId, wanted: InstanceId) -> Self {
         match self {
@@ -69,14 +68,14 @@ impl Coordinator {
         if here {
             // It is out of the call that it may have come for.
             thread.visiting = false;
-            self.tree.threads.place(self.custody, id, Standing::Home);
+            self.tree.threads.place(self.coordinator_id, id, Standing::Home);
         }
         let Some(to) = to else {
             self.tree.supervisor.answer(request, -first_move::NO_INSTANCE, Resume::Stay);
             return self.settle(id);
         };
-        if thread.asked == Asking::Refused(to) {
-            thread.asked = Asking::Nothing;
+        if thread.asked == OwnRequest::Refused(to) {
+            thread.asked = OwnRequest::Nothing;
             self.tree.supervisor.answer(request, -first_move::NOT_NOW, Resume::Stay);
             return self.settle(id);
         }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use refit_messages::Transport;
 use refit_sys::shadow_stub::Slot;
+use refit_tracer::LIMITS_ITSELF;
 
 use crate::dsm::{PageHome, Window};
 use crate::origin::coordinator::Coordinator;
 use crate::origin::syscall_proxy::Proxy;
-use crate::protocol::messages::{Descriptor, Hold, Particulars, Teardown};
-use refit_tracer::LIMITS_ITSELF;
+use crate::protocol::messages::{Descriptor, GroupParams, MemoryMode, Teardown};
 
 impl Coordinator {
     /// Whether a thread can leave for where it is wanted; not yet, if others have to be back first.
@@ -46,7 +46,7 @@ impl Coordinator {
         self.ready.clear();
         self.epoch = crate::origin::coordinator::epoch();
         let gone = Teardown { group: self.group, thread: None };
-        for host in std::mem::take(&mut self.hosts) {
+        for host in std::mem::take(&mut self.destinations) {
             // One that is lost has nothing any more.
             let _ = self.layer.send(host, &gone, &[]);
         }
@@ -66,7 +66,7 @@ impl Coordinator {
         })?;
         if let Some(page_home) = &self.space.page_home {
             self.remote_programs.lend(group.process, page_home.clone());
-            self.tree.threads.pages_move(self.custody);
+            self.tree.threads.pages_move(self.coordinator_id);
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Coordinator {
         Ok(())
     }
 
-    pub(super) fn particulars(&self) -> Particulars {
+    pub(super) fn params(&self) -> GroupParams {
         use std::os::fd::{AsFd, AsRawFd};
         let own = std::process::id();
         let hold = if self.space.page_home.is_some() {
@@ -90,7 +90,7 @@ impl Coordinator {
                 Window::Fixed(count) => count.max(1),
                 Window::Adaptive => 0,
             };
-            Hold::Move { window }
+            MemoryMode::Move { window }
         } else {
             /// One that is not needed costs a tenth of one that has to be asked for (`bench/run moves`), and somebody has needed each before.
             const BESIDE: u16 = 15;
@@ -98,7 +98,7 @@ impl Coordinator {
                 Window::Fixed(count) => count.saturating_sub(1),
                 Window::Adaptive => BESIDE,
             };
-            Hold::Borrow {
+            MemoryMode::Borrow {
                 frames: Descriptor { process: own, number: self.space.frames.as_raw_fd() },
                 slots: Descriptor { process: own, number: self.slots.as_fd().as_raw_fd() },
                 beside,
@@ -106,6 +106,6 @@ impl Coordinator {
         };
         let window = self.space.window.clone();
         let (calls_home, lock, epoch) = (self.tree.calls_here, self.lock, self.epoch);
-        Particulars { window, hold, calls_home, lock, epoch }
+        GroupParams { window, hold, calls_home, lock, epoch }
     }
 }

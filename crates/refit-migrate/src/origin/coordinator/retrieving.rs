@@ -73,7 +73,7 @@ impl Coordinator {
     /// What was frozen has changed, or does not.
     pub(super) fn thaw(&mut self) {
         if std::mem::take(&mut self.frozen) {
-            for &host in &self.hosts {
+            for &host in &self.destinations {
                 // One that is lost needs no answers.
                 let _ = self.layer.send(host, &InvalidateDone { group: self.group }, &[]);
             }

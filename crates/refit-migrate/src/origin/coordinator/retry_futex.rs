@@ -6,17 +6,19 @@
 
 use refit_sys::shadow_stub;
 use refit_sys::trace::Tracee;
-
-use crate::origin::coordinator::{Coordinator, Next, PATIENCE};
 use refit_tracer::Resume;
 use refit_tracer::syscall::about_to_call;
+
+use crate::origin::coordinator::{Coordinator, Next, THREAD_STOP_TIMEOUT};
 
 impl Coordinator {
     /// A thread stands at the end of a call that may have lacked pages.
     pub(super) fn lacks(&mut self, id: u32) -> Next {
         self.tree.threads.decides(id);
         let read = |held: &mut Tracee, _| (about_to_call(held), Resume::Stay);
-        let Ok(Ok((number, words))) = self.tree.order_of(self.custody, id, PATIENCE, read) else {
+        let Ok(Ok((number, words))) =
+            self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, read)
+        else {
             return Ok(());
         };
         if !self.space.bring([words[0], words[4]]) {
@@ -33,7 +35,7 @@ impl Coordinator {
             // Killed meanwhile, if not.
             (stepped.is_ok(), after)
         };
-        match self.tree.order_of(self.custody, id, PATIENCE, again) {
+        match self.tree.order_of(self.coordinator_id, id, THREAD_STOP_TIMEOUT, again) {
             Ok(true) if !visits => self.settle(id),
             _ => Ok(()),
         }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::origin::coordinator::{Coordinator, Next};
 use refit_tracer::{Resume, StopReason};
+
+use crate::origin::coordinator::{Coordinator, Next};
 
 impl Coordinator {
     /// A thread stands before a call that limits its calls, or those of all.
@@ -20,9 +21,9 @@ impl Coordinator {
     pub(super) fn limit_now(&mut self) {
         for id in std::mem::take(&mut self.limiting) {
             // Killed meanwhile, if not.
-            let (tree, custody) = (Arc::clone(&self.tree), self.custody);
+            let (tree, coordinator_id) = (Arc::clone(&self.tree), self.coordinator_id);
             self.tree.supervisor.order_kept(id, move |_| {
-                let others = tree.resume_of_other(custody, id, StopReason::Kept);
+                let others = tree.resume_of_other(coordinator_id, id, StopReason::Kept);
                 others.unwrap_or(Resume::ToSystemCall(0))
             });
         }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::dsm::{Access, PAGE, Pager, Store, Wanted, Window};
-use crate::protocol::messages::{Fetch, Full, PageGrant, PageRecall, Piece};
+use crate::dsm::{Access, PAGE, PageRequest, Pager, Store, Window};
+use crate::protocol::messages::{Fetch, OutOfMemory, PageContent, PageGrant, PageRecall};
 use crate::remote::replica::Replica;
 use crate::stats::Times;
 
@@ -79,15 +79,15 @@ impl Replica {
     }
 
     /// A thread here waits for a page.
-    fn fetch(&self, wanted: Wanted) {
+    fn fetch(&self, wanted: PageRequest) {
         /// So near to its end, memory is left to those who need it at once.
         const NEAR: u64 = 8;
-        let Wanted { page, count, access, is_here } = wanted;
+        let PageRequest { page, count, access, is_here } = wanted;
         let group = self.group;
         let room = self.quota.room() / PAGE;
         // Without the origin there is no program.
         if room == 0 && !is_here {
-            let _ = self.layer.send(group.home(), &Full { group }, &[]);
+            let _ = self.layer.send(group.home(), &OutOfMemory { group }, &[]);
             return;
         }
         self.pages.iter().for_each(|pages| pages.waits().begin(page));
@@ -111,12 +111,12 @@ impl Replica {
         for alike in grant.pieces.chunk_by(|one, other| one == other) {
             let length = alike.len() * PAGE as usize;
             let done = match alike[0] {
-                Piece::AlreadyHeld => alike
+                PageContent::AlreadyHeld => alike
                     .iter()
                     .zip(0..)
                     .try_for_each(|(_, ahead)| store.permit(page + ahead * PAGE, access)),
-                Piece::Zeros => store.grant(page, &vec![0; length], access),
-                Piece::Data => {
+                PageContent::Zeros => store.grant(page, &vec![0; length], access),
+                PageContent::Data => {
                     body.split_off(..length).map_or(Ok(()), |data| store.grant(page, data, access))
                 }
             };
@@ -129,11 +129,11 @@ impl Replica {
     }
 
     /// A page goes elsewhere.
-    pub(crate) fn yields(&self, question: &PageRecall) -> Option<(Piece, Vec<u8>)> {
+    pub(crate) fn yields(&self, question: &PageRecall) -> Option<(PageContent, Vec<u8>)> {
         let PageRecall { page, keeps, .. } = *question;
         let bytes = self.store()?.surrender(page..page + PAGE, keeps).ok()?;
         let zeros = bytes.iter().all(|&byte| byte == 0);
-        Some(if zeros { (Piece::Zeros, Vec::new()) } else { (Piece::Data, bytes) })
+        Some(if zeros { (PageContent::Zeros, Vec::new()) } else { (PageContent::Data, bytes) })
     }
 
     /// Pages are not needed any more.

@@ -16,20 +16,17 @@ use refit_sys::cpu_latency::Awake;
 use refit_sys::foreign::Memory;
 use refit_sys::shadow_stub;
 use refit_sys::trace::{Options, Tracee};
+use refit_tracer::placement::{self, TOP};
 
-use crate::dsm;
-use crate::dsm::Store;
-use crate::fault_injection;
-use crate::fault_injection::Step;
+use crate::dsm::{self, Store};
+use crate::fault_injection::{self, Step};
 use crate::protocol::messages::{Follow, Invalidate};
 use crate::remote::mmap::pass;
 use crate::remote::replica::Replica;
 use crate::remote::stub;
-use refit_tracer::placement;
-use refit_tracer::placement::TOP;
 
 /// What is asked of a replica server.
-pub(super) enum Job {
+pub(super) enum ReplicaJob {
     Thread(Sender<io::Result<u32>>),
     Invalidate(Invalidate, Reply<Invalidate>),
     InvalidateDone,
@@ -40,7 +37,7 @@ pub(super) enum Job {
 /// The replica that the next group moves into.
 #[derive(Default)]
 pub(crate) struct SpareReplicas {
-    vacant: Mutex<Option<Vacant>>,
+    vacant: Mutex<Option<SpareReplica>>,
     /// Somebody is about to have one be there.
     comes: AtomicBool,
 }
@@ -55,13 +52,13 @@ impl SpareReplicas {
         page: u64,
         frames: &File,
         (moves, awake): (bool, Option<Arc<Awake>>),
-    ) -> io::Result<LetIn> {
+    ) -> io::Result<NewReplica> {
         let there = self.vacant().take_if(|one| one.page == page);
         if let Some(Ok(done)) = there.map(|one| one.let_in(frames, moves, awake.clone())) {
             return Ok(done);
         }
         // One that was there may have been killed.
-        Vacant::begin(page)?.let_in(frames, moves, awake)
+        SpareReplica::begin(page)?.let_in(frames, moves, awake)
     }
 
     /// Has one be there for who comes next.
@@ -69,7 +66,7 @@ impl SpareReplicas {
         let mut vacant = self.vacant();
         if vacant.is_none() {
             // Else it is made when it is needed.
-            *vacant = Vacant::begin(placement::FIRST).ok();
+            *vacant = SpareReplica::begin(placement::FIRST).ok();
         }
     }
 
@@ -84,13 +81,13 @@ impl SpareReplicas {
         }
     }
 
-    fn vacant(&self) -> std::sync::MutexGuard<'_, Option<Vacant>> {
+    fn vacant(&self) -> std::sync::MutexGuard<'_, Option<SpareReplica>> {
         self.vacant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A replica that nobody has moved into, or is being made.
-struct Vacant {
+struct SpareReplica {
     page: u64,
     tenants: Sender<Tenant>,
 }
@@ -101,22 +98,22 @@ struct Tenant {
     /// Its pages are to be held here.
     moves: bool,
     awake: Option<Arc<Awake>>,
-    jobs: Receiver<Job>,
-    told: Sender<io::Result<Told>>,
+    jobs: Receiver<ReplicaJob>,
+    told: Sender<io::Result<ReplicaReady>>,
 }
 
 /// A replica that is its tenant's: its number, its pages, and where the replica is to be sent.
-type Told = (u32, Option<Arc<Store>>, Sender<Arc<Replica>>);
+type ReplicaReady = (u32, Option<Arc<Store>>, Sender<Arc<Replica>>);
 
 /// The same, and where jobs are to be sent.
-pub(super) struct LetIn {
+pub(super) struct NewReplica {
     pub(super) process: u32,
     pub(super) store: Option<Arc<Store>>,
     pub(super) hand_over: Sender<Arc<Replica>>,
-    pub(super) jobs: Sender<Job>,
+    pub(super) jobs: Sender<ReplicaJob>,
 }
 
-impl Vacant {
+impl SpareReplica {
     fn begin(page: u64) -> io::Result<Self> {
         let (tenants, wanted) = mpsc::channel();
         let keep = move || keep(page, &wanted);
@@ -124,13 +121,18 @@ impl Vacant {
         Ok(Self { page, tenants })
     }
 
-    fn let_in(self, frames: &File, moves: bool, awake: Option<Arc<Awake>>) -> io::Result<LetIn> {
+    fn let_in(
+        self,
+        frames: &File,
+        moves: bool,
+        awake: Option<Arc<Awake>>,
+    ) -> io::Result<NewReplica> {
         let gone = || io::Error::other("its replica server has ended at once");
         let ((jobs, asked), (told, hears)) = (mpsc::channel(), mpsc::channel());
         let tenant = Tenant { frames: frames.try_clone()?, moves, awake, jobs: asked, told };
         self.tenants.send(tenant).map_err(|_| gone())?;
         let (process, store, hand_over) = hears.recv().map_err(|_| gone())??;
-        Ok(LetIn { process, store, hand_over, jobs })
+        Ok(NewReplica { process, store, hand_over, jobs })
     }
 }
 
@@ -228,22 +230,22 @@ impl ReplicaServer {
         Ok(())
     }
 
-    fn serve(mut self, asked: &Receiver<Job>, replica: &Replica) {
+    fn serve(mut self, asked: &Receiver<ReplicaJob>, replica: &Replica) {
         for job in asked {
             match job {
-                Job::Thread(tell) => {
+                ReplicaJob::Thread(tell) => {
                     let spare = self.spare.take();
                     let _ = tell.send(spare.map_or_else(|| self.thread(), Ok));
                 }
-                Job::InvalidateDone => replica.mapped.known().thaw(),
-                Job::Follow(Follow { members, plan, .. }, reply) => {
+                ReplicaJob::InvalidateDone => replica.mapped.known().thaw(),
+                ReplicaJob::Follow(Follow { members, plan, .. }, reply) => {
                     replica.lock.follow(&members);
                     // No answer is mapped any more that was believed before.
                     let _changes = replica.lock();
                     replica.mapped.known().follow(members, plan);
                     reply.say(&(), &[]);
                 }
-                Job::Invalidate(Invalidate { ranges, freezes, .. }, reply) => {
+                ReplicaJob::Invalidate(Invalidate { ranges, freezes, .. }, reply) => {
                     let changes = replica.lock();
                     replica.mapped.known().forget(&ranges, freezes);
                     let ranges =
@@ -256,7 +258,7 @@ impl ReplicaServer {
                         break;
                     }
                 }
-                Job::End => break,
+                ReplicaJob::End => break,
             }
         }
         self.end();
@@ -323,7 +325,7 @@ mod tests {
     fn one_that_was_killed_is_made_anew() {
         let frames = refit_sys::memfd::create(c"frames", 4096, refit_sys::memfd::Pages::Base);
         let frames = File::from(frames.expect("a memfd"));
-        let gone = Vacant { page: placement::FIRST, tenants: mpsc::channel().0 };
+        let gone = SpareReplica { page: placement::FIRST, tenants: mpsc::channel().0 };
         let spare_replicas =
             SpareReplicas { vacant: Mutex::new(Some(gone)), ..SpareReplicas::default() };
         spare_replicas.let_in(placement::FIRST, &frames, (false, None)).expect("another one");
