@@ -28,6 +28,7 @@ mod page_mode;
 mod retrieving;
 mod retry_futex;
 mod seccomp;
+mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -46,7 +47,7 @@ use crate::lookup::{self, Protocol};
 use crate::mm_lock::Lock;
 use crate::origin::address_space::AddressSpace;
 use crate::origin::coordinator::kill::Killer;
-use crate::origin::coordinator::move_request::OwnRequest;
+use crate::origin::coordinator::thread::Thread;
 use crate::origin::places::Places;
 use crate::origin::program_tree::ProgramTree;
 use crate::origin::remote_programs::RemotePrograms;
@@ -97,47 +98,6 @@ pub(crate) struct QueuedCommand {
 impl QueuedCommand {
     pub(crate) fn now(ask: Command) -> Self {
         Self { ask, since: Instant::now() }
-    }
-}
-
-/// A thread of the group.
-struct Thread {
-    /// Where it is to be.
-    wanted: InstanceId,
-    /// Where it is.
-    at: InstanceId,
-    /// Counts its moves.
-    residency: u64,
-    slot: Option<u32>,
-    /// It has been asked to come back.
-    recalled: bool,
-    /// Where all is ready for it.
-    ready_at: BTreeSet<InstanceId>,
-    /// It came for a call, and leaves again when it is back from it.
-    visiting: bool,
-    /// Not before then does it leave again.
-    not_before: Option<Instant>,
-    /// Since when it could not.
-    tries: Option<Instant>,
-    /// What it has asked for itself.
-    asked: OwnRequest,
-    /// Who waits for it to be where it is wanted.
-    waiting: Vec<Sender<Result<(), MoveError>>>,
-}
-
-impl Thread {
-    /// It is where it is wanted: whoever waits for that is told.
-    fn is_there(&mut self) {
-        self.waiting.drain(..).for_each(|one| drop(one.send(Ok(()))));
-    }
-
-    /// It is wanted somewhere: whoever wanted it elsewhere is told.
-    fn want(&mut self, to: InstanceId) {
-        if self.wanted != to {
-            let why = MoveError::Refused(format!("it is wanted at instance {} since", to.0));
-            self.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
-        }
-        self.wanted = to;
     }
 }
 
@@ -306,21 +266,7 @@ impl Coordinator {
 
     fn know(&mut self, thread: u32) {
         if !self.threads.contains_key(&thread) {
-            let (wanted, at) = (self.own, self.own);
-            let one = Thread {
-                wanted,
-                at,
-                residency: 0,
-                slot: None,
-                recalled: false,
-                ready_at: BTreeSet::new(),
-                visiting: false,
-                not_before: None,
-                tries: None,
-                asked: OwnRequest::Nothing,
-                waiting: Vec::new(),
-            };
-            self.threads.insert(thread, one);
+            self.threads.insert(thread, Thread::new(thread, self.own));
         }
     }
 
@@ -509,7 +455,11 @@ impl Coordinator {
         let pages = self.space.page_home.as_ref().map_or(0, |page_home| page_home.lost(peer));
         if pages > 0 {
             self.kill(&format!("{peer} was lost ({why}), with {pages} pages of its memory"));
-        } else if self.threads.iter().any(|(&id, one)| one.at == peer && self.returns.is_away(id)) {
+        } else if self
+            .threads
+            .iter()
+            .any(|(&id, one)| one.away_at() == Some(peer) && self.returns.is_away(id))
+        {
             self.kill(&format!("{peer} was lost ({why}), with threads of it"));
         }
         Ok(())

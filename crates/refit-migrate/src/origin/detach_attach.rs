@@ -126,7 +126,7 @@ pub(crate) fn go_on(tree: &Arc<ProgramTree>, coordinator_id: CoordinatorId, id: 
     });
 }
 
-/// SignalPending a shadow stand until its thread [comes](come), who then does not have to wait for it.
+/// Has a shadow stand until its thread [comes](come), who then does not have to wait for it.
 pub(crate) fn hold(tree: &Arc<ProgramTree>, coordinator_id: CoordinatorId, id: u32) {
     let own = Arc::clone(tree);
     // As above: it may be another program by then.

@@ -215,7 +215,8 @@ mod tests {
         let host =
             DestinationInfo { faults: once(100), asks: once(80), ..DestinationInfo::default() };
         let (questions, answers) = (once(10), once(30));
-        let moves = MovesInfo { questions, answers, destinations: vec![host], ..MovesInfo::default() };
+        let moves =
+            MovesInfo { questions, answers, destinations: vec![host], ..MovesInfo::default() };
         assert!((under_way(&moves) - 0.4).abs() < 1e-9);
         assert!(under_way(&MovesInfo::default()).abs() < 1e-9);
         let host = DestinationInfo { pages: once(50), ..DestinationInfo::default() };

@@ -17,7 +17,7 @@ impl Coordinator {
         if let Some(thread) = self.threads.remove(&id) {
             self.remote_programs.back(self.group.process, id);
             self.returns.forget(id);
-            self.free.extend(thread.slot);
+            self.free.extend(thread.slot());
             thread.waiting.into_iter().for_each(|one| drop(one.send(Err(MoveError::Ended))));
             let gone = Teardown { group: self.group, thread: Some(id) };
             for &host in &self.destinations {

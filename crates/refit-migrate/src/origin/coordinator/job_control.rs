@@ -23,15 +23,14 @@ impl Coordinator {
 
     /// Gives the signals that stop all, once no thread is elsewhere.
     pub(super) fn stop_if_all_are_here(&mut self) {
-        let own = self.own;
-        if self.threads.values().any(|thread| thread.at != own) {
+        if self.threads.values().any(|thread| thread.away_at().is_some()) {
             return;
         }
         self.limit_now();
         let mut stopping = std::mem::take(&mut self.stopping);
         for (&id, given) in stopping.iter_mut().filter(|(_, given)| !**given) {
             *given = true;
-            let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
+            let visiting = self.threads.get(&id).is_some_and(|thread| thread.is_visiting());
             let tree = std::sync::Arc::clone(&self.tree);
             let on = move |held: &mut Tracee, _| {
                 // What it tells next, it tells when that is decided.

@@ -9,7 +9,8 @@ use refit_sys::shadow_stub::Slot;
 
 use crate::error::MoveError;
 use crate::origin::coordinator::move_request::OwnRequest;
-use crate::origin::coordinator::{Coordinator, Next, Restoration, Thread};
+use crate::origin::coordinator::thread::Thread;
+use crate::origin::coordinator::{Coordinator, Next, Restoration};
 use crate::origin::detach_attach::{self, AfterReturn, SignalPending};
 use crate::protocol::messages::{
     Arrive, Expect, GroupParams, Prepare, Recall, ReturnReason, ThreadReturned,
@@ -24,21 +25,21 @@ const NOT_NOW: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(5);
 
 impl Coordinator {
-    /// SignalPending a thread go where it is wanted, if it can now.
+    /// Has a thread go where it is wanted, if it can now.
     pub(super) fn settle(&mut self, id: u32) -> Next {
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        if thread.visiting {
+        if thread.is_visiting() {
             return Ok(());
         }
-        if thread.at == thread.wanted {
+        if thread.at(self.own) == thread.wanted {
             thread.is_there();
-            if thread.at == self.own {
+            if thread.away_at().is_none() {
                 // It may stand, kept.
                 detach_attach::go_on(&self.tree, self.coordinator_id, id);
             }
             return Ok(());
         }
-        if thread.at != self.own {
+        if thread.away_at().is_some() {
             self.recall(id);
             return Ok(());
         }
@@ -51,12 +52,13 @@ impl Coordinator {
 
     pub(super) fn recall(&mut self, id: u32) {
         let Some(thread) = self.threads.get_mut(&id) else { return };
-        if thread.at != self.own && !thread.recalled && self.returns.is_away(id) {
-            thread.recalled = true;
+        if self.returns.is_away(id)
+            && let Some(at) = thread.recall()
+        {
             let recall = Recall { group: self.group, thread: id, residency: thread.residency };
             // One that is lost tells so by itself.
-            let _ = self.layer.send(thread.at, &recall, &[]);
-            // While that is under shadow_ref.
+            let _ = self.layer.send(at, &recall, &[]);
+            // While that is under way.
             self.returns
                 .while_away(id, || detach_attach::hold(&self.tree, self.coordinator_id, id));
             adaptive_spin::one_follows();
@@ -79,9 +81,7 @@ impl Coordinator {
         };
         let Some((slot, place)) = self.slot(number) else { return Ok(()) };
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        (thread.slot, thread.not_before) = (Some(number), None);
-        thread.residency += 1;
-        let (residency, to) = (thread.residency, thread.wanted);
+        let (residency, to) = (thread.depart(number), thread.wanted);
         let shadow_ref = detach_attach::ShadowRef {
             coordinator_id: self.coordinator_id,
             code: self.code(),
@@ -143,10 +143,7 @@ impl Coordinator {
             self.remote_programs.has_arrived(self.group.process, id);
         }
         if let Some(thread) = self.threads.get_mut(&id) {
-            (thread.at, thread.tries) = (to, None);
-            thread.recalled = false;
-            thread.asked.is_at(to);
-            thread.is_there();
+            thread.arrived(to);
         }
     }
 
@@ -155,7 +152,7 @@ impl Coordinator {
         answer.map(|(answer, _)| answer).map_err(|why| MoveError::Refused(why.to_string()))
     }
 
-    /// SignalPending all made ready for a thread where it has not been, while it runs on here.
+    /// Has all made ready for a thread where it has not been, while it runs on here.
     fn prepare(&mut self, id: u32, to: InstanceId, params: &GroupParams) -> Result<(), MoveError> {
         self.is_host(to);
         let Some(thread) = self.threads.get(&id) else { return Ok(()) };
@@ -188,15 +185,17 @@ impl Coordinator {
             detach_attach::StayReason::Stopped => {}
             detach_attach::StayReason::NotNow => {
                 let now = Instant::now();
-                if now - *thread.tries.get_or_insert(now) > LONG && !thread.waiting.is_empty() {
-                    thread.tries = None;
+                if now - *thread.delayed_since.get_or_insert(now) > LONG
+                    && !thread.waiting.is_empty()
+                {
+                    thread.delayed_since = None;
                     let why = "it cannot leave now: it waits for the child of its `vfork`";
                     self.refuse(id, &MoveError::Refused(why.into()));
                     return Ok(());
                 }
                 self.later(id);
             }
-            detach_attach::StayReason::First => thread.visiting = true,
+            detach_attach::StayReason::First => thread.visits(),
             detach_attach::StayReason::Refused(error) => {
                 return self.stays(id, &error.into());
             }
@@ -235,17 +234,15 @@ impl Coordinator {
             self.lacks_memory(why);
         }
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.wanted = thread.asked.refuse(thread.wanted, own);
+            thread.wanted = thread.own_request.refuse(thread.wanted, own);
             thread.waiting.drain(..).for_each(|one| drop(one.send(Err(why.clone()))));
         }
     }
 
-    pub(super) fn give_back(&mut self, id: u32) {
-        if let Some(thread) = self.threads.get_mut(&id)
-            && let Some(slot) = thread.slot.take()
-        {
-            self.free.push(slot);
-        }
+    /// A thread does not leave after all: its slot is free.
+    fn give_back(&mut self, id: u32) {
+        let slot = self.threads.get_mut(&id).and_then(Thread::stay);
+        self.free.extend(slot);
     }
 
     pub(super) fn slot(&self, number: u32) -> Option<(Slot, u64)> {
@@ -264,18 +261,17 @@ impl Coordinator {
     pub(super) fn came(&mut self, came: &ThreadReturned, given: Option<Restoration>) -> Next {
         let id = came.thread;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        if thread.residency != came.residency || thread.at == self.own {
+        if thread.residency != came.residency || thread.away_at().is_none() {
             return Ok(());
         }
-        thread.at = self.own;
-        thread.recalled = false;
+        thread.returned();
         self.returns.forget(id);
         if came.why == ReturnReason::Exception {
             thread.not_before = Some(Instant::now() + LINGER);
         }
         if came.why == ReturnReason::Asked {
             thread.want(self.own);
-            thread.asked = OwnRequest::Nothing;
+            thread.own_request = OwnRequest::Nothing;
         }
         let lingers = thread.not_before.is_some();
         let stops = self.stopping.contains_key(&id);
@@ -288,9 +284,9 @@ impl Coordinator {
         });
         let signalled = has.as_ref().is_ok_and(|signalled| *signalled);
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.visiting = after_return == AfterReturn::Call && !signalled;
+            let slot = thread.is_home(after_return == AfterReturn::Call && !signalled);
+            self.free.extend(slot);
         }
-        self.give_back(id);
         self.places.put(self.group.process, id, self.own);
         let mut counts = self.ledger.counts();
         counts.came(came.why);
@@ -304,7 +300,7 @@ impl Coordinator {
         match self.threads.get_mut(&id) {
             _ if lingers || stops => Ok(()),
             // It goes on already; where it stands again, that is for something else.
-            Some(thread) if thread.wanted == self.own && !thread.visiting => {
+            Some(thread) if thread.wanted == self.own && !thread.is_visiting() => {
                 thread.is_there();
                 Ok(())
             }
@@ -315,7 +311,7 @@ impl Coordinator {
     /// A thread that came for a call is back from it.
     pub(super) fn has_returned(&mut self, id: u32) -> Next {
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.visiting = false;
+            thread.call_returned();
         }
         self.settle(id)
     }
@@ -328,7 +324,7 @@ impl Coordinator {
         after_return: AfterReturn,
     ) -> SignalPending {
         let id = came.thread;
-        let number = self.threads.get(&id).and_then(|thread| thread.slot).unwrap_or(0);
+        let number = self.threads.get(&id).and_then(Thread::slot).unwrap_or(0);
         let (slot, place) = self.slot(number).ok_or(std::io::ErrorKind::InvalidInput)?;
         let shadow_ref = detach_attach::ShadowRef {
             coordinator_id: self.coordinator_id,

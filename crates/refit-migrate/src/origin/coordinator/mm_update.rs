@@ -8,6 +8,7 @@ use refit_messages::Reply;
 use refit_sys::trace::Tracee;
 use refit_tracer::Resume;
 
+use crate::origin::coordinator::thread::Thread;
 use crate::origin::coordinator::{Command, Coordinator, Next, THREAD_STOP_TIMEOUT};
 use crate::origin::thread_table::{Standing, TracerEvent};
 use crate::origin::{changes, detach_attach};
@@ -47,13 +48,11 @@ impl Coordinator {
         stack: u64,
     ) -> io::Result<i64> {
         let thread = self.threads.get(&id);
-        if thread.is_some_and(|thread| thread.recalled) {
+        if thread.is_some_and(Thread::is_recalled) {
             // Its shadow stands, or is about to.
             return Ok(detach_attach::NOT_MADE);
         }
-        let Some((slot, _)) =
-            thread.and_then(|thread| thread.slot).and_then(|slot| self.slot(slot))
-        else {
+        let Some((slot, _)) = thread.and_then(Thread::slot).and_then(|slot| self.slot(slot)) else {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         };
         slot.ask(number, arguments, stack);
@@ -97,7 +96,7 @@ impl Coordinator {
             self.is_made_here(id, answer);
             return Ok(());
         }
-        let visiting = self.threads.get(&id).is_some_and(|thread| thread.visiting);
+        let visiting = self.threads.get(&id).is_some_and(Thread::is_visiting);
         if !visiting {
             self.tree.threads.place(self.coordinator_id, id, Standing::Changing);
         }

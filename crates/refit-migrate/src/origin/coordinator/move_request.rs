@@ -64,25 +64,25 @@ impl Coordinator {
             self.tree.supervisor.answer(request, -first_move::NOT_MOVABLE, Resume::GoOn);
             return Ok(());
         }
-        let here = thread.at == own;
+        let here = thread.away_at().is_none();
         if here {
             // It is out of the call that it may have come for.
-            thread.visiting = false;
+            thread.call_returned();
             self.tree.threads.place(self.coordinator_id, id, Standing::Home);
         }
         let Some(to) = to else {
             self.tree.supervisor.answer(request, -first_move::NO_INSTANCE, Resume::Stay);
             return self.settle(id);
         };
-        if thread.asked == OwnRequest::Refused(to) {
-            thread.asked = OwnRequest::Nothing;
+        if thread.own_request == OwnRequest::Refused(to) {
+            thread.own_request = OwnRequest::Nothing;
             self.tree.supervisor.answer(request, -first_move::NOT_NOW, Resume::Stay);
             return self.settle(id);
         }
-        thread.asked = thread.asked.and_for(to, thread.wanted);
+        thread.own_request = thread.own_request.and_for(to, thread.wanted);
         thread.want(to);
         if here && to == own {
-            thread.asked.is_at(own);
+            thread.own_request.is_at(own);
             self.tree.supervisor.answer(request, 0, Resume::Stay);
         }
         self.settle(id)

@@ -8,7 +8,7 @@ use crate::origin::coordinator::{Coordinator, Next};
 impl Coordinator {
     /// A host has no memory for another page, which one of its threads waits for. Nobody knows which: all come.
     pub(super) fn is_full(&mut self, host: InstanceId) -> Next {
-        let there = self.threads.iter().filter(|(_, thread)| thread.at == host);
+        let there = self.threads.iter().filter(|(_, thread)| thread.away_at() == Some(host));
         let there: Vec<u32> = there.map(|(&id, _)| id).collect();
         let why = MoveError::NoMemory(format!("{host} has no memory left for its pages"));
         for id in there {

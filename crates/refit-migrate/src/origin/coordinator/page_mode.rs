@@ -35,7 +35,7 @@ impl Coordinator {
         let away: Vec<u32> = self
             .threads
             .iter()
-            .filter(|(_, thread)| thread.at != self.own)
+            .filter(|(_, thread)| thread.away_at().is_some())
             .map(|(&id, _)| id)
             .collect();
         if !away.is_empty() {

@@ -25,7 +25,7 @@ impl Coordinator {
             // It is as it would be anywhere.
             return self.has_returned(id);
         }
-        let visits = self.threads.get(&id).is_some_and(|thread| thread.visiting);
+        let visits = self.threads.get(&id).is_some_and(|thread| thread.is_visiting());
         let again = move |held: &mut Tracee, _| {
             let stepped = held.registers().and_then(|mut registers| {
                 shadow_stub::step_back(&mut registers, number);
