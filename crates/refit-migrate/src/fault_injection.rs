@@ -1,4 +1,4 @@
-//! ThreadTable that fail on purpose, to see that their threads go on: an instance that `REFIT_MOVE_FAULT` names a step for has each third of
+//! Moves that fail on purpose, to see that their threads go on: an instance that `REFIT_MOVE_FAULT` names a step for has each third of
 //! these fail.
 
 use std::io;

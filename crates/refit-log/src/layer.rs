@@ -1,0 +1,211 @@
+//! Takes events from `tracing`, and puts them into the ring and on standard error.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::thread;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::event::{Event, now_ns};
+use crate::filter::Filter;
+use crate::ring;
+
+/// How events are written to standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// A line for people, with the time of day in UTC.
+    #[default]
+    Text,
+    /// A JSON object per line.
+    Json,
+    /// A line with the priority in front that `systemd-journald` reads (sd-daemon(3)), and without the time, which it adds.
+    Journal,
+}
+
+/// The most verbose level that the ring keeps.
+const KEPT: Level = Level::DEBUG;
+
+/// Puts events where they are wanted.
+pub(crate) struct Recorder {
+    filter: Filter,
+    format: Format,
+}
+
+impl Recorder {
+    pub(crate) fn new(filter: Filter, format: Format) -> Self {
+        Self { filter, format }
+    }
+
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        is_kept(metadata) || self.filter.permits(metadata)
+    }
+
+    fn write(&self, event: &Event) {
+        let line = match self.format {
+            Format::Text => event.to_string(),
+            Format::Json => serde_json::to_string(event).unwrap_or_default(),
+            Format::Journal => {
+                let text = event.to_string();
+                // The time of day stands in front.
+                let text = text.split_once(' ').map_or(&*text, |(_, rest)| rest);
+                format!("<{}>{text}", priority(&event.level))
+            }
+        };
+        // Nothing can be done if nobody reads it.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// Returns whether the ring keeps it: the events of refit's own crates, but for the most verbose.
+fn is_kept(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() <= KEPT && metadata.target().starts_with("refit")
+}
+
+/// Returns the priority of a level (syslog(3)).
+fn priority(level: &str) -> u8 {
+    match level {
+        "ERROR" => 3,
+        "WARN" => 4,
+        "INFO" => 6,
+        _ => 7,
+    }
+}
+
+/// The fields of a span, formatted.
+struct SpanText(String);
+
+/// Formats fields one after the other.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Vec<(String, String)>,
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: String) {
+        if field.name() == "message" {
+            self.message = value;
+        } else {
+            self.others.push((field.name().to_owned(), value));
+        }
+    }
+
+    fn append_to(self, text: &mut String) {
+        for (name, value) in self.others {
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            // Writing to a string does not fail.
+            let _ = write!(text, "{name}={value}");
+        }
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.filter.most().max(LevelFilter::from_level(KEPT)))
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let mut text = String::new();
+        fields.append_to(&mut text);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(SpanText(text));
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        if let Some(span) = context.span(id)
+            && let Some(SpanText(text)) = span.extensions_mut().get_mut()
+        {
+            fields.append_to(text);
+        }
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
+        let metadata = event.metadata();
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let spans = context.event_scope(event).map_or_else(Vec::new, |scope| {
+            let text = |span: tracing_subscriber::registry::SpanRef<'_, S>| {
+                let extensions = span.extensions();
+                let fields = extensions.get::<SpanText>().map_or("", |SpanText(text)| text);
+                format!("{}{{{fields}}}", span.name())
+            };
+            scope.from_root().map(text).collect()
+        });
+        let event = Event {
+            number: 0,
+            time_ns: now_ns(),
+            level: metadata.level().to_string(),
+            target: metadata.target().to_owned(),
+            thread: thread::current().name().unwrap_or_default().to_owned(),
+            spans,
+            message: fields.message,
+            fields: fields.others,
+        };
+        if self.filter.permits(metadata) {
+            self.write(&event);
+        }
+        if is_kept(metadata) {
+            ring::push(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    #[test]
+    fn events_are_kept_with_their_fields_and_spans() {
+        let filter = Filter::parse("off").expect("a filter");
+        let subscriber = tracing_subscriber::registry().with(Recorder::new(filter, Format::Text));
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::debug_span!("move", group = "0.7.1", to = tracing::field::Empty);
+            span.record("to", 3);
+            let _inside = span.enter();
+            tracing::debug!(thread = 7, why = %"a reason", "recalled for the test of fields");
+            tracing::trace!("recalled for the test of fields, in detail");
+        });
+        let recent = ring::recent().events;
+        let of = |message: &str| recent.iter().find(|event| event.message == message);
+        let event = of("recalled for the test of fields").expect("it is kept");
+        assert_eq!(event.spans, ["move{group=0.7.1 to=3}"]);
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(event.fields, [field("thread", "7"), field("why", "a reason")]);
+        assert_eq!(event.level, "DEBUG");
+        assert!(of("recalled for the test of fields, in detail").is_none());
+    }
+}
