@@ -20,6 +20,7 @@ use utoipa_axum::routes;
 
 use crate::activity;
 use crate::adapt;
+use crate::debug;
 use crate::document;
 use crate::glob::Glob;
 use crate::instance::{Core, no_such_mount};
@@ -65,6 +66,7 @@ pub(crate) fn router(shared: Shared) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(health))
         .routes(routes!(metrics))
+        .routes(routes!(debug::events))
         .routes(routes!(recorded, record, end_record))
         .routes(routes!(objects))
         .routes(routes!(object))

@@ -18,6 +18,7 @@ mod activity;
 mod adapt;
 mod api;
 mod client;
+mod debug;
 mod directory;
 mod document;
 pub mod exporter;

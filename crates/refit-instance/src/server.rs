@@ -8,17 +8,20 @@ use std::io;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tracing::{debug, trace, warn};
 
 use crate::accept::Reserving;
 use crate::api;
@@ -131,6 +134,27 @@ async fn serve(shared: Shared, listener: Reserving) {
     }
 }
 
+/// Serves a request, and records what asks for a change; what only reads is recorded at the most verbose level.
+async fn recorded(request: Request, peer: Peer, next: Next) -> Response {
+    static REQUESTS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: it only has to be another one.
+    let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let reads = method == Method::GET;
+    if reads {
+        trace!(request = number, path, peer = peer.owner(), "a request to read");
+    } else {
+        debug!(request = number, %method, path, peer = peer.owner(), "a request");
+    }
+    let response = next.run(request).await;
+    if reads {
+        trace!(request = number, status = response.status().as_u16(), "is answered");
+    } else {
+        debug!(request = number, status = response.status().as_u16(), "is answered");
+    }
+    response
+}
+
 async fn only_owner_and_root(
     State(shared): State<Shared>,
     ConnectInfo(peer): ConnectInfo<Peer>,
@@ -138,8 +162,9 @@ async fn only_owner_and_root(
     next: Next,
 ) -> Response {
     if peer.uid == Some(0) || peer.uid == Some(shared.core.uid) {
-        return next.run(request).await;
+        return recorded(request, peer, next).await;
     }
+    warn!(peer = peer.owner(), path = request.uri().path(), "a request is forbidden");
     Refusal::new(
         Kind::Forbidden,
         format!("{} {}", request.method(), request.uri().path()),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use crate::activity::{Activity, ActivityQuery, ObjectActivity};
+pub use crate::debug::{EventInfo, EventsInfo};
 pub use crate::kernel::{
     FollowRequest, KernelInfo, LostInfo, MoveRequest, OwnedInfo, PeerInfo, ReachedInfo, RoamRequest,
 };

@@ -15,6 +15,7 @@ use refit_memory::store::PageStore;
 use refit_objects::{Interface, destroy};
 use refit_sys::keeper;
 use refit_tracer::Supervisor;
+use tracing::info;
 
 use crate::host::{self, LimitError};
 use crate::reclaimer::Reclaimer;
@@ -92,6 +93,7 @@ impl Memory {
         }
         let mut state = self.shared.state();
         let before = std::mem::replace(&mut state.limit, limit);
+        info!(?limit, ?before, "the limit");
         state.called = true;
         drop(state);
         self.shared.call.notify_all();
@@ -206,7 +208,7 @@ impl Outside for Shared {
             && let Err(error) = self.serve(served)
         {
             // The child would wait for its pages forever.
-            eprintln!("refit: a child's memory cannot be served: {error}");
+            refit_log::say(&format!("a child's memory cannot be served: {error}"));
             std::process::abort();
         }
         self.let_begin();

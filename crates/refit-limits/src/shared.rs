@@ -11,6 +11,7 @@ use refit_memory::PAGE_SIZE;
 use refit_memory::program::Commons;
 use refit_memory::store::StoreStats;
 use refit_tracer::Supervisor;
+use tracing::debug;
 
 use crate::served::Served;
 use crate::survey;
@@ -108,6 +109,7 @@ impl Shared {
     /// A program is not served, although it should be.
     pub(crate) fn refuse(&self, process: u32, why: &io::Error) {
         let name = refit_sys::process::name(process);
+        debug!(process, name, %why, "is not served");
         // Nothing is left to be limited.
         let ended = why.raw_os_error() == Some(libc::ESRCH) || survey::resident(process) == 0;
         let mut state = self.state();
@@ -142,6 +144,7 @@ impl Shared {
             pager.dismiss();
         };
         let thread = thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;
+        debug!(process = ?one.process, child = one.child, "is served");
         let mut state = self.state();
         state.pagers.retain(|pager| !pager.is_finished());
         state.pagers.push(thread);

@@ -1,5 +1,6 @@
 //! One event, as it is kept and shown.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,9 +15,9 @@ pub struct Event {
     /// Nanoseconds since 1970-01-01 UTC, by the clock of its host.
     pub time_ns: u64,
     /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`.
-    pub level: String,
+    pub level: Cow<'static, str>,
     /// The module that has recorded it.
-    pub target: String,
+    pub target: Cow<'static, str>,
     /// The name of the thread.
     pub thread: String,
     /// The spans that it happened in, outermost first, each with its fields.
@@ -69,8 +70,8 @@ mod tests {
         let event = Event {
             number: 3,
             time_ns: 3_661_000_002_000,
-            level: "WARN".to_owned(),
-            target: "refit_migrate::node".to_owned(),
+            level: "WARN".into(),
+            target: "refit_migrate::node".into(),
             thread: "main".to_owned(),
             spans: vec!["move{group=0.7.1}".to_owned()],
             message: "peer lost".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tracing::{Level, Metadata};
+use tracing::Metadata;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::LogError;
@@ -36,9 +36,9 @@ impl Filter {
 }
 
 impl Default for Filter {
-    /// Warnings and errors.
+    /// Nothing: what a user has to know is said anyway ([`crate::say`]).
     fn default() -> Self {
-        Self(Targets::new().with_default(Level::WARN))
+        Self(Targets::new().with_default(LevelFilter::OFF))
     }
 }
 

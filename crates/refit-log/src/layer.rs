@@ -32,6 +32,9 @@ pub enum Format {
 /// The most verbose level that the ring keeps.
 const KEPT: Level = Level::DEBUG;
 
+/// The target of events that [`crate::say`] has written already.
+pub(crate) const SAID: &str = "refit::said";
+
 /// Puts events where they are wanted.
 pub(crate) struct Recorder {
     filter: Filter,
@@ -166,14 +169,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
         let event = Event {
             number: 0,
             time_ns: now_ns(),
-            level: metadata.level().to_string(),
-            target: metadata.target().to_owned(),
+            level: metadata.level().as_str().into(),
+            target: metadata.target().into(),
             thread: thread::current().name().unwrap_or_default().to_owned(),
             spans,
             message: fields.message,
             fields: fields.others,
         };
-        if self.filter.permits(metadata) {
+        if metadata.target() != SAID && self.filter.permits(metadata) {
             self.write(&event);
         }
         if is_kept(metadata) {

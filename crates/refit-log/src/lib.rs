@@ -36,6 +36,9 @@ pub use filter::Filter;
 pub use layer::Format;
 pub use ring::{CAPACITY, Recent};
 
+use std::io::{self, Write};
+
+use refit_sys::printable;
 use thiserror::Error;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -60,6 +63,13 @@ pub fn start(filter: Filter, format: Format) -> Result<(), LogError> {
     tracing_subscriber::registry().with(layer).try_init().map_err(|_| LogError::Taken)?;
     panic::write_ring_on_panic();
     Ok(())
+}
+
+/// Says something to the user: a line on standard error whatever the filter says, which the ring keeps too.
+pub fn say(text: &str) {
+    // Nothing can be done if nobody reads it.
+    let _ = writeln!(io::stderr(), "refit: {}", printable::line(text));
+    tracing::warn!(target: layer::SAID, "{text}");
 }
 
 /// Returns the last events of this process, oldest first.

@@ -60,8 +60,8 @@ mod tests {
         Event {
             number: 0,
             time_ns: 0,
-            level: "DEBUG".to_owned(),
-            target: "refit_log".to_owned(),
+            level: "DEBUG".into(),
+            target: "refit_log".into(),
             thread: String::new(),
             spans: Vec::new(),
             message,

@@ -18,6 +18,8 @@ pub(crate) enum Step {
     Replica,
     /// A task is made in it (host).
     Task,
+    /// A thread has arrived, and waits for its registers for ever (host).
+    Stall,
     /// The task is given the thread's registers (host).
     Registers,
     /// Memory becomes frames (origin).
@@ -33,12 +35,13 @@ pub(crate) enum Step {
 }
 
 /// All of them, by name.
-const STEPS: [(&str, Step); 11] = [
+const STEPS: [(&str, Step); 12] = [
     ("plant", Step::Plant),
     ("leave", Step::Leave),
     ("arrive", Step::Arrive),
     ("replica", Step::Replica),
     ("task", Step::Task),
+    ("stall", Step::Stall),
     ("registers", Step::Registers),
     ("convert", Step::Convert),
     ("map", Step::Map),
@@ -60,6 +63,15 @@ pub(crate) fn fails(step: Step) -> bool {
     });
     // Relaxed: only its own count matters.
     *wanted == Some(step) && TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(OF)
+}
+
+/// Never returns where a step is to stall now: as any wait of which nobody knows why it does not end.
+pub(crate) fn stall(step: Step) {
+    while fails(step) {
+        loop {
+            std::thread::park();
+        }
+    }
 }
 
 /// The error of a step that fails now.

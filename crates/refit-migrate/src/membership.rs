@@ -28,6 +28,7 @@ use refit_messages::{
     Transport, Way,
 };
 use serde::{Deserialize, Serialize};
+use tracing::info;
 
 use crate::membership::absent::{Absence, Absent};
 
@@ -102,6 +103,7 @@ impl Meeting {
 
     /// A peer is there.
     pub(crate) fn found(&self, own: InstanceId, peer: &Peer) {
+        info!(peer = %peer.id, transport = ?peer.transport, place = peer.place, "a peer is there");
         self.absent.found(own, peer);
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use refit_messages::{ENDED, InstanceId, Layer};
+use tracing::warn;
 
 use crate::node::Setting;
 use crate::origin::coordinator::{Command, Pages, QueuedCommand};
@@ -39,12 +40,13 @@ impl Migration {
 
     /// A peer is lost: its programs' replicas end here, and the coordinators of programs that have threads there are told.
     pub(crate) fn lost(&self, peer: InstanceId, why: &str) {
+        warn!(%peer, why, "a peer is lost");
         let theirs = self.remote.take_those_of(peer);
         let queues = self.origin.queues();
         let concerns = self.origin.is_concerned(&queues);
         if why != ENDED || !theirs.is_empty() || concerns {
             // Else it is the end of both.
-            eprintln!("refit: {} has lost {peer}: {why}", self.resources.own);
+            refit_log::say(&format!("{} has lost {peer}: {why}", self.resources.own));
         }
         self.remote.end_lost(peer, theirs);
         let lost = || QueuedCommand::now(Command::Lost(peer, why.to_owned()));

@@ -13,6 +13,7 @@ use refit_messages::{InstanceId, Layer, MessageError, Peer, Refusal, Security, T
 use refit_sys::cpu_latency::{self, Awake};
 use refit_tracer::Shown;
 use refit_tracer::process::Process;
+use tracing::info;
 
 use crate::dsm::Window;
 use crate::error::MoveError;
@@ -124,6 +125,7 @@ impl Node {
     /// There is one with that number; one that it is to join does not answer, or refuses; what the system says.
     pub fn boot(number: u16, directory: &Path, setting: &Setting) -> io::Result<Arc<Self>> {
         let own = InstanceId(number);
+        info!(node = number, listen = ?setting.listen, join = ?setting.join, "boots");
         if setting.awake {
             let no = |error| io::Error::other(format!("{}: {error}", cpu_latency::DEVICE));
             drop(Awake::hold().map_err(no)?);
@@ -131,7 +133,7 @@ impl Node {
         let migration = Migration::new(own, setting);
         let meeting = Arc::new(Meeting::new(setting.security.clone()));
         let refused = move |place: &str, why: &Refusal| {
-            eprintln!("refit: {own} has refused to be joined ({place}): {why}");
+            refit_log::say(&format!("{own} has refused to be joined ({place}): {why}"));
         };
         let builder = Layer::builder(own).silence(setting.silence);
         let (there, gone) = (Arc::clone(&meeting), Arc::clone(&meeting));
@@ -216,6 +218,7 @@ impl Node {
         roam: Option<Roam>,
         shown: Option<Shown>,
     ) -> io::Result<()> {
+        info!(process, movable, ?roam, "is followed");
         let tree = ProgramTree::new(movable, shown, roam == Some(Roam::Calls));
         self.migration.origin.answer_requests(&tree);
         self.trees().push(Arc::clone(&tree));
@@ -225,7 +228,7 @@ impl Node {
             let ready = || tell.send(Ok(())).map_err(io::Error::other);
             if let Err(error) = followed.supervisor.follow(process, ready) {
                 // What it followed dies with this thread.
-                eprintln!("refit: process {process} cannot be followed: {error}");
+                refit_log::say(&format!("process {process} cannot be followed: {error}"));
                 let _ = tell.send(Err(error));
             }
             this.trees().retain(|tree| !Arc::ptr_eq(tree, &followed));

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use refit_messages::{InstanceId, Reply};
+use tracing::debug;
 
 use crate::dsm::PAGE;
 use crate::error::MoveError;
@@ -54,6 +55,7 @@ impl Remote {
         let this = Arc::clone(self);
         let serve = move || {
             let Prepare { group, params, thread } = prepare;
+            debug!(%group, thread, "prepares");
             let replica = this.has_room(&params);
             let replica = replica.and_then(|()| this.replica_for(group, &params));
             let ready = replica.and_then(|replica| replica.ready(thread).map(|()| replica.process));
@@ -108,12 +110,14 @@ impl Remote {
         let layer = self.resources.connected()?;
         let with = (&self.spare_replicas, self.resources.awake(), &self.resources.quota);
         let replica = Replica::begin(group, params, layer, with)?;
+        debug!(%group, process = replica.process, "a replica begins");
         replicas.insert(group, Arc::clone(&replica));
         Ok(replica)
     }
 
     /// A thread, or a whole program, is no more.
     pub(crate) fn tear_down(&self, teardown: Teardown) {
+        debug!(group = %teardown.group, thread = ?teardown.thread, "is torn down");
         match teardown.thread {
             Some(thread) => {
                 if let Some(replica) = self.replica(teardown.group) {

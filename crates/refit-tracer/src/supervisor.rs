@@ -31,6 +31,7 @@ use refit_sys::status::Status;
 use refit_sys::trace::{self, Event, Options, Tracee};
 use refit_sys::wait_interrupt::Wakeup;
 use rustix::io::Errno;
+use tracing::{debug, info};
 
 use crate::hook::{Hook, TracerHook};
 use crate::process::{self, Process};
@@ -180,6 +181,7 @@ impl Supervisor {
             lock(&self.bound).insert(process);
         }
         self.wakeup.hear()?;
+        info!(process, movable = self.movable, "is followed");
         ready()?;
         let (rests, ignored) = (Arc::clone(&self.rests), Arc::clone(&self.ignored));
         let mut following = EventLoop::of(process, rests, ignored);
@@ -202,6 +204,7 @@ impl Supervisor {
         };
         // Pairs with `until_answered`: an errand that is not seen here is seen there not to be fetched any more.
         self.over.store(true, Ordering::Release);
+        info!(process, result = ?followed, "is followed no more");
         // Whoever listens hears that nobody is left; behind the former, as `hear_of_programs` looks at it under the same lock.
         *lock(&self.heard) = None;
         lock(&self.requests).clear();
@@ -375,6 +378,7 @@ impl Supervisor {
     /// A process is another program from now on, in which `former` goes on under the number of its first thread.
     fn becomes_another(&self, held: &mut Tracee, former: u32, following: &mut EventLoop) {
         let task = held.thread();
+        debug!(process = task, by = former, "executes another program");
         // All other threads of the process tell of their ends, but the one whose number it takes.
         lock(&self.words).retain(|thread, _| ![former, task].contains(thread));
         self.tasks().remove(&former);

@@ -25,6 +25,7 @@ use crate::commands::report::ReportArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::setting::SettingArgs;
 use crate::format;
+use crate::logging::LogArgs;
 
 /// An operating-system layer that can be changed while programs use it
 #[derive(Debug, Parser)]
@@ -47,6 +48,9 @@ pub(crate) struct Cli {
     /// Ask only the instance with this process id; otherwise every instance of this user
     #[arg(long, global = true, value_name = "PID")]
     pub(crate) instance: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -237,6 +241,16 @@ The file is checked before any code of it runs. The same path can be loaded agai
     /// Check what this host offers, what is missing, what that costs and how to get it
     #[command(after_help = "Example:\n  refit doctor")]
     Doctor,
+
+    /// Print the last 10,000 events of instances: what they did, step by step
+    #[command(after_help = "\
+Example:
+  refit debug-dump > here.txt
+  refit --instance 4711 debug-dump --json | jq 'select(.level != \"DEBUG\")'
+
+Each instance keeps them in memory, whatever `--log` says. Where something hangs between two hosts, \
+dump both: groups, threads and residencies have the same numbers on either.")]
+    DebugDump,
 
     /// Watch caches being swapped under running programs, for about a minute
     Tour(TourArgs),

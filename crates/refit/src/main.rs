@@ -19,6 +19,7 @@ mod format;
 mod hierarchy;
 mod histogram;
 mod instances;
+mod logging;
 mod output;
 mod processors;
 mod table;
@@ -35,7 +36,8 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = Output::new(cli.json);
-    let result = run(&cli, &mut out).and_then(|()| out.flush());
+    let result =
+        logging::start(&cli.log).and_then(|()| run(&cli, &mut out)).and_then(|()| out.flush());
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.exit(),
@@ -89,6 +91,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         Command::Instruments(args) => commands::instruments::run(args, only, out),
         Command::Top(args) => commands::top::run(args, only, out),
         Command::Metrics(args) => commands::metrics::run(args, only, out),
+        Command::DebugDump => commands::debug_dump::run(only, out),
         Command::Doctor => commands::doctor::run(out),
         Command::Tour(args) => commands::tour::run(args, out),
         Command::Completions { shell } => commands::documents::completions(*shell, out),

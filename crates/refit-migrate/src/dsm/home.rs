@@ -89,7 +89,7 @@ impl PageHome {
                 heard.fetch(group.home(), wanted.page, wanted.count, wanted.access);
             };
             if let Err(error) = pager.serve(window, fetch) {
-                eprintln!("refit: process {} waits for its pages: {error}", group.process);
+                refit_log::say(&format!("process {} waits for its pages: {error}", group.process));
             }
         };
         thread::Builder::new().name("refit-pager".to_owned()).spawn(serve)?;

@@ -65,7 +65,7 @@ impl Absent {
         drop(known);
         if let Some(absence) = absence {
             let seconds = absence.since.elapsed().as_secs_f64();
-            eprintln!("refit: {own} has {} again, after {seconds:.1} s", peer.id);
+            refit_log::say(&format!("{own} has {} again, after {seconds:.1} s", peer.id));
         }
     }
 
@@ -117,7 +117,9 @@ impl Absent {
                     // Each reason once: it is the same until somebody changes something.
                     if refused.as_ref() != Some(&why) {
                         let own = layer.own();
-                        eprintln!("refit: {own} tries to join {peer} at {address} again: {why}");
+                        refit_log::say(&format!(
+                            "{own} tries to join {peer} at {address} again: {why}"
+                        ));
                         refused = Some(why);
                     }
                 }
@@ -140,7 +142,7 @@ impl Absent {
         other: InstanceId,
         address: &str,
     ) {
-        eprintln!("refit: {own} does not join {peer} again: {other} is at {address} now");
+        refit_log::say(&format!("{own} does not join {peer} again: {other} is at {address} now"));
         self.give_up(peer, since);
     }
 

@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use refit_messages::{InstanceId, Layer, Reply};
 use refit_sys::adaptive_spin::AdaptiveSpin;
 use refit_sys::words::Words;
+use tracing::{debug, debug_span, warn};
 
 use crate::dsm::Window;
 use crate::error::MoveError;
@@ -272,9 +273,12 @@ impl Coordinator {
 
     /// Decides, until the group is no more.
     pub(crate) fn run(mut self) {
+        let _program = debug_span!("program", group = %self.group).entered();
+        debug!(threads = self.threads.len(), "its coordinator begins");
         while self.next().is_ok() {
             self.check();
         }
+        debug!("its coordinator ends");
         self.killer.disarm();
         self.tree.threads.end(self.coordinator_id);
         self.let_all_live();
@@ -395,6 +399,7 @@ impl Coordinator {
         to: InstanceId,
         done: Sender<Result<(), MoveError>>,
     ) -> Next {
+        debug!(?thread, %to, "wanted");
         let all: Vec<u32> = match thread {
             Some(one) => vec![one],
             None => {
@@ -416,6 +421,7 @@ impl Coordinator {
     }
 
     fn spread(&mut self, over: Vec<InstanceId>, done: Sender<Result<(), MoveError>>) -> Next {
+        debug!(?over, "spread");
         self.policy = Policy::Spread(over, 0);
         let all: Vec<u32> = self.threads.keys().copied().collect();
         for id in all {
@@ -446,6 +452,7 @@ impl Coordinator {
         if !self.destinations.remove(&peer) {
             return Ok(());
         }
+        warn!(%peer, why, "a destination is lost");
         self.ready.remove(&peer);
         // It may be joined again, and has nothing then.
         for thread in self.threads.values_mut() {

@@ -32,6 +32,7 @@
 //! | origin | [`SyscallResult`] | its shadow has made it |
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 
 use refit_messages::{InstanceId, Message, Request, Way};
@@ -53,6 +54,14 @@ pub struct GroupId {
     pub process: u32,
     /// Tells the programs of one process apart.
     pub program: u64,
+}
+
+impl fmt::Display for GroupId {
+    /// Origin, process and program, e.g. `0.4711.2`: the same at each node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, process, program } = self;
+        write!(f, "{origin}.{process}.{program}")
+    }
 }
 
 /// A descriptor that a process of the same host holds.

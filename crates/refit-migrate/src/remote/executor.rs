@@ -25,6 +25,7 @@ use refit_sys::schedule::{Urgency, set_urgency};
 use refit_sys::shadow_stub::{self, Slot};
 use refit_sys::trace::{self, Event, Options, Registers, Tracee};
 use refit_tracer::request::Request;
+use tracing::debug;
 
 use crate::error::MoveError;
 use crate::fault_injection::{self, Step};
@@ -211,6 +212,8 @@ impl<'a> Running<'a> {
                 return Ok(Gone::Back);
             }
         };
+        let (group, thread) = (self.replica.group, arrive.thread);
+        debug!(%group, thread, residency = arrive.residency, in_call = arrive.in_call, "a thread arrives");
         let residency = Residency {
             thread: arrive.thread,
             residency: arrive.residency,
@@ -218,6 +221,7 @@ impl<'a> Running<'a> {
             beside: Beside::default(),
         };
         let general = arrive.half.general(self.held.registers()?);
+        fault_injection::stall(Step::Stall);
         let given = fault_injection::reach(Step::Registers)
             .and_then(|()| arrive.half.give(&self.held, &general));
         if let Err(error) = given {
@@ -234,7 +238,10 @@ impl<'a> Running<'a> {
         if slot.is_some() {
             self.files.serve(self.replica.group.process, arrive.thread);
         }
-        let arrived = || reply.say(&Ok(()), &[]);
+        let arrived = || {
+            reply.say(&Ok(()), &[]);
+            debug!(%group, thread, residency = arrive.residency, "it runs");
+        };
         if !arrive.in_call {
             return self.run(&residency, Some(arrived));
         }
@@ -570,7 +577,9 @@ impl<'a> Running<'a> {
         let (group, thread) = (self.replica.group, residency.thread);
         let came =
             ThreadReturned { group, thread, residency: residency.residency, why, in_call, half };
-        match self.replica.layer.send(group.home(), &came, &[]) {
+        let sent = self.replica.layer.send(group.home(), &came, &[]);
+        debug!(%group, thread, residency = residency.residency, ?why, in_call, "it goes back");
+        match sent {
             Ok(()) => Ok(Gone::Back),
             // Its origin is no more, and so is the program.
             Err(_) => Ok(Gone::Ended),

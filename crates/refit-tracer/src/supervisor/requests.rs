@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use refit_sys::trace::Tracee;
 use rustix::io::Errno;
+use tracing::debug;
 
 use crate::resume::{Resume, StopReason};
 use crate::supervisor::event_loop::EventLoop;
@@ -87,7 +88,11 @@ impl Supervisor {
         let waits = || lock(&self.requests).iter().any(|request| request.task == process);
         // The end of a first thread is not told before the other threads have ended, and it stops for nothing.
         let ended = || refit_sys::process::life(process).is_none_or(|life| life.ended());
-        self.until_answered(&answered, &decided, Instant::now() + within, waits, ended)
+        let done = self.until_answered(&answered, &decided, Instant::now() + within, waits, ended);
+        if let Err(error) = &done {
+            debug!(task = process, %error, ?within, "a request was not done");
+        }
+        done
     }
 
     /// As [`order`](Self::order), and does not wait for it. Orders about a thread are done in their turn.
@@ -156,7 +161,12 @@ impl Supervisor {
         });
         lock(&self.stop_requests).push((process, work));
         let waits = || lock(&self.stop_requests).iter().any(|(of, _)| *of == process);
-        self.until_answered(&answered, &decided, Instant::now() + within, waits, || false)
+        let done =
+            self.until_answered(&answered, &decided, Instant::now() + within, waits, || false);
+        if let Err(error) = &done {
+            debug!(process, %error, ?within, "its threads were not all stopped");
+        }
+        done
     }
 
     /// Calls who follows as long as the errand `waits`, until there is an answer, or who it is about has `ended`.

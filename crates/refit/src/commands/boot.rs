@@ -21,6 +21,7 @@ use super::setting::SettingArgs;
 use crate::failure::Failure;
 use crate::format;
 use crate::instances::{self, Live};
+use crate::logging;
 use crate::output::Output;
 use crate::processors;
 use crate::table::{Align, Table};
@@ -126,6 +127,7 @@ fn begin(number: u16, processors: &str, setting: &SettingArgs) -> Result<(), (St
         let mut command = Command::new(std::env::current_exe()?);
         command.arg0("refit").args(["kernel", &number.to_string(), processors]);
         command.args(setting.arguments()?).current_dir("/");
+        logging::hand_on(&mut command);
         Ok(BufReader::new(refit_sys::launch::apart(&mut command)?.1).lines())
     };
     let unable = |error: io::Error| (error.to_string(), DOCTOR.to_owned());

@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod classes;
 pub(crate) mod code;
 pub(crate) mod cover;
+pub(crate) mod debug_dump;
 pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod drill;

@@ -18,6 +18,7 @@ use super::boot;
 use super::tend::FOLLOWS;
 use crate::failure::Failure;
 use crate::instances::Live;
+use crate::logging;
 use crate::{format, processors};
 
 /// Arguments of `refit run`.
@@ -121,6 +122,7 @@ fn tended(args: &RunArgs) -> io::Result<()> {
         command.arg("--memory").arg(bytes.to_string());
     }
     command.args(args.movable.then_some("--movable"));
+    logging::hand_on(&mut command);
     let (mut told, says) = refit_sys::launch::apart(&mut command)?;
     let mut says = BufReader::new(says).lines();
     let mut line = || says.next().unwrap_or_else(|| Err(io::Error::other("its instance died")));

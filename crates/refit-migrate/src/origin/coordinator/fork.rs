@@ -44,7 +44,7 @@ impl Coordinator {
         {
             // It would share what it must not. One that was killed meanwhile does not.
             if ![Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error()) {
-                eprintln!("refit: a child of {} is killed: {error}", self.group.process);
+                refit_log::say(&format!("a child of {} is killed: {error}", self.group.process));
             }
             let _ = kill(child);
         }

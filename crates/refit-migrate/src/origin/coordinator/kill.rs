@@ -27,7 +27,7 @@ impl Killer {
             let name = refit_sys::process::name(process);
             // Relaxed: the end of its coordinator, which follows, is told by a channel.
             self.killed.store(true, Ordering::Relaxed);
-            eprintln!("refit: {name} ({process}) is killed: {why}");
+            refit_log::say(&format!("{name} ({process}) is killed: {why}"));
             for one in [process, agent] {
                 // It is of this user.
                 let _ = kill(one);

@@ -6,6 +6,7 @@ use refit_messages::{InstanceId, Request};
 use refit_sys::adaptive_spin;
 use refit_sys::schedule::urgency;
 use refit_sys::shadow_stub::Slot;
+use tracing::debug;
 
 use crate::error::MoveError;
 use crate::origin::coordinator::move_request::OwnRequest;
@@ -162,8 +163,10 @@ impl Coordinator {
             let _ = self.layer.send(to, &expect, &[]);
             return Ok(());
         }
+        debug!(thread = id, %to, "asks to prepare");
         let prepare = Prepare { group: self.group, params: params.clone(), thread: id };
         let replica = self.ask(to, &prepare).flatten()?;
+        debug!(thread = id, %to, replica, "prepared");
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.ready_at.insert(to);
         }
@@ -229,6 +232,7 @@ impl Coordinator {
 
     pub(super) fn refuse(&mut self, id: u32, why: &MoveError) {
         let own = self.own;
+        debug!(thread = id, %why, "refused");
         self.ledger.counts().refused += 1;
         if matches!(why, MoveError::NoMemory(_)) {
             self.lacks_memory(why);

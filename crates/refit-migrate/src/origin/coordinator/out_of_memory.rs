@@ -35,7 +35,7 @@ impl Coordinator {
         if !std::mem::replace(&mut self.told_of_memory, true) {
             let process = self.group.process;
             let name = refit_sys::process::name(process);
-            eprintln!("refit: {name} ({process}) goes on at home as far as needed: {why}");
+            refit_log::say(&format!("{name} ({process}) goes on at home as far as needed: {why}"));
         }
     }
 }

@@ -72,7 +72,7 @@ impl Replica {
         let serve = move || {
             if let Err(error) = pager.serve(window, |wanted| replica.fetch(wanted)) {
                 let process = replica.group.process;
-                eprintln!("refit: a replica of {process} waits for its pages: {error}");
+                refit_log::say(&format!("a replica of {process} waits for its pages: {error}"));
             }
         };
         thread::Builder::new().name("refit-pager".to_owned()).spawn(serve).map(drop)
@@ -121,7 +121,7 @@ impl Replica {
                 }
             };
             if let Err(error) = done {
-                eprintln!("refit: a replica of {}: {error}", self.group.process);
+                refit_log::say(&format!("a replica of {}: {error}", self.group.process));
             }
             page += length as u64;
         }
@@ -139,7 +139,7 @@ impl Replica {
     /// Pages are not needed any more.
     pub(crate) fn drop_pages(&self, ranges: &[Range<u64>]) {
         if let Some(Err(error)) = self.store().map(|store| store.discard(ranges)) {
-            eprintln!("refit: a replica of {}: {error}", self.group.process);
+            refit_log::say(&format!("a replica of {}: {error}", self.group.process));
         }
     }
 }
