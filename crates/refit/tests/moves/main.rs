@@ -30,6 +30,7 @@ mod rejoins;
 mod running;
 #[path = "../stage/mod.rs"]
 mod stage;
+mod stalls;
 mod turns;
 mod world;
 
