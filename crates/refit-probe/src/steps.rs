@@ -1,0 +1,182 @@
+//! From what is asked for to what is done at the entry of a function, and where it is left.
+
+use refit_instruments::definition::{FieldKind, Role};
+use refit_instruments::record::{Phase, What};
+use refit_instruments::session::{Described, Kind, Session};
+
+use crate::operand::Operand;
+use crate::spec::{Do, Spec};
+use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
+
+/// What is done where, for one place.
+#[derive(Clone, Debug, Default)]
+pub struct Steps {
+    /// At the place itself.
+    pub here: Vec<Step>,
+    /// Of that, what has its counterpart where the function is left: also where it is entered otherwise.
+    pub entering: Vec<Step>,
+    /// Where its function is left.
+    pub leaving: Vec<Step>,
+    /// Whether something is looked at there that is so only when the function returns.
+    pub returning: bool,
+}
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// Whether Go runs there: its goroutines go from thread to thread.
+    pub go: bool,
+    /// How many threads a timer has room for: a power of two.
+    pub threads: u32,
+    /// Where records go.
+    pub session: Option<&'a Session>,
+}
+
+/// Something that is asked for at a place, and where it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watching {
+    /// What.
+    pub what: Do,
+    /// By which value it is counted apart.
+    pub by: Option<Operand>,
+    /// What is done for it; the number of its first cell is in it.
+    pub step: Step,
+    /// The number of its first cell.
+    pub first: u32,
+}
+
+impl Watching {
+    /// The number of the cell behind its last one.
+    pub fn end(&self) -> u32 {
+        self.first + self.step.cells()
+    }
+}
+
+/// No place for another event.
+#[derive(Clone, Copy, Debug)]
+pub struct NoEvent;
+
+/// The manager of what probes record.
+const MANAGER: &str = "probe";
+
+impl Steps {
+    /// What `spec` does at a place; cells are numbered from `first` on.
+    ///
+    /// # Errors
+    /// [`NoEvent`]: there is no session, or it is full of events.
+    pub fn new(
+        spec: &Spec,
+        about: &About<'_>,
+        first: u32,
+    ) -> Result<(Self, Vec<Watching>), NoEvent> {
+        let mut steps = Self::default();
+        let (mut all, mut cell) = (Vec::new(), first);
+        for what in &spec.actions {
+            let watching = steps.add(spec, what, about, cell)?;
+            cell = watching.end();
+            all.push(watching);
+        }
+        if !steps.leaving.is_empty() && spec.actions.contains(&Do::Poison) {
+            steps.entering.push(Action::POISON.into());
+            steps.leaving.push(Action::POISON.into());
+        }
+        Ok((steps, all))
+    }
+
+    fn add(
+        &mut self,
+        spec: &Spec,
+        what: &Do,
+        about: &About<'_>,
+        cell: u32,
+    ) -> Result<Watching, NoEvent> {
+        let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
+        let key = spec.by.map(|operand| operand.value);
+        let step = |action, key| Step { when: spec.when.clone(), key, action };
+        let (entry, exit) = match what {
+            Do::Count => (step(Action::Count { cell }, key), None),
+            Do::Histogram(operand) => {
+                (step(Action::Histogram { cell, value: operand.value }, key), None)
+            }
+            Do::Poison => (Action::POISON.into(), None),
+            Do::Latency | Do::Concurrency | Do::Cpu | Do::Durations(_) => {
+                let clock = match *what {
+                    Do::Cpu => Clock::Thread,
+                    Do::Durations(clock) => clock,
+                    _ => Clock::Wall,
+                };
+                // The number of the thread says for how long it has run.
+                let base = match (clock, spec.by) {
+                    (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
+                    _ if about.go => Base::Goroutine,
+                    _ => Base::Context,
+                };
+                let key = Some(Value { base, width: Width::Whole });
+                let threads = about.threads;
+                let time = |enters| match what {
+                    Do::Durations(_) => {
+                        step(Action::Durations { cell, threads, enters, clock }, key)
+                    }
+                    _ => step(Action::Time { cell, threads, enters, clock }, key),
+                };
+                (time(true), Some(time(false)))
+            }
+            Do::Event(operands) => {
+                let payload = [0, 1].map(|at| Some(operands.get(at)?.value));
+                let what = define(about, operands, Phase::Point)?;
+                (step(Action::Event { what, payload }, None), None)
+            }
+            Do::Span => {
+                let event = |phase| {
+                    let what = define(about, &[], phase)?;
+                    Ok(step(Action::Event { what, payload: [None, None] }, None))
+                };
+                (event(Phase::Begin)?, Some(event(Phase::End)?))
+            }
+        };
+        let watching =
+            Watching { what: what.clone(), by: spec.by, step: entry.clone(), first: cell };
+        let at_exit = spec.leaving || what.operands().any(|operand| operand.leaving);
+        if at_exit {
+            self.returning = true;
+            self.leaving.push(entry);
+        } else {
+            self.entering.extend(exit.is_some().then(|| entry.clone()));
+            self.here.push(entry);
+            self.leaving.extend(exit);
+        }
+        Ok(watching)
+    }
+}
+
+impl Do {
+    fn operands(&self) -> impl Iterator<Item = Operand> + '_ {
+        let operands = match self {
+            Self::Histogram(operand) => std::slice::from_ref(operand),
+            Self::Event(operands) => operands,
+            _ => &[],
+        };
+        operands.iter().copied()
+    }
+}
+
+/// The word of an event in a phase: what the records of a place are called.
+fn define(about: &About<'_>, operands: &[Operand], phase: Phase) -> Result<u32, NoEvent> {
+    let names: Vec<String> = operands.iter().map(Operand::to_string).collect();
+    let signed =
+        |operand: &Operand| matches!(operand.value.width, Width::I8 | Width::I16 | Width::I32);
+    let kind = |operand| if signed(operand) { FieldKind::I64 } else { FieldKind::U64 };
+    let fields: Vec<_> = names.iter().map(String::as_str).zip(operands.iter().map(kind)).collect();
+    let described = Described {
+        name: about.name,
+        manager: MANAGER,
+        kind: Kind::Event,
+        role: Role::Plain,
+        fields: &fields,
+        parent: 0,
+    };
+    let id = about.session.and_then(|session| session.define(&described)).ok_or(NoEvent)?;
+    Ok(What::new(id, phase).word())
+}

@@ -1,0 +1,89 @@
+//! Machine code for the patch area, and what it comes to.
+
+use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock, Mnemonic};
+
+use crate::area::Record;
+use crate::plan::{Place, Ready};
+use crate::snippet::{self, Setting, Step};
+use crate::{Site, Why, copy};
+
+/// What one site, or a copied function with its sites, comes to.
+pub(crate) struct Made {
+    /// Where its code is to stand.
+    pub(crate) at: u64,
+    pub(crate) code: Vec<u8>,
+    /// Changes, and what is needed to undo them.
+    pub(crate) records: Vec<Record>,
+    /// Where program counters at instructions that change go.
+    pub(crate) moves: Vec<(u64, u64)>,
+    /// Whether the code makes system calls. Those of the program run at their places.
+    pub(crate) calls: bool,
+}
+
+pub(crate) fn makes_calls(code: &[Instruction]) -> bool {
+    code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
+}
+
+/// The code and the changes; the code stands at the next multiple of 16 from `from` on.
+pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
+    let at = from.next_multiple_of(16);
+    match ready {
+        Ready::Place(place) => make_place(place, at, setting),
+        Ready::Copied(copied) => copy::make(copied, at, setting),
+    }
+}
+
+/// More bytes than its code takes.
+pub(crate) fn most_bytes(ready: &Ready) -> u64 {
+    let snippet = |site: &Site| 512 + site.actions.iter().map(Step::most_bytes).sum::<u64>();
+    match ready {
+        Ready::Place(place) => snippet(&place.site),
+        Ready::Copied(copied) => {
+            copy::most_bytes(copied) + copied.sites.iter().map(snippet).sum::<u64>()
+        }
+    }
+}
+
+/// More records than it takes.
+pub(crate) fn most_records(ready: &Ready) -> usize {
+    match ready {
+        Ready::Place(_) => 2,
+        Ready::Copied(copied) => {
+            2 * copied.layout.gates.len() + copied.members.len() + copied.sites.len() + 1
+        }
+    }
+}
+
+fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
+    let address = place.site.address;
+    let failed = |reason: String| Why::Generate { address, reason };
+    let mut instructions = Vec::new();
+    snippet::write(address, &place.site.actions, place.site.live, setting, &mut instructions)?;
+    let begins = place.displaced.write(&mut instructions)?;
+    let calls = makes_calls(&instructions);
+    let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
+    let copies = begins.iter().map(|&(original, index)| {
+        let place = places.get(index).copied().filter(|&place| place != u32::MAX);
+        place.map(|place| (original, at + u64::from(place)))
+    });
+    let copies: Option<Vec<_>> = copies.collect();
+    let copies = copies.ok_or_else(|| failed("an instruction grew when it was moved".into()))?;
+    // The first instruction of a site stays where it is, at the jump.
+    let moves = copies.iter().skip(1).copied().collect();
+    let old = &place.site.code[..place.way.length()];
+    let records = place.way.records(address, old, at, copies)?;
+    Ok(Made { at, code, records, moves, calls })
+}
+
+/// Encodes instructions for a place. Also where each begins, from there on; `u32::MAX` if it became several.
+///
+/// A branch to the address of an instruction in the list leads to that one.
+pub(crate) fn encode(
+    instructions: &[Instruction],
+    at: u64,
+) -> Result<(Vec<u8>, Vec<u32>), iced_x86::IcedError> {
+    let block = InstructionBlock::new(instructions, at);
+    let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+    let made = BlockEncoder::encode(64, block, options)?;
+    Ok((made.code_buffer, made.new_instruction_offsets))
+}

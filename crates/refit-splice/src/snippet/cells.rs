@@ -1,0 +1,139 @@
+//! Where a step counts: the cells of this processor, or those of a key among them.
+//!
+//! An entry of the table of keys ([`search`](super::search)) begins with the key plus one. What finds no place within some probes counts
+//! into the cells of all others.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::Why;
+use super::actions::Step;
+use super::search::Search;
+use super::writer::{Label, Writer};
+
+/// How a thread finds the cells of its processor. Wrong guesses cost time, never a count: adding is atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// The kernel keeps the processor's number in the thread's restartable-sequence area: this far from the
+    /// thread pointer.
+    Area(i32),
+    /// `rdpid` tells it.
+    Asked,
+    /// All threads share one lane.
+    One,
+}
+
+/// Where cells are in the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cells {
+    pub(crate) lane: Lane,
+    /// Address of a word that holds the address of the first lane.
+    pub(crate) base: u64,
+    /// Address of the first lane.
+    pub(crate) first: u64,
+    /// Lanes, and bytes from one to the next, as powers of two.
+    pub(crate) lanes: u32,
+    pub(crate) stride: u32,
+}
+
+/// Where the cells of a step are: a register, and bytes to add.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    register: Register,
+    offset: i64,
+}
+
+impl Found {
+    /// The cell with this number among them.
+    pub(super) fn place(self, number: u32) -> MemoryOperand {
+        MemoryOperand::with_base_displ(self.register, self.offset + i64::from(number) * 8)
+    }
+
+    /// The cell whose number is `first` and what `index` holds.
+    pub(super) fn indexed(self, first: u32, index: Register) -> MemoryOperand {
+        let offset = self.offset + i64::from(first) * 8;
+        MemoryOperand::with_base_index_scale_displ_size(self.register, index, 8, offset, 8)
+    }
+}
+
+impl Writer<'_> {
+    /// The cells that a step counts into now. Its key may be nowhere: then it jumps.
+    pub(super) fn cells_of(&mut self, step: &Step, nowhere: Label) -> Result<Found, Why> {
+        let cells = self.setting.cells;
+        let first = i64::from(step.action.first()) * 8;
+        if let Some(key) = step.key {
+            let sought = self.scratch(1);
+            self.load(key, sought, nowhere)?;
+            return self.entry_of(step, sought, first);
+        }
+        if cells.lane == super::Lane::One && self.taken.scratch.is_empty() {
+            let offset = cells.first.cast_signed() + first;
+            return Ok(Found { register: Register::RIP, offset });
+        }
+        let lane = self.scratch(0);
+        self.lane(lane)?;
+        Ok(Found { register: lane, offset: first })
+    }
+
+    /// The entry of a key in this processor's table, made if there is none.
+    fn entry_of(&mut self, step: &Step, key: Register, first: i64) -> Result<Found, Why> {
+        let (lane, place, left) = (self.scratch(0), self.scratch(2), self.scratch(3));
+        let each = step.action.cells();
+        let table = first + i64::from(each) * 8;
+        let bytes = (1 + each) * 8;
+        let entries = step.keys();
+        let search = Search { key, place, base: lane, left, table, entries, bytes, makes: true };
+        let (found, others) = (self.label(), self.label());
+        self.lane(lane)?;
+        // An entry holds one more than its key.
+        let plus_one = MemoryOperand::with_base_displ(key, 1);
+        self.put(Instruction::with2(Code::Lea_r64_m, key, plus_one))?;
+        self.put(Instruction::with2(Code::Test_rm64_r64, key, key))?;
+        self.jump(Code::Je_rel32_64, others)?;
+        self.spread(search)?;
+        self.search(search, found, others)?;
+        self.bind(others);
+        // So that their cells are where those of an entry would be.
+        let before = MemoryOperand::with_base_displ(lane, first - table - 8);
+        self.put(Instruction::with2(Code::Lea_r64_m, place, before))?;
+        self.bind(found);
+        Ok(Found { register: place, offset: table + 8 })
+    }
+
+    /// Sets a flag. It is in the first lane, whichever processor runs: storing the same from many harms nobody.
+    pub(super) fn flag(&mut self, cell: u32) -> Result<(), Why> {
+        let place = (self.setting.cells.first + u64::from(cell) * 8).cast_signed();
+        let place = MemoryOperand::with_base_displ(Register::RIP, place);
+        self.put(Instruction::with2(Code::Mov_rm8_imm8, place, 1_u32))
+    }
+
+    /// The address of this processor's lane.
+    fn lane(&mut self, into: Register) -> Result<(), Why> {
+        let cells = self.setting.cells;
+        let narrow = into.full_register32();
+        let base = MemoryOperand::with_base_displ(Register::RIP, cells.base.cast_signed());
+        if !self.processor(into)? {
+            return self.put(Instruction::with2(Code::Mov_r64_rm64, into, base));
+        }
+        self.put(Instruction::with2(Code::And_rm32_imm32, narrow, (1_u32 << cells.lanes) - 1))?;
+        self.put(Instruction::with2(Code::Shl_rm64_imm8, into, cells.stride))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, into, base))
+    }
+
+    /// The address of the cells that all processors share: those of the first lane.
+    pub(super) fn shared(&mut self, into: Register) -> Result<(), Why> {
+        let base = self.setting.cells.base.cast_signed();
+        let word = MemoryOperand::with_base_displ(Register::RIP, base);
+        self.put(Instruction::with2(Code::Mov_r64_rm64, into, word))
+    }
+
+    /// The number of this processor, if there is a way to know it.
+    pub(super) fn processor(&mut self, into: Register) -> Result<bool, Why> {
+        match self.setting.cells.lane {
+            // `cpu_id`, which is -1 in a thread that has not registered yet: any lane will do.
+            super::Lane::Area(offset) => self.word_of_thread(into, offset + 4)?,
+            super::Lane::Asked => self.put(Instruction::with1(Code::Rdpid_r64, into))?,
+            super::Lane::One => return Ok(false),
+        }
+        Ok(true)
+    }
+}

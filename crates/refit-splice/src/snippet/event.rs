@@ -1,0 +1,139 @@
+//! Records written by the program itself into the instruments' buffers: what `Ring::write` of refit-instruments does, in machine code.
+//!
+//! The order of the stores is that of the instructions, which is all that x86-64 needs for a Release, and any load is an
+//! Acquire; the compare-exchange is a full barrier. A record that finds no place is lost and counted: nothing waits in a program
+//! that knows nothing of it.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use refit_instruments::session::Geometry;
+use refit_instruments::session::layout::{self, ring};
+
+use super::Why;
+use super::values::Value;
+use super::writer::{Label, Writer};
+
+/// A session's rings, as the program has them mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rings {
+    /// Where the session is mapped.
+    pub(crate) address: u64,
+    /// How it is cut.
+    pub(crate) geometry: Geometry,
+}
+
+const WORD: u64 = 8;
+
+impl Writer<'_> {
+    /// Writes a record: `what` is the word of its event and phase.
+    pub(super) fn event(
+        &mut self,
+        what: u32,
+        payload: [Option<Value>; 2],
+        over: Label,
+    ) -> Result<(), Why> {
+        let Some(rings) = self.setting.rings else { return Ok(()) };
+        let (first, second, thread) = (self.scratch(0), self.scratch(1), self.scratch(2));
+        for (value, into) in payload.into_iter().zip([first, second]) {
+            match value {
+                Some(value) => self.load(value, into, over)?,
+                None => {
+                    let half = into.full_register32();
+                    self.put(Instruction::with2(Code::Xor_r32_rm32, half, half))?;
+                }
+            }
+        }
+        self.thread(thread)?;
+        let (head, number, slot) = (self.scratch(3), self.scratch(4), self.scratch(5));
+        self.ring_of_processor(rings, number, head)?;
+        self.reserve(head, number, slot, over)?;
+        self.slot_of(rings, number, head, slot)?;
+        let at = |word: i64| MemoryOperand::with_base_displ(slot, word * WORD as i64);
+        let thread_at = MemoryOperand::with_base_displ(slot, 12);
+        self.put(Instruction::with2(Code::Mov_rm32_imm32, at(1), what))?;
+        self.put(Instruction::with2(Code::Mov_rm32_r32, thread_at, thread.full_register32()))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(2), first))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), second))?;
+        // The time last: who sees it sees the rest.
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(0), Register::RDX))
+    }
+
+    /// The address of this processor's ring head in `head`; its number times the bytes of a head in `processor`.
+    fn ring_of_processor(
+        &mut self,
+        rings: Rings,
+        processor: Register,
+        head: Register,
+    ) -> Result<(), Why> {
+        let narrow = processor.full_register32();
+        let known = self.label();
+        if self.processor(processor)? {
+            let count = rings.geometry.processors as i32;
+            self.put(Instruction::with2(Code::Cmp_rm32_imm32, narrow, count))?;
+            self.jump(Code::Jb_rel32_64, known)?;
+        }
+        // Any ring will do for who does not know.
+        self.put(Instruction::with2(Code::Xor_r32_rm32, narrow, narrow))?;
+        self.bind(known);
+        let heads = rings.address + rings.geometry.rings_at() as u64 * WORD;
+        let bytes = (layout::RING as u64 * WORD) as i32;
+        self.put(Instruction::with2(Code::Mov_r64_imm64, head, heads))?;
+        self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, processor, processor, bytes))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, head, processor))
+    }
+
+    /// Takes the next record's place, its number in `number` and a time at which it was the next in `rdx`; counts and jumps where there is none.
+    fn reserve(
+        &mut self,
+        head: Register,
+        number: Register,
+        next: Register,
+        over: Label,
+    ) -> Result<(), Why> {
+        let word = |index: usize| MemoryOperand::with_base_displ(head, (index * 8) as i64);
+        let (again, full, taken) = (self.label(), self.label(), self.label());
+        self.bind(again);
+        self.put(Instruction::with2(Code::Mov_r64_rm64, number, word(ring::RESERVED)))?;
+        // A closed ring's number is beyond any limit: its top bit is set.
+        self.put(Instruction::with2(Code::Cmp_r64_rm64, number, word(ring::LIMIT)))?;
+        self.jump(Code::Jae_rel32_64, full)?;
+        self.time(super::Clock::Wall)?;
+        self.copy(Register::RAX, number)?;
+        let one_more = MemoryOperand::with_base_displ(number, 1);
+        self.put(Instruction::with2(Code::Lea_r64_m, next, one_more))?;
+        let exchange = Instruction::with2(Code::Cmpxchg_rm64_r64, word(ring::RESERVED), next);
+        self.put_locked(exchange)?;
+        self.jump(Code::Jne_rel32_64, again)?;
+        self.jump(Code::Jmp_rel32_64, taken)?;
+        self.bind(full);
+        self.increment(word(ring::LOST))?;
+        self.jump(Code::Jmp_rel32_64, over)?;
+        self.bind(taken);
+        Ok(())
+    }
+
+    /// The address of a record's slot in `slot`. `head` is the ring's.
+    fn slot_of(
+        &mut self,
+        rings: Rings,
+        number: Register,
+        head: Register,
+        slot: Register,
+    ) -> Result<(), Why> {
+        let geometry = rings.geometry;
+        let heads = rings.address + geometry.rings_at() as u64 * WORD;
+        let slots = rings.address + geometry.slots_at() as u64 * WORD;
+        // Heads are 256 bytes apart, slots of a ring as many as there are records.
+        let bytes = (layout::RING as u64 * WORD).trailing_zeros();
+        let record = (layout::SLOT as u64 * WORD).trailing_zeros();
+        self.put(Instruction::with2(Code::Mov_r64_imm64, slot, heads))?;
+        self.put(Instruction::with2(Code::Sub_r64_rm64, head, slot))?;
+        let ring_shift = geometry.records.trailing_zeros() + record - bytes;
+        self.put(Instruction::with2(Code::Shl_rm64_imm8, head, ring_shift))?;
+        let mask = geometry.records as i32 - 1;
+        self.put(Instruction::with2(Code::And_rm64_imm32, number, mask))?;
+        self.put(Instruction::with2(Code::Shl_rm64_imm8, number, record))?;
+        self.put(Instruction::with2(Code::Mov_r64_imm64, slot, slots))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, slot, head))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, slot, number))
+    }
+}
