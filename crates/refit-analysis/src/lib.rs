@@ -41,7 +41,7 @@ pub mod image;
 pub mod lines;
 pub mod live;
 mod module;
-mod obscure;
+mod registers;
 mod survey;
 
 pub use flow::Flow;

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
 
-use crate::OpenError;
-use crate::image::Image;
+use crate::image::{Image, OpenError};
 
 /// The debug information of a file: its own, or that which a distribution keeps apart.
 pub struct Lines {

@@ -6,7 +6,7 @@ use iced_x86::InstructionInfoFactory;
 
 use crate::flow::build;
 use crate::flow::text::text;
-use crate::flow::walk::walk;
+use crate::flow::traverse::traverse;
 use crate::flow::world::World;
 use crate::flow::{EdgeKind, Flow, Instruction, Target};
 use crate::functions::map::Map;
@@ -129,7 +129,7 @@ impl Module {
     /// Control flow and live registers of a function.
     pub fn flow(&self, id: FunctionId) -> Flow {
         let world = self.world();
-        let walk = walk(&world, id);
+        let walk = traverse(&world, id);
         let shape = build::shape(&world, id, &walk);
         let mut info = InstructionInfoFactory::new();
         let outline = outline(&mut info, &world, id, &walk, &shape);
@@ -165,7 +165,8 @@ impl Module {
     /// An instruction as text, in Intel's notation; functions of this module are called by their names.
     pub fn text(&self, instruction: &Instruction) -> String {
         let bytes = self.bytes(instruction.address, usize::from(instruction.length));
-        bytes.map_or_else(String::new, |bytes| text(self, bytes, instruction.address))
+        let name_of = |address| self.entered_at(address).map(Function::name);
+        bytes.map_or_else(String::new, |bytes| text(bytes, instruction.address, name_of))
     }
 
     /// The address of what a mapping of code that begins at `offset` of the file begins with, without what the kernel adds to

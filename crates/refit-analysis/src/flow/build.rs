@@ -3,10 +3,10 @@
 use iced_x86::{FlowControl, Instruction as Decoded, Mnemonic};
 
 use super::exits::{self, Exit, exit_of};
-use super::jump_table::Resolved;
-use super::walk::Walk;
+use super::graph::{Block, Edge, EdgeKind, Instruction, LONGEST, Marks, Target};
+use super::walk::{Resolved, Walk};
 use super::world::World;
-use super::{Block, Edge, EdgeKind, Instruction, Marks, Target};
+
 use crate::functions::{Function, FunctionId};
 
 /// Blocks and edges of a function; instructions are numbers of [`Walk::code`].
@@ -131,7 +131,7 @@ pub(crate) fn instructions(walk: &Walk, shape: &Shape) -> Vec<Instruction> {
     let mut list: Vec<Instruction> = Vec::with_capacity(shape.sorted.len());
     for &i in &shape.sorted {
         let decoded = &walk.code[i as usize];
-        for before in list.iter_mut().rev().take(super::LONGEST as usize) {
+        for before in list.iter_mut().rev().take(LONGEST as usize) {
             if before.end() > decoded.ip() {
                 before.marks.insert(Marks::OVERLAPPED);
             }

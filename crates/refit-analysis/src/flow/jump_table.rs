@@ -11,38 +11,12 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::exits::{self, Exit, exit_of};
+use super::graph::LONGEST;
 use super::trace::{Trace, is_call, is_immediate, writes};
 use super::value_range::{Bound, bound};
-use super::walk::Walk;
+use super::walk::{Resolved, Walk};
 use super::world::World;
 use crate::functions::Function;
-
-/// What an indirect jump is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Resolved {
-    /// A jump through a table, to these addresses.
-    Table {
-        /// Where to, ascending.
-        targets: Vec<u64>,
-    },
-    /// A tail call of some function that follows the ABI.
-    TailCall,
-    /// Not understood; these targets were found nevertheless.
-    Unknown {
-        /// Some of where to, ascending.
-        targets: Vec<u64>,
-    },
-}
-
-impl Resolved {
-    /// Known targets.
-    pub(crate) fn targets(&self) -> &[u64] {
-        match self {
-            Self::Table { targets } | Self::Unknown { targets } => targets,
-            Self::TailCall => &[],
-        }
-    }
-}
 
 /// A table and what picks an entry of it.
 #[derive(Debug, Clone, Copy)]
@@ -274,7 +248,7 @@ impl Resolver<'_> {
             let there = walk.index_of(begin).map(|i| &walk.code[i as usize]);
             there.is_some_and(|i| i.next_ip() > target)
         };
-        let middle = (1..super::LONGEST).filter_map(|back| target.checked_sub(back)).any(covered);
+        let middle = (1..LONGEST).filter_map(|back| target.checked_sub(back)).any(covered);
         self.function.contains(target) && (walk.index_of(target).is_some() || !middle)
     }
 

@@ -4,14 +4,12 @@ use iced_x86::{
     Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, SymbolResolver, SymbolResult,
 };
 
-use crate::module::Module;
-
-/// The instruction that `bytes` at `address` are, in Intel's notation.
-pub(crate) fn text(module: &Module, bytes: &[u8], address: u64) -> String {
+/// Returns the instruction that `bytes` at `address` are, in Intel's notation; `name_of` names functions by their entries.
+pub(crate) fn text(bytes: &[u8], address: u64, name_of: impl Fn(u64) -> Option<String>) -> String {
     let decoded = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     // The formatter wants its names for itself: it is given those that this instruction can mention.
     let targets = [decoded.near_branch_target(), decoded.memory_displacement64()];
-    let named = targets.iter().filter_map(|at| Some((*at, module.entered_at(*at)?.name())));
+    let named = targets.iter().filter_map(|at| Some((*at, name_of(*at)?)));
     let names = Box::new(Names(named.collect()));
     let mut formatter = IntelFormatter::with_options(Some(names), None);
     let options = formatter.options_mut();

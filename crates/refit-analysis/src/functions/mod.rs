@@ -4,7 +4,6 @@
 //! that one begins; what jumps across is an edge from function to function then.
 
 pub(crate) mod map;
-pub(crate) mod union;
 
 use std::ops::Range;
 

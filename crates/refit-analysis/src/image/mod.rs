@@ -11,12 +11,12 @@ mod frames;
 mod go;
 pub mod landing;
 mod names;
+mod read;
 mod relocations;
 mod separate;
 mod symbols;
 
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use error::OpenError;
@@ -84,42 +84,6 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the file at `path`.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read, or is no program or library for x86-64.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::Read { path: path.to_owned(), source };
-        // Without waiting: a pipe would hold this up until somebody writes to it.
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let file = std::fs::File::options()
-            .read(true)
-            .custom_flags(nonblocking)
-            .open(path)
-            .map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        if !meta.is_file() {
-            return Err(OpenError::Kind { path: path.to_owned(), what: "not a regular file" });
-        }
-        if meta.len() > LARGEST {
-            let (path, size) = (path.to_owned(), meta.len());
-            return Err(OpenError::TooLarge { path, size, limit: LARGEST });
-        }
-        let contents = contents::read(&file, meta.len() as usize).map_err(failed)?;
-        let image = Self::parse(path, contents.data)?;
-        Ok(Self { left_out: contents.left_out, ..image })
-    }
-
-    /// Reads `data` as the contents of the file at `path`.
-    ///
-    /// # Errors
-    ///
-    /// When it is no program or library for x86-64.
-    pub fn parse(path: &Path, data: Vec<u8>) -> Result<Self, OpenError> {
-        elf::read(path, data)
-    }
-
     /// Where it was read from.
     pub fn path(&self) -> &Path {
         &self.path
@@ -133,12 +97,6 @@ impl Image {
     /// Its build id; empty if it has none.
     pub fn build_id(&self) -> &[u8] {
         &self.build_id
-    }
-
-    /// The file that has debug information for this one, itself or a separate one, and the file that this one shares
-    /// some of it with others in (`.gnu_debugaltlink`).
-    pub fn debug_file(&self) -> Option<(PathBuf, Option<PathBuf>)> {
-        separate::lines(self)
     }
 
     /// Its contents but for its debug information: pieces, and where in the file they begin.

@@ -21,8 +21,16 @@ pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
     read(path, build_id, elf, table).unwrap_or_default()
 }
 
+impl Image {
+    /// The file that has debug information for this one, itself or a separate one, and the file that this one shares
+    /// some of it with others in (`.gnu_debugaltlink`).
+    pub fn debug_file(&self) -> Option<(PathBuf, Option<PathBuf>)> {
+        lines(self)
+    }
+}
+
 /// The file with debug information for `image`, and the one that it shares some of it with others in.
-pub(super) fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
+fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
     // The image is without what is looked for.
     let data = std::fs::read(image.path()).ok()?;
     let elf = Elf::parse(image.path(), &data).ok()?;

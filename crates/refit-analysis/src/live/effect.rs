@@ -9,9 +9,9 @@ use iced_x86::{
     Register, RflagsBits,
 };
 
-use super::flag;
 use super::set::Set;
 use crate::flow::exits::is_system_call;
+use crate::registers::flag;
 
 /// What one instruction does to sets of what is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -22,6 +22,8 @@ pub(crate) mod set;
 mod solve;
 pub(crate) mod summary;
 
+pub use crate::registers::{Live, flag};
+
 use iced_x86::InstructionInfoFactory;
 
 use crate::flow::build::Shape;
@@ -30,64 +32,6 @@ use crate::functions::FunctionId;
 use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
-
-/// What is live at one place: whoever runs code there must leave these as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Live {
-    /// General registers by their number in machine code: bit 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 to 15
-    /// r8 to r15.
-    pub general: u16,
-    /// Flags, see [`flag`].
-    pub flags: u8,
-    /// The lower 16 bytes of vector registers 0 to 31.
-    pub vectors: u32,
-    /// What is above the lower 16 bytes of vector registers 0 to 31.
-    pub upper: u32,
-    /// Mask registers k0 to k7.
-    pub masks: u8,
-    /// The x87 stack, which the MMX registers are part of.
-    pub x87: bool,
-    /// Whether the 128 bytes below the stack pointer may be in use.
-    pub red_zone: bool,
-}
-
-/// Bits of [`Live::flags`].
-pub mod flag {
-    /// Carry.
-    pub const CARRY: u8 = 1;
-    /// Parity.
-    pub const PARITY: u8 = 2;
-    /// Auxiliary carry.
-    pub const AUXILIARY: u8 = 4;
-    /// Zero.
-    pub const ZERO: u8 = 8;
-    /// Sign.
-    pub const SIGN: u8 = 16;
-    /// Overflow.
-    pub const OVERFLOW: u8 = 32;
-    /// Direction.
-    pub const DIRECTION: u8 = 64;
-    /// Anything else that `pushf` sees (trap, alignment check and so on).
-    pub const OTHER: u8 = 128;
-}
-
-impl Live {
-    /// Everything is needed, or nobody knows.
-    pub const ALL: Self = Self {
-        general: u16::MAX,
-        flags: u8::MAX,
-        vectors: u32::MAX,
-        upper: u32::MAX,
-        masks: u8::MAX,
-        x87: true,
-        red_zone: true,
-    };
-
-    /// Whether the general register of this number is live.
-    pub fn general(&self, number: u8) -> bool {
-        self.general >> (number & 15) & 1 != 0
-    }
-}
 
 /// What is live before each instruction, by ascending address. `exit` is what callers need.
 pub(crate) fn before_each(

@@ -4,7 +4,7 @@ use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Live, flag};
+use crate::registers::{Live, flag};
 
 /// A set of general registers, flags, vectors and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::flow::exits::stub_target;
 use crate::functions::{Convention, Function, Sources};
 use crate::image::{Image, Symbol};
 
@@ -164,7 +165,7 @@ fn stubs(image: &Image) -> Vec<(u64, u64, String)> {
         let mut at = code.addresses.start;
         while at < code.addresses.end {
             let end = (at + size).min(code.addresses.end);
-            let name = crate::flow::exits::stub_target(image, at);
+            let name = stub_target(image, at);
             stubs.push((at, end, name.map_or_else(String::new, |n| format!("{n}@plt"))));
             at = end;
         }

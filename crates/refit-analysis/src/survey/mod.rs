@@ -5,6 +5,9 @@
 //! looks at functions again until nothing changes. It begins with calls that return, since that is what may be assumed of
 //! code that was not looked at: only a function all of whose ways were followed, and end elsewhere, does not return.
 
+mod obscure;
+mod pieces;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::InstructionInfoFactory;
@@ -13,17 +16,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow::build::{self, Shape};
 use crate::flow::exits::{self, Exit, exit_of};
-use crate::flow::walk::{Walk, walk};
+use crate::flow::traverse::traverse;
+use crate::flow::walk::Walk;
 use crate::flow::world::World;
 use crate::flow::{EdgeKind, Target};
 use crate::functions::map::Map;
-use crate::functions::union::{Part, Piece, called, pieces};
 use crate::functions::{Function, FunctionId, Sources};
 use crate::image::Image;
 use crate::live::outline::{Outline, Summary, outline};
 use crate::live::set::Set;
 use crate::live::summary::summarise;
-use crate::obscure;
+use pieces::{Part, Piece, called, pieces};
 
 /// What is known of all functions of a module; enough to look at one of them by itself.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -133,7 +136,7 @@ impl<'a> Survey<'a> {
         let digests: Vec<(u32, Digest)> = ids
             .into_par_iter()
             .map(|i| {
-                let walk = walk(&world, FunctionId(i));
+                let walk = traverse(&world, FunctionId(i));
                 let shape = build::shape(&world, FunctionId(i), &walk);
                 (i, digest(&world, FunctionId(i), &walk, &shape))
             })
@@ -337,7 +340,7 @@ impl<'a> Survey<'a> {
             .into_par_iter()
             .map_init(InstructionInfoFactory::new, |info, i| {
                 let id = FunctionId(i);
-                let walk = walk(&world, id);
+                let walk = traverse(&world, id);
                 let shape = build::shape(&world, id, &walk);
                 let outline = outline(info, &world, id, &walk, &shape);
                 let called = if outline.unknown {
