@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
-use crate::Why;
 use crate::relocate;
+use crate::why::Why;
 
 /// A function of a program that can be copied. All its jumps are understood.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Threads that a program switches by itself: contexts that it has saved in its memory, with program counters where code comes or goes.
 //!
 //! A handler of a signal may take the registers that the kernel has saved for it, keep them anywhere, and have another thread go on instead
-//! (preemptive threads in user space). Such a context is in no frame that [`frames`](crate::frames) finds. So where a program catches signals
+//! (preemptive threads in user space). Such a context is in no frame that [`signal_frames`] finds. So where a program catches signals
 //! that are used for that, all memory that it writes to is searched.
 //!
 //! A context looks as the kernel has left it (`struct sigcontext`): the program counter stands between a stack pointer and the flags, behind which
@@ -20,9 +20,9 @@ use refit_sys::maps::Mapping;
 use refit_sys::pagemap::Pagemap;
 use refit_sys::status::Status;
 
-use crate::area::PAGE;
-use crate::frames::{self, PROGRAM_COUNTER, Saved};
+use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
 use crate::process::{Program, Refusal, Still};
+use crate::record::PAGE;
 
 /// Memory that is searched at most, in bytes: some ten milliseconds.
 const MOST: u64 = 128 << 20;
@@ -65,10 +65,10 @@ pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
 /// Whether a thread is in a handler, and handlers may switch threads.
 fn may_be_switching(still: &Still<'_>) -> Result<bool, Refusal> {
     let program = still.program();
-    if !switches(program.face()) || frames::is_go(still)? {
+    if !switches(program.face()) || signal_frames::is_go(still)? {
         return Ok(false);
     }
-    Ok(!frames::of_handlers(still, &program.mappings()?)?.is_empty())
+    Ok(!signal_frames::of_handlers(still, &program.mappings()?)?.is_empty())
 }
 
 /// What a search for saved contexts has come to.
@@ -94,13 +94,13 @@ pub(crate) fn saved(
 ) -> Result<Found, Refusal> {
     let program = still.program();
     // Go's runtime does not switch goroutines in code that is not Go's.
-    if !switches(program.face()) || frames::is_go(still)? {
+    if !switches(program.face()) || signal_frames::is_go(still)? {
         return Ok(Found::none());
     }
     let mappings = program.mappings()?;
     let Some(places) = written(program.face(), &mappings) else { return Ok(Found::TooLarge) };
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
-    let known = frames::saved(still)?;
+    let known = signal_frames::saved(still)?;
     let mut found = Vec::new();
     for place in places {
         for begin in place.clone().step_by(CHUNK) {
@@ -186,7 +186,7 @@ fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) 
     let Some(frame) = at.checked_sub(PROGRAM_COUNTER as u64) else { return false };
     let word = |offset: u64| program.word(frame + offset).unwrap_or(0);
     let mut seen = BTreeMap::new();
-    if !frames::is_restorer(program, mappings, word(0), &mut seen) {
+    if !signal_frames::is_restorer(program, mappings, word(0), &mut seen) {
         return false;
     }
     let alternate = word(ALTERNATE)..word(ALTERNATE).saturating_add(word(ALTERNATE + 16));

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Code, Instruction};
 
-use crate::area::Record;
 use crate::body::{Kind, Member, has_no_long_form};
-use crate::generate::{Made, encode, makes_calls};
+use crate::encode::{Made, encode, makes_calls};
 use crate::plan::Copied;
+use crate::record::Record;
 use crate::relocate::{made, write_call};
+use crate::site::{At, Site};
 use crate::snippet::{self, Setting};
-use crate::{At, Site, Why};
+use crate::why::Why;
 
 /// Labels of instructions. No operand of a program's instruction can be one of these: they are no addresses. Nor are those of
 /// snippets, which are others.

@@ -1,28 +1,11 @@
 //! Machine code for the patch area, and what it comes to.
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock, Mnemonic};
-
-use crate::area::Record;
+use crate::copy;
+use crate::encode::{Made, encode, makes_calls};
 use crate::plan::{Place, Ready};
+use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
-use crate::{Site, Why, copy};
-
-/// What one site, or a copied function with its sites, comes to.
-pub(crate) struct Made {
-    /// Where its code is to stand.
-    pub(crate) at: u64,
-    pub(crate) code: Vec<u8>,
-    /// Changes, and what is needed to undo them.
-    pub(crate) records: Vec<Record>,
-    /// Where program counters at instructions that change go.
-    pub(crate) moves: Vec<(u64, u64)>,
-    /// Whether the code makes system calls. Those of the program run at their places.
-    pub(crate) calls: bool,
-}
-
-pub(crate) fn makes_calls(code: &[Instruction]) -> bool {
-    code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
-}
+use crate::why::Why;
 
 /// The code and the changes; the code stands at the next multiple of 16 from `from` on.
 pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
@@ -73,17 +56,4 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
     let old = &place.site.code[..place.way.length()];
     let records = place.way.records(address, old, at, copies)?;
     Ok(Made { at, code, records, moves, calls })
-}
-
-/// Encodes instructions for a place. Also where each begins, from there on; `u32::MAX` if it became several.
-///
-/// A branch to the address of an instruction in the list leads to that one.
-pub(crate) fn encode(
-    instructions: &[Instruction],
-    at: u64,
-) -> Result<(Vec<u8>, Vec<u32>), iced_x86::IcedError> {
-    let block = InstructionBlock::new(instructions, at);
-    let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
-    let made = BlockEncoder::encode(64, block, options)?;
-    Ok((made.code_buffer, made.new_instruction_offsets))
 }

@@ -12,13 +12,16 @@ use std::time::Duration;
 
 use refit_instruments::session::Session;
 
-use crate::area::{Area, PAGE, Record};
-use crate::contexts::{self, Found};
+use crate::area::{Area, unmap};
+use crate::contexts;
+use crate::move_threads::{move_contexts, move_counters};
 use crate::patches::{self, Now};
 use crate::plan::{Copied, Plan, Ready};
 use crate::process::{Program, Refusal, Still};
-use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, TIMER};
-use crate::{Step, Why, frames, generate, steady};
+use crate::record::{PAGE, Record};
+use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
+use crate::why::Why;
+use crate::{generate, remains, steady};
 
 /// Modules further apart than this get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
@@ -113,7 +116,7 @@ impl Installed {
                 Ok(setting)
             });
             if setting.is_err() {
-                crate::remains::unmap(still, areas.iter().map(|area| area.head))?;
+                unmap(still, areas.iter().map(|area| area.head))?;
                 crate::process::clean(still)?;
             }
             Ok::<_, Why>((areas, setting?))
@@ -132,7 +135,7 @@ impl Installed {
             Err(why) => {
                 let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
                 // Why it failed says more than that the area could not be given back.
-                drop(crate::remains::give_back(program, &heads));
+                drop(remains::give_back(program, &heads));
                 Err(why)
             }
         }
@@ -353,8 +356,8 @@ pub(crate) fn processor_has(name: &str) -> bool {
 
 /// Whether a place is in a function that somebody has copied: it would change, but nobody would come by.
 fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
-    let remains = crate::remains::find(program)?;
-    let copied: BTreeSet<u64> = remains.iter().flat_map(|remains| remains.copied()).collect();
+    let found = remains::find(program)?;
+    let copied: BTreeSet<u64> = found.iter().flat_map(|one| one.copied()).collect();
     let places = plan.ready.iter().filter_map(|ready| match ready {
         Ready::Place(place) => Some(place.site.address),
         // It is compared as a whole.
@@ -390,50 +393,5 @@ fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
     move_counters(still, &changes.moves)?;
     move_contexts(still, &changes.moves)?;
     change.make(still.program())?;
-    Ok(())
-}
-
-/// Moves the program counters that are keys of `moves` in contexts that the program has saved itself. Where there is too much memory to look
-/// for them nobody knows of any.
-pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
-    let ends = moves.keys().next().zip(moves.keys().next_back());
-    let Some((first, last)) = ends else { return Ok(()) };
-    let wanted = |counter| moves.contains_key(&counter);
-    let Found::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
-        return Ok(());
-    };
-    found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
-}
-
-/// Moves the program counters that are keys of `moves`, of threads and in frames of signals.
-///
-/// # Errors
-/// [`Refusal::Restless`]: that of a thread that does not stop is among them; then none has been moved.
-pub(crate) fn move_counters(
-    still: &mut Still<'_>,
-    moves: &BTreeMap<u64, u64>,
-) -> Result<(), Refusal> {
-    let program = still.program();
-    let stays = still.asleep().find(|(_, waits)| moves.contains_key(&waits.counter));
-    if let Some((thread, _)) = stays {
-        return Err(Refusal::restless(program.id(), thread));
-    }
-    let threads: Vec<_> = still.threads().collect();
-    for thread in threads {
-        let mut registers = still.registers(thread)?;
-        if let Some(&to) = moves.get(&registers.rip) {
-            registers.rip = to;
-            still.set_registers(thread, &registers)?;
-        }
-    }
-    for frame in frames::saved(still)? {
-        if let Some(&to) = moves.get(&frame.counter) {
-            program.write(frame.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
-                id: program.id(),
-                what: "change a signal frame",
-                source,
-            })?;
-        }
-    }
     Ok(())
 }

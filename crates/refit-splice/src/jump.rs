@@ -1,7 +1,8 @@
 //! Jumps from the program's code to the patch area.
 
-use crate::area::Record;
-use crate::{Springboard, Why};
+use crate::record::Record;
+use crate::site::Springboard;
+use crate::why::Why;
 
 /// Bytes of a jump that reaches everything within 2 GiB, and of one that reaches 127 bytes.
 pub(crate) const JUMP: usize = 5;

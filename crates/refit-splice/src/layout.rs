@@ -17,14 +17,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Springboard;
-use crate::Why;
-use crate::area::PAGE;
 use crate::body::{Body, Kind, Member};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::patches::in_one_page;
+use crate::record::PAGE;
 use crate::relocate;
+use crate::site::Springboard;
 use crate::taken::Taken;
+use crate::why::Why;
 
 /// What changes in the original.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@
 
 use crate::process::{Program, Refusal};
 
-use crate::area::{PAGE, Record};
+use crate::record::{PAGE, Record};
 
 /// A part of a page with places that change.
 struct Stretch<'r> {

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::body::{Body, Member};
+use crate::body::{Body, Member, Part};
 use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
 use crate::patches::in_one_page;
+use crate::relocate::Displaced;
+use crate::site::{At, Site, Springboard};
 use crate::taken::Taken;
-use crate::{At, Displaced, Site, Springboard, Why};
+use crate::why::Why;
 
 /// Sites that can be put into a program, and what they need.
 #[derive(Debug, Default)]
@@ -116,7 +118,7 @@ impl Ready {
         match self {
             Self::Place(place) => place.site.address..place.site.address + JUMP as u64,
             Self::Copied(copied) => {
-                let parts = copied.body.parts.iter().map(crate::Part::range);
+                let parts = copied.body.parts.iter().map(Part::range);
                 let (begins, ends): (Vec<u64>, Vec<u64>) =
                     parts.map(|range| (range.start, range.end)).unzip();
                 let entry = copied.body.entry;

@@ -5,7 +5,8 @@ use iced_x86::{
     Register,
 };
 
-use crate::{Why, frames};
+use crate::process::signal_frames;
+use crate::why::Why;
 
 /// The instructions at the beginning of a site that a jump takes the place of.
 #[derive(Clone, Debug)]
@@ -164,7 +165,7 @@ pub(crate) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
 /// `code` begins with the instruction.
 pub(crate) fn refuse_end_of_handler(instruction: &Instruction, code: &[u8]) -> Result<(), Why> {
     let reason = "by these bytes it is known that handlers of signals return there";
-    if frames::ends_a_handler(code) { Err(fixed(instruction, reason)) } else { Ok(()) }
+    if signal_frames::ends_a_handler(code) { Err(fixed(instruction, reason)) } else { Ok(()) }
 }
 
 fn fixed(instruction: &Instruction, reason: &'static str) -> Why {

@@ -12,10 +12,12 @@ use std::time::Duration;
 use refit_sys::maps::Mapping;
 use refit_sys::process::same_memory;
 
-use crate::area::{Head, NAME, PAGE, Record};
+use crate::area::{is_area, is_name, unmap};
 use crate::patches::{self, Now};
-use crate::process::{self, Call, Program, Refusal, Still};
-use crate::{Why, contexts, frames, install};
+use crate::process::{self, Call, Program, Refusal, Still, signal_frames};
+use crate::record::{Head, PAGE, Record};
+use crate::why::Why;
+use crate::{contexts, move_threads};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is waited for that nobody is in an area any more, and how long each time: snippets and handlers are short, and a thread in
@@ -232,15 +234,6 @@ fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn is_name(name: &[u8]) -> bool {
-    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-    name.strip_prefix(b"/memfd:") == Some(NAME.to_bytes())
-}
-
-fn is_area(mapping: &Mapping) -> bool {
-    is_name(mapping.name.as_os_str().as_encoded_bytes())
-}
-
 impl Remains {
     /// The patch area that begins with this mapping.
     fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
@@ -321,9 +314,9 @@ impl Remains {
         let hops: BTreeMap<u64, u64> = self.hops().collect();
         let positions = still.positions()?;
         if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
-            install::move_counters(still, &hops)?;
+            move_threads::move_counters(still, &hops)?;
         }
-        install::move_contexts(still, &hops)?;
+        move_threads::move_contexts(still, &hops)?;
         change.make(program)?;
         self.clear_threads(still)?;
         let because = match self.in_use(still)? {
@@ -370,7 +363,7 @@ impl Remains {
     }
 
     fn in_use(&self, still: &Still<'_>) -> Result<bool, Refusal> {
-        frames::is_in_use(still, &self.head.code_range())
+        signal_frames::is_in_use(still, &self.head.code_range())
     }
 
     /// Where a thread may stand that has taken the short jump at a site and not yet the long one that it leads to, and the site.
@@ -399,34 +392,7 @@ impl Remains {
             // It waits for a page, and goes on where it is.
             return Ok(());
         }
-        install::move_counters(still, &back)?;
+        move_threads::move_counters(still, &back)?;
         Ok(())
     }
-}
-
-/// Gives areas back: exactly what is mapped of them.
-pub(crate) fn unmap(
-    still: &mut Still<'_>,
-    heads: impl Iterator<Item = Head>,
-) -> Result<(), Refusal> {
-    let call = Call::new(still)?;
-    for head in heads {
-        let area = head.address..head.address + head.end;
-        let (session, length) = head.session;
-        let within = |mapping: &Mapping| {
-            is_area(mapping) && area.start <= mapping.range.start && mapping.range.end <= area.end
-        };
-        let buffers = |mapping: &Mapping| {
-            length > 0 && mapping.shared && mapping.range == (session..session + length)
-        };
-        let mut there = still.program().mappings()?;
-        there.retain(|mapping| within(mapping) || buffers(mapping));
-        // What tells of the others goes last.
-        there.sort_by_key(|mapping| is_area(mapping) && mapping.offset == 0);
-        for mapping in there {
-            let (begin, length) = (mapping.range.start, mapping.range.end - mapping.range.start);
-            call.make(still, "munmap", libc::SYS_munmap, [begin, length, 0, 0, 0, 0])?;
-        }
-    }
-    Ok(())
 }

@@ -14,11 +14,12 @@
 
 use std::time::Duration;
 
-use crate::area::Record;
 use crate::contexts;
+use crate::install::Installed;
 use crate::patches::{self, Now};
 use crate::process::{Program, Refusal, Still};
-use crate::{Installed, Why};
+use crate::record::Record;
+use crate::why::Why;
 
 /// What has become of sites that were to be taken out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,18 +5,12 @@ use std::ops::Range;
 
 use refit_sys::process::is_filtered;
 use refit_sys::slack;
-use refit_sys::trace::{CallError, RETURNING_BYTES};
+use refit_sys::trace::CallError;
 
-use super::{Refusal, Still};
-use crate::frames::counters_in;
-
-/// Where the code of a call stands in a slack, and the text that it reads.
-const CODE: u64 = slack::MARK.len() as u64;
-const TEXT: u64 = CODE + RETURNING_BYTES;
-/// Bytes of the longest text.
-const LONGEST: usize = 32;
-/// What is behind, for calls that go on when refit has gone ([`super::complete`]).
-pub(super) const BEHIND: u64 = TEXT + LONGEST as u64;
+use super::refusal::Refusal;
+use super::signal_frames::counters_in;
+use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
+use super::still::Still;
 
 /// Makes system calls in a program that stands still.
 #[derive(Debug)]
@@ -83,10 +77,10 @@ impl Call {
         let program = still.program;
         let id = program.id();
         let failed = |source| Refusal::System { id, what: "write code of ours into it", source };
-        let mut before = [0; BEHIND as usize];
+        let mut before = [0; SLOTS as usize];
         program.read(self.slack.start, &mut before).map_err(failed)?;
         let place = self.slack.start + TEXT;
-        let mut bytes = [0; LONGEST];
+        let mut bytes = [0; LONGEST_TEXT];
         let text = text.to_bytes_with_nul();
         bytes.get_mut(..text.len()).ok_or(Refusal::NoSyscall { id })?.copy_from_slice(text);
         // It is known for ours before there is anything else in it.
@@ -110,7 +104,7 @@ impl Call {
 fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     let mappings = still.program.mappings()?;
     for found in slack::all(&still.program.memory, &mappings) {
-        if !counters_in(still, &(found.start..found.start + BEHIND))? {
+        if !counters_in(still, &(found.start..found.start + SLOTS))? {
             return Ok(Some(found));
         }
     }

@@ -14,29 +14,20 @@
 //! an area that could be given back. Whenever all stand still, those that are in such a call are
 //! behind the program's own `syscall` again ([`Still::take_out`]), so that whoever changes code
 //! sees where they go on. Where a handler has interrupted one, the word of the slot that it goes
-//! back by is as good as a saved program counter ([`backs`]).
+//! back by is as good as a saved program counter ([`super::find_slots::backs`]).
 
 use std::ops::Range;
 use std::time::Duration;
 
-use refit_sys::maps::Mapping;
 use refit_sys::restart::{self, AGAIN, Behind, Call, Left, LimitedCall, NO_HANDLER};
 use refit_sys::slack;
 use refit_sys::trace::Registers;
 
-use super::call::BEHIND;
-use super::slots::{SYSCALL, Shape, Slot};
-use super::{Program, Refusal, Still};
-use crate::frames::counters;
-
-/// A call with a time limit that a stop has interrupted before.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limited {
-    /// When it is over, in nanoseconds of the monotonic clock.
-    deadline: u64,
-    /// The call, and where it goes back to.
-    call: (Call, u64),
-}
+use super::find_slots::slots;
+use super::refusal::Refusal;
+use super::signal_frames::counters;
+use super::slots::{SLOTS, SYSCALL, Shape, Slot};
+use super::still::{Limited, Still};
 
 /// Places for slots.
 struct Places {
@@ -59,7 +50,7 @@ impl Places {
     /// A free place; the slack that it is in.
     fn take(&mut self, shape: Shape) -> Option<(u64, u64)> {
         for slack in &self.slacks {
-            let mut at = slack.start + BEHIND;
+            let mut at = slack.start + SLOTS;
             while at + shape.size() <= slack.end {
                 let place = at..at + shape.size();
                 let taken = |one: &&Range<u64>| one.start < place.end && place.start < one.end;
@@ -72,38 +63,6 @@ impl Places {
         }
         None
     }
-}
-
-/// The slots of these slacks, and where they are: what was left of others that have been
-/// overwritten is not among them.
-fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)> {
-    let mut found = Vec::new();
-    for slack in slacks {
-        let mut bytes = [0; slack::SIZE as usize];
-        if program.read(slack.start, &mut bytes).is_err() || !bytes.starts_with(&slack::MARK) {
-            continue;
-        }
-        let mut at = BEHIND;
-        while at < slack::SIZE {
-            match Slot::read(&bytes[at as usize..]) {
-                Some(slot) => {
-                    let begin = slack.start + at;
-                    at += slot.shape.size();
-                    found.push((begin, slot));
-                }
-                // Sizes are multiples of it.
-                None => at += 8,
-            }
-        }
-    }
-    found
-}
-
-/// Where slots of a program say where they go back to: the words' addresses, and what they say.
-pub(crate) fn backs(program: &Program, mappings: &[Mapping]) -> Vec<(u64, u64)> {
-    let slacks: Vec<_> = slack::in_use(&program.memory, mappings).collect();
-    let all = slots(program, &slacks).into_iter();
-    all.map(|(at, slot)| (Slot::back_at(slot.shape, at), slot.back())).collect()
 }
 
 impl Still<'_> {

@@ -8,7 +8,10 @@ use std::os::fd::AsFd;
 use refit_sys::pidfd::Pidfd;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::{Call, Program, Refusal, Still};
+use super::call::Call;
+use super::program::Program;
+use super::refusal::Refusal;
+use super::still::Still;
 
 impl Call {
     /// The program's file descriptor, as one of ours.

@@ -18,6 +18,17 @@
 use std::ops::Range;
 
 use refit_sys::restart::{Call, HEADER};
+use refit_sys::slack;
+use refit_sys::trace::RETURNING_BYTES;
+
+/// Where the code by which refit makes a call stands in a slack ([`super::call`]), from its beginning on.
+pub(super) const CODE: u64 = slack::MARK.len() as u64;
+/// Where the text that such a call reads stands.
+pub(super) const TEXT: u64 = CODE + RETURNING_BYTES;
+/// Bytes of the longest text.
+pub(super) const LONGEST_TEXT: usize = 32;
+/// Where the first slot stands.
+pub(super) const SLOTS: u64 = TEXT + LONGEST_TEXT as u64;
 
 /// Which code a slot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

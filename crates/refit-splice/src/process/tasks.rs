@@ -15,7 +15,7 @@ use refit_sys::restart::{self, Restart};
 use refit_sys::status::Status;
 use refit_sys::trace::{RETURNING, Stop, Tracee};
 
-use super::Refusal;
+use super::refusal::Refusal;
 
 /// How long a task may take to stop before it is looked at why it does not.
 const GRACE: Duration = Duration::from_millis(5);

@@ -5,35 +5,11 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::Why;
-use super::actions::Step;
 use super::search::Search;
+use super::setting::Lane;
+use super::step::Step;
 use super::writer::{Label, Writer};
-
-/// How a thread finds the cells of its processor. Wrong guesses cost time, never a count: adding is atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
-    /// The kernel keeps the processor's number in the thread's restartable-sequence area: this far from the
-    /// thread pointer.
-    Area(i32),
-    /// `rdpid` tells it.
-    Asked,
-    /// All threads share one lane.
-    One,
-}
-
-/// Where cells are in the program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cells {
-    pub(crate) lane: Lane,
-    /// Address of a word that holds the address of the first lane.
-    pub(crate) base: u64,
-    /// Address of the first lane.
-    pub(crate) first: u64,
-    /// Lanes, and bytes from one to the next, as powers of two.
-    pub(crate) lanes: u32,
-    pub(crate) stride: u32,
-}
+use crate::why::Why;
 
 /// Where the cells of a step are: a register, and bytes to add.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +41,7 @@ impl Writer<'_> {
             self.load(key, sought, nowhere)?;
             return self.entry_of(step, sought, first);
         }
-        if cells.lane == super::Lane::One && self.taken.scratch.is_empty() {
+        if cells.lane == Lane::One && self.taken.scratch.is_empty() {
             let offset = cells.first.cast_signed() + first;
             return Ok(Found { register: Register::RIP, offset });
         }
@@ -130,9 +106,9 @@ impl Writer<'_> {
     pub(super) fn processor(&mut self, into: Register) -> Result<bool, Why> {
         match self.setting.cells.lane {
             // `cpu_id`, which is -1 in a thread that has not registered yet: any lane will do.
-            super::Lane::Area(offset) => self.word_of_thread(into, offset + 4)?,
-            super::Lane::Asked => self.put(Instruction::with1(Code::Rdpid_r64, into))?,
-            super::Lane::One => return Ok(false),
+            Lane::Area(offset) => self.word_of_thread(into, offset + 4)?,
+            Lane::Asked => self.put(Instruction::with1(Code::Rdpid_r64, into))?,
+            Lane::One => return Ok(false),
         }
         Ok(true)
     }

@@ -5,21 +5,13 @@
 //! that knows nothing of it.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
-use refit_instruments::session::Geometry;
 use refit_instruments::session::layout::{self, ring};
 
-use super::Why;
-use super::values::Value;
+use super::setting::Rings;
+use super::step::Clock;
+use super::value::Value;
 use super::writer::{Label, Writer};
-
-/// A session's rings, as the program has them mapped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rings {
-    /// Where the session is mapped.
-    pub(crate) address: u64,
-    /// How it is cut.
-    pub(crate) geometry: Geometry,
-}
+use crate::why::Why;
 
 const WORD: u64 = 8;
 
@@ -96,7 +88,7 @@ impl Writer<'_> {
         // A closed ring's number is beyond any limit: its top bit is set.
         self.put(Instruction::with2(Code::Cmp_r64_rm64, number, word(ring::LIMIT)))?;
         self.jump(Code::Jae_rel32_64, full)?;
-        self.time(super::Clock::Wall)?;
+        self.time(Clock::Wall)?;
         self.copy(Register::RAX, number)?;
         let one_more = MemoryOperand::with_base_displ(number, 1);
         self.put(Instruction::with2(Code::Lea_r64_m, next, one_more))?;

@@ -6,42 +6,33 @@
 //! restore
 //! ```
 //!
-//! `actions` says what can be done, `registers` who is taken for it, `writer` writes instructions one by one; `values`,
-//! `cells`, `search`, `timer`, `spread` and `event` are the parts of a step.
+//! `step` says what can be done, `value` what can be looked at, `allocation` which registers are taken, `writer` writes instructions one by
+//! one; `actions` writes a step, of the parts in `values`, `cells`, `search`, `timer`, `spread` and `event`.
 
 mod actions;
+mod allocation;
 mod cells;
 mod event;
 mod registers;
 mod search;
+mod setting;
 mod spread;
+mod step;
 mod timer;
+mod value;
 mod values;
 mod writer;
 
 use iced_x86::Instruction;
-
-pub use actions::{Action, Clock, DURATIONS, KEYS, Step, TIMER};
-pub(super) use cells::{Cells, Lane};
-pub(super) use event::Rings;
-pub use values::{Base, Relation, Test, Value, Width};
-
-use super::Why;
 use refit_analysis::live::Live;
-use registers::Taken;
-use writer::Writer;
 
-/// What snippets find in a program.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
-    pub(super) cells: Cells,
-    /// Where the C library keeps a thread's number, from the thread pointer on; `None`: the kernel is asked.
-    pub(super) thread: Option<i32>,
-    /// Whether threads can be told by their thread pointers, which an instruction reads.
-    pub(super) pointers: bool,
-    /// Where records go, if any do.
-    pub(super) rings: Option<Rings>,
-}
+pub(super) use setting::{Cells, Lane, Rings, Setting};
+pub use step::{Action, Clock, DURATIONS, KEYS, Step, TIMER};
+pub use value::{Base, Relation, Test, Value, Width};
+
+use crate::why::Why;
+use allocation::Taken;
+use writer::Writer;
 
 /// Adds the code of `steps` to `to`.
 pub(super) fn write(

@@ -4,9 +4,9 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::Why;
-use super::actions::PROBES;
+use super::step::PROBES;
 use super::writer::{Label, Writer};
+use crate::why::Why;
 
 /// A table, and the registers that a search in it takes.
 #[derive(Clone, Copy, Debug)]

@@ -7,13 +7,13 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::Why;
-use super::actions::{Clock, DEPTH};
 use super::search::COMPARED;
+use super::step::{Clock, DEPTH};
 use super::timer::Timer;
 use super::writer::{Label, Writer};
+use crate::why::Why;
 
-/// Cells of a thread, as [`DURATIONS`](super::actions::DURATIONS) tells them.
+/// Cells of a thread, as [`DURATIONS`](super::step::DURATIONS) tells them.
 const DEEP: i64 = 1;
 const ENTRIES: i64 = 2;
 const EXITS: i64 = 3;

@@ -10,11 +10,11 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::Why;
-use super::actions::Clock;
 use super::search::{COMPARED, Search};
-use super::values::{Base, Value, Width};
+use super::step::Clock;
+use super::value::{Base, Value, Width};
 use super::writer::{Label, Writer};
+use crate::why::Why;
 
 /// The cells of a timer.
 #[derive(Clone, Copy, Debug)]

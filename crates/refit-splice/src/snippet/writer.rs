@@ -2,10 +2,14 @@
 
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
-use super::registers::{Home, RED_ZONE, Taken};
-use super::{Clock, Setting, Why};
-use crate::relocate::made;
 use refit_analysis::live::Live;
+
+use super::allocation::Taken;
+use super::registers::{Home, RED_ZONE};
+use super::setting::Setting;
+use super::step::Clock;
+use crate::relocate::made;
+use crate::why::Why;
 
 /// Writes the instructions of a snippet.
 pub(super) struct Writer<'t> {

@@ -9,7 +9,10 @@ use std::ops::Range;
 
 use refit_sys::maps::Mapping;
 
-use crate::process::{Program, Refusal, Still, backs};
+use super::find_slots::backs;
+use super::program::Program;
+use super::refusal::Refusal;
+use super::still::Still;
 
 /// `mov rax, 15; syscall`, by which every C library on x86-64 ends a handler.
 const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
