@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use crate::sites::padding;
 use refit_analysis::Module;
 use refit_analysis::flow::{EdgeKind, Flow, Target};
 use refit_analysis::functions::{Convention, Function};
 use refit_splice::{Body, Part};
+
+use crate::code::{decode, entered_inside, fills, padding};
 
 /// The function as it is in the program, `bias` bytes from where its file says; `None` if it cannot be copied: some ways to it
 /// or in it are not known, or its faults are part of what it does.
@@ -78,7 +79,7 @@ fn is_filling(module: &Module, range: Range<u64>) -> bool {
     bytes.is_some_and(|bytes| {
         Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE)
             .iter()
-            .all(|filler| !filler.is_invalid() && crate::sites::fills(&filler))
+            .all(|filler| !filler.is_invalid() && fills(&filler))
     })
 }
 
@@ -99,7 +100,7 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
     // Nobody knows who comes by those that nothing leads to.
     let unreached = flow.blocks().iter().zip(reached).filter(|(_, reached)| !reached);
     found.extend(unreached.map(|(block, _)| block.start));
-    found.extend(crate::sites::entered_inside(module, function));
+    found.extend(entered_inside(module, function));
     for instruction in flow.instructions() {
         let stored = instruction.address..instruction.end();
         if module.image().points_within(stored, u64::MAX) {
@@ -112,7 +113,7 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
 
 /// The instruction of the function whose address the one at `address` computes or reads at, if it does.
 fn told(module: &Module, flow: &Flow, address: u64) -> Option<u64> {
-    let told = crate::sites::decode(module, address)?;
+    let told = decode(module, address)?;
     let there = told.is_ip_rel_memory_operand().then(|| told.memory_displacement64())?;
     flow.instruction_at(there).map(|one| one.address)
 }

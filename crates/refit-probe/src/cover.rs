@@ -13,15 +13,16 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rayon::prelude::*;
-
-use crate::modules::{self, Mapped};
-use crate::sites::{NoSite, Place, behind_mark};
-use crate::watch::{Error, open, take_out};
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module, glob};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
 use refit_splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
+
+use crate::code::behind_mark;
+use crate::modules::{self, Mapped};
+use crate::sites::{NoSite, Place};
+use crate::watch::{Error, open, take_out};
 
 /// How many sites go in one stop: some milliseconds.
 const BATCH: usize = 2000;

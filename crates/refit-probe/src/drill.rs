@@ -20,6 +20,7 @@ use refit_splice::{
     Width,
 };
 
+use crate::code::decode;
 use crate::silent::waiting;
 use crate::sites::{self, Found, Place};
 use crate::steps::Steps;
@@ -213,7 +214,7 @@ fn enters(place: &Place<'_>, flow: &Flow, block: &Block) -> Option<u64> {
 }
 
 fn callee(module: &Module, function: FunctionId, address: u64, bias: u64) -> Option<Callee> {
-    let call = sites::decode(module, address)?;
+    let call = decode(module, address)?;
     let stored = |slot: u64, name: String| Callee::Stored(slot.wrapping_add(bias), name);
     if call.is_call_near() {
         let target = call.near_branch_target();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::modules::{self, Mapped};
-use crate::spec::{Place, What};
-use crate::watch::{self, Error, found};
 use refit_analysis::functions::Sources;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
+
+use crate::modules::{self, Mapped};
+use crate::spec::{Place, What};
+use crate::watch::{self, Error, found};
 
 /// How many functions of the same name are told.
 const TOLD: usize = 5;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+mod code;
 pub mod cover;
 pub mod drcov;
 pub mod drill;

@@ -5,10 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use refit_sys::maps::Mapping;
-
 use refit_analysis::{Module, OpenError};
 use refit_splice::process::{Program, Refusal};
+use refit_sys::maps::Mapping;
 
 /// A file that a program has mapped to run code of it.
 #[derive(Clone, Debug)]

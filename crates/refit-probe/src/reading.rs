@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
+use refit_splice::{ENTRIES, EXITS, Installed, TIME};
+
 use crate::spec::Do;
 use crate::steps::Watching;
-use refit_splice::{ENTRIES, EXITS, Installed, TIME};
 
 /// What an action of a place has told.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,18 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register,
-};
-
-use crate::spec::What;
-use crate::steps::Steps;
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use refit_analysis::flow::{Edge, EdgeKind, Flow, Marks, Target};
-use refit_analysis::functions::{Convention, Function, Sources};
+use refit_analysis::functions::{Convention, Sources};
 use refit_analysis::live::Live;
 use refit_analysis::{FunctionId, Module};
 use refit_splice::{At, Body, Displaced, Site, Springboard, Step};
+
+use crate::body::body;
+use crate::code::{behind_mark, decode, entered_inside, padding};
+use crate::spec::What;
+use crate::steps::Steps;
 
 /// A place that a specification names, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +171,7 @@ impl<'m> Place<'m> {
         let place = Self::in_place(module, function, bias);
         // What a copy leaves dead it may have changed: no place for constants.
         let copyable = place.read.is_empty();
-        let body = copyable.then(|| crate::body::body(module, &place.flow, bias)).flatten();
+        let body = copyable.then(|| body(module, &place.flow, bias)).flatten();
         Self { body: body.map(Arc::new), ..place }
     }
 
@@ -361,34 +360,12 @@ fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
     flow.instructions().iter().filter_map(|one| read(one.address)).collect()
 }
 
-/// Addresses within a function that others jump or call to.
-pub(crate) fn entered_inside(module: &Module, function: &Function) -> impl Iterator<Item = u64> {
-    function.ranges.iter().flat_map(move |range| {
-        let next = move |from: u64| module.entered_inside(from..range.end);
-        std::iter::successors(next(range.start), move |&last| next(last + 1))
-    })
-}
-
-/// The address, or the one behind what marks the target of an indirect jump, which stays where it is.
-pub(crate) fn behind_mark(module: &Module, address: u64) -> u64 {
-    match decode(module, address) {
-        Some(mark) if mark.code() == Code::Endbr64 => mark.next_ip(),
-        _ => address,
-    }
-}
-
 fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Live {
     // Go's stacks move, and its assembly knows no dead registers.
     if module.function(function).convention == Convention::Go {
         return Live { red_zone: false, ..Live::ALL };
     }
     flow.live_before(address)
-}
-
-pub(crate) fn decode(module: &Module, address: u64) -> Option<Instruction> {
-    let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
-    let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
-    (!found.is_invalid()).then_some(found)
 }
 
 /// Whether the instruction may change what a function returns: all that writes to `rax` or a part of it.
@@ -435,24 +412,6 @@ fn resumed(module: &Module, flow: &Flow) -> Vec<u64> {
         called.is_some_and(|function| function.name() == "runtime.deferreturn")
     };
     calls.map(|one| one.address).filter(resumes).collect()
-}
-
-/// Bytes from `address` on that are there to fill a gap.
-pub(crate) fn padding(module: &Module, address: u64) -> usize {
-    let mut at = address;
-    while at < address + 16 && module.function_at(at).is_none() {
-        match decode(module, at) {
-            Some(filler) if fills(&filler) => at = filler.next_ip(),
-            _ => break,
-        }
-    }
-    (at - address) as usize
-}
-
-pub(crate) fn fills(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-        // `xchg ax, ax`, as some assemblers fill two bytes.
-        || instruction.code() == Code::Xchg_r16_AX
 }
 
 /// How far a short jump reaches, and bytes of a long one.

@@ -12,8 +12,9 @@
 
 use std::fmt;
 
-use crate::operand::{self, Operand};
 use refit_splice::{Base, Clock, Test};
+
+use crate::operand::{self, Operand};
 
 /// Places, and what is done at each.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, What};
 use refit_instruments::session::{Described, Kind, Session};
+use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
 
 use crate::operand::Operand;
 use crate::spec::{Do, Spec};
-use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
 
 /// What is done where, for one place.
 #[derive(Clone, Debug, Default)]

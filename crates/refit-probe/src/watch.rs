@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use refit_analysis::functions::Convention;
+use refit_analysis::{Module, OpenError};
 use refit_instruments::session::Session;
+use refit_splice::process::{Program, Refusal};
+use refit_splice::remains::{self, Removed};
+use refit_splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
 
 use crate::modules::{self, Mapped};
 use crate::reading::{self, Told};
 use crate::sites::{self, Found};
 use crate::spec::{Do, Place, Spec, What};
 use crate::steps::{About, NoEvent, Steps, Watching};
-use refit_analysis::functions::Convention;
-use refit_analysis::{Module, OpenError};
-use refit_splice::process::{Program, Refusal};
-use refit_splice::remains::{self, Removed};
-use refit_splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
 
 /// How many names are told that are much like one that is not there.
 const NEAR: usize = 5;
