@@ -1,5 +1,5 @@
-//! Tells the code of this crate from any other state of it: what one has found in a file may not be what another finds, and
-//! caches outlive both.
+//! Hashes the sources of this crate, so that a cache written by one version of the analysis is not
+//! used by another: they may find different things in the same file, and caches outlive both.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};

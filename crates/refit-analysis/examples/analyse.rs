@@ -1,6 +1,7 @@
-//! Analyses files and says how much was found, how much was understood, and how long it took.
+//! Analyses files and prints how much was found, how much was understood, and how long it took.
 //!
-//! `cargo run --release -p refit-analysis --example analyse -- /bin/bash /usr/lib/x86_64-linux-gnu/libc.so.6`
+//! `cargo run --release -p refit-analysis --example analyse -- /bin/bash
+//! /usr/lib/x86_64-linux-gnu/libc.so.6`
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,11 +1,12 @@
-//! What took long is kept on disk, by the content of the file.
+//! Stores analyses on disk, keyed by the content of the analysed file.
 //!
-//! A cache file is a header and the analysis as postcard. The header has a magic number, the state of the analysing code, a hash
-//! of the analysed file and a hash of what follows; a file that is not right in each of them is not used, and is written
-//! anew. It lies in a directory that nobody else can write to, belongs to this user, and is written under
-//! another name first. What it says is checked to be *sound* before it is used: numbers are in range, ranges lie in the file's
-//! code and do not overlap. That it is *true* is not checked: whoever can write to this user's cache could as well
-//! write to this user's programs.
+//! A cache file is a header followed by the analysis as postcard. The header has a magic number,
+//! the state of the analysing code, a hash of the analysed file and a hash of what follows; a file
+//! in which any of them is wrong is ignored and rewritten. The file lies in a directory that
+//! belongs to this user and that nobody else can write to, and is written under another name first.
+//! Its content is checked to be *sound* before it is used: numbers are in range, ranges lie in the
+//! file's code and do not overlap. It is not checked to be *true*: whoever can write to this user's
+//! cache can as well write to this user's programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,12 +18,13 @@ use crate::image::Image;
 use crate::survey::Knowledge;
 
 const MAGIC: &[u8] = b"refit-analysis ";
-/// Another one, as `build.rs` has it, for any change of this crate: it may find something else in the same file.
+/// Identifies the analysing code. `build.rs` changes it with every change of this crate, since
+/// another version may find something else in the same file.
 const STATE: &[u8] = env!("REFIT_ANALYSIS_STATE").as_bytes();
-/// A larger file is none of ours.
+/// Size in bytes above which a cache file is ignored: this crate writes none that is larger.
 const LARGEST: u64 = 1 << 30;
 
-/// Names a file by its content.
+/// Key of a cached analysis: identifies a file by its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     hash: [u8; 32],
@@ -30,9 +32,9 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a file.
+    /// Returns the key of a file.
     pub fn of(image: &Image) -> Self {
-        // Separate debug symbols change what is found.
+        // Separate debug symbols change the result of the analysis.
         let mut hasher = blake3::Hasher::new();
         for (begin, piece) in image.contents() {
             hasher.update(&(begin as u64).to_le_bytes()).update_rayon(piece);
@@ -51,8 +53,8 @@ impl Key {
     }
 }
 
-/// Where this user's cache is: `refit/code` in `$XDG_CACHE_HOME` or `~/.cache`; none if there is neither, or if
-/// `REFIT_CODE_CACHE` is `off`.
+/// Returns this user's cache directory: `refit/code` in `$XDG_CACHE_HOME` or `~/.cache`; `None` if
+/// there is neither, or if `REFIT_CODE_CACHE` is `off`.
 pub fn directory() -> Option<PathBuf> {
     if std::env::var_os("REFIT_CODE_CACHE").is_some_and(|v| v == "off") {
         return None;
@@ -63,7 +65,7 @@ pub fn directory() -> Option<PathBuf> {
     root.or_else(home).map(|root| root.join("refit/code"))
 }
 
-/// The analysis that is kept for `key`, if it can be used.
+/// Returns the cached analysis for `key`, if it is there and usable.
 pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowledge> {
     let path = key.file(directory);
     let file = OpenOptions::new()
@@ -86,18 +88,19 @@ pub(crate) fn load(directory: &Path, key: &Key, image: &Image) -> Option<Knowled
     understood(body, image)
 }
 
-/// The analysis of `image` that stands behind the header of a cache file, if it can be used.
+/// Decodes the analysis of `image` from the part of a cache file behind its header; `None` if it is
+/// not sound.
 pub(crate) fn understood(body: &[u8], image: &Image) -> Option<Knowledge> {
     let knowledge: Knowledge = postcard::from_bytes(body).ok()?;
     is_sound(&knowledge, image).then_some(knowledge)
 }
 
-/// What stands behind the header of its cache file.
+/// Encodes an analysis as the part of a cache file behind its header.
 pub(crate) fn written(knowledge: &Knowledge) -> Option<Vec<u8>> {
     postcard::to_stdvec(knowledge).ok()
 }
 
-/// Keeps the analysis for `key`.
+/// Stores the analysis for `key`.
 pub(crate) fn store(directory: &Path, key: &Key, knowledge: &Knowledge) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let body = written(knowledge).ok_or(io::ErrorKind::InvalidData)?;
@@ -113,7 +116,7 @@ pub(crate) fn store(directory: &Path, key: &Key, knowledge: &Knowledge) -> io::R
     written
 }
 
-/// Tells threads of this process apart. Relaxed: only the number matters.
+/// Distinguishes the temporary files of this process's threads. Relaxed: only the number matters.
 static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
@@ -124,7 +127,7 @@ fn write(file: &mut File, key: &Key, body: &[u8]) -> io::Result<()> {
     file.write_all(body)
 }
 
-/// Whether nothing in it can lead out of its own lists or out of the file.
+/// Whether no number and no range in the analysis leads out of its lists or out of the file.
 fn is_sound(knowledge: &Knowledge, image: &Image) -> bool {
     let functions = &knowledge.functions;
     let count = functions.len();

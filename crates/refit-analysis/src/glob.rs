@@ -1,10 +1,10 @@
-//! Patterns over names of functions, and names that are much like what was asked for.
+//! Patterns over names, and names that resemble a name.
 
-/// Whether `name` matches `pattern`: `*` stands for any characters, `?` for one.
+/// Whether `name` matches `pattern`: `*` stands for any number of characters, `?` for one.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    // Where the last star was, and how far it has eaten.
+    // Position of the last star in the pattern, and in the name the end of what it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -27,14 +27,14 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// The `most` names that are most like `wanted`; nothing that is too far off.
+/// Returns up to `most` names that resemble `wanted`, the most similar first.
 pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
     let bare: String = wanted.chars().filter(|c| !"*?".contains(*c)).take(64).collect();
     let lower = bare.to_lowercase();
     let mut found: Vec<(usize, &str)> = Vec::new();
     for name in names {
         let distance = if !lower.is_empty() && name.to_lowercase().contains(&lower) {
-            // Longer names around it are less likely to be meant.
+            // The longer a name that contains `wanted`, the less likely it is meant.
             name.len().abs_diff(bare.len()).min(64) / 8
         } else if name.len().abs_diff(bare.len()) > bare.len() / 3 {
             continue;
@@ -50,7 +50,7 @@ pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usi
     found.into_iter().take(most).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// Letters to insert, delete or replace to make one of the other.
+/// Returns the Levenshtein distance of two names.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

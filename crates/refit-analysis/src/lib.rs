@@ -1,35 +1,40 @@
-//! Machine code of unmodified programs: what is there, and code spliced in and taken out while they run.
+//! Understands the machine code of unmodified x86-64 programs: bytes in, facts out.
 //!
 //! ```no_run
 //! let module = refit_analysis::Module::open("/bin/bash")?;
 //! for id in module.find("execute_command*") {
 //!     let flow = module.flow(id);
 //!     println!("{}: {} blocks", module.function(id).name(), flow.blocks().len());
+//!     if let Some(first) = flow.instructions().first() {
+//!         println!("live before {:#x}: {:?}", first.address, flow.live_before(first.address));
+//!     }
 //! }
 //! # Ok::<(), refit_analysis::OpenError>(())
 //! ```
 //!
-//! A [`Module`] is one ELF file for x86-64: a program or a shared object. All addresses are those of the file, as the
-//! linker gave them; whoever looks at a process adds where the kernel put the file.
+//! A [`Module`] is one ELF file: a program or a shared object. All addresses are those that the
+//! linker assigned; for a process, the caller adds the address at which the kernel mapped the file.
 //!
-//! # What it does
+//! # Modules, lowest first
 //!
-//! - [`image`] reads the file: segments, symbols, frame descriptions, stubs, Go's function table, separate debug symbols.
-//! - [`functions`] joins these sources to one list, in which every byte of code belongs to one function at most.
-//! - [`flow`] follows the instructions of a function to basic blocks and edges.
-//! - [`lines`] reads which lines of source that was, where debug information is there.
-//! - [`live`] says which registers, flags and vectors are needed later, before each instruction.
-//! - [`cache`] keeps what took long on disk, by the content of the file.
-//! - [`process`] holds a running program still and makes system calls in it, from outside.
-//! - [`splice`] puts code in before an instruction of it, and takes it out.
-//! - [`probe`] makes of what people ask for what is spliced, and reads what it counts.
+//! - [`image`] reads the file: segments, symbols, frame descriptions, stubs, Go's function table,
+//!   separate debug symbols.
+//! - [`functions`] holds the list of functions, in which each byte of code belongs to at most one.
+//! - [`flow`] follows the instructions of a function and builds basic blocks and edges.
+//! - [`live`] computes which registers, flags and vectors are live before each instruction.
+//! - `survey` finds all functions of a file, by [`flow`] and [`live`], and summarises each.
+//! - [`cache`] stores the result of a survey on disk, keyed by the content of the file.
+//! - [`lines`] maps instructions to lines of source, where debug information exists.
+//! - [`glob`] matches names against patterns.
 //!
-//! Data flows down this list: nothing knows of what stands below it.
+//! Each module imports only from those above it in this list; [`Module`] puts them together.
 //!
 //! # What it does not do
 //!
-//! The first six change nothing, start nothing and run nothing of what they read. They believe nothing either: a file may hold
-//! anything, and the worst that comes of it is an error, or an answer that says that it does not know.
+//! It neither looks at processes nor runs or changes what it reads. It trusts nothing in a file:
+//! damaged or hostile input yields an error, or an answer that says that it is unknown, never a
+//! panic or an endless loop. Code is for x86-64 only, and an indirect jump that is not understood
+//! is reported as such ([`Flow::targets_known`]).
 
 #![forbid(unsafe_code)]
 

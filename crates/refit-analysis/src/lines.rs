@@ -1,6 +1,7 @@
-//! Lines of source that instructions were made from, and functions that were made part of others, as debug information tells.
+//! Lines of source and inlined functions, from debug information.
 //!
-//! It is read when it is asked for, and never on the way to a probe: it may be many times the size of the code.
+//! Debug information is read on demand only, never in order to set a probe: it may be many times
+//! the size of the code.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use addr2line::Loader;
 
 use crate::image::{Image, OpenError};
 
-/// The debug information of a file: its own, or that which a distribution keeps apart.
+/// The debug information of a file: its own, or that which a distribution ships separately.
 pub struct Lines {
     loader: Loader,
 }
@@ -19,28 +20,30 @@ impl std::fmt::Debug for Lines {
     }
 }
 
-/// Where an instruction comes from: a function, and a line of it.
+/// The source of an instruction: a function, and a line of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The function's name, as symbols have it.
     pub function: Option<String>,
-    /// The file, as the compiler was told it.
+    /// The source file, as named on the compiler's command line.
     pub file: Option<String>,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: Option<u32>,
 }
 
 impl Lines {
-    /// The debug information that belongs to `image`; none if there is none, or it cannot be read.
+    /// Reads the debug information that belongs to `image`; `None` if there is none or it cannot be
+    /// read.
     pub fn of(image: &Image) -> Option<Self> {
         let (path, alternative) = image.debug_file()?;
-        // Where what is common to several files is missing, lines are there all the same, and some names are not.
+        // Without the file that several files share debug information in, lines are complete and
+        // only some names are missing.
         let loader = Loader::new_with_sup(&path, alternative.as_ref());
         let loader = loader.or_else(|_| Loader::new_with_sup(&path, None::<&PathBuf>)).ok()?;
         Some(Self { loader })
     }
 
-    /// The same, for the file at `path`.
+    /// Reads the debug information of the file at `path`.
     ///
     /// # Errors
     /// The file cannot be read, or is not for x86-64.
@@ -48,12 +51,14 @@ impl Lines {
         Ok(Self::of(&Image::open(path)?))
     }
 
-    /// Where the instruction at an address of the file comes from: the innermost function first, then those into which it was
-    /// inlined. Empty if nobody says.
+    /// Returns the source of the instruction at an address of the file: the innermost function
+    /// first, then those into which it was inlined. Empty if no debug information covers the
+    /// address.
     pub fn at(&self, address: u64) -> Vec<Origin> {
         let mut origins = Vec::new();
         let Ok(mut frames) = self.loader.find_frames(address) else { return origins };
-        // Damaged information tells as much as could be read; no chain of inlined functions is this long.
+        // Damaged information yields the frames that could be read; no real chain of inlined
+        // functions is this long.
         while let Ok(Some(frame)) = frames.next()
             && origins.len() < 100
         {
@@ -72,7 +77,7 @@ impl Lines {
 }
 
 impl std::fmt::Display for Origin {
-    /// `file:line`, as far as it is known.
+    /// Writes `file:line`, or as much of it as is known.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.file, self.line) {
             (Some(file), Some(line)) => write!(to, "{file}:{line}"),

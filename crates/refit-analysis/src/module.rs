@@ -1,4 +1,4 @@
-//! A module: one file and everything that is known of its code.
+//! A module: one file with its analysis.
 
 use std::path::Path;
 
@@ -25,11 +25,11 @@ pub struct Module {
 }
 
 impl Module {
-    /// Reads and analyses the file at `path`, or takes the analysis from the cache of this user.
+    /// Reads and analyses the file at `path`, or takes the analysis from this user's cache.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or is not for x86-64.
+    /// The file cannot be read, or is not for x86-64.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let image = Image::open(path.as_ref())?;
         let key = cache::Key::of(&image);
@@ -39,26 +39,28 @@ impl Module {
         }
         let knowledge = survey(&image);
         if let Some(directory) = directory {
-            // Who cannot keep it has to analyse again; that is no reason to fail.
+            // An analysis that cannot be stored is repeated next time; opening the file does not
+            // fail because of it.
             let _ = cache::store(&directory, &key, &knowledge);
         }
         Ok(Self::with(image, knowledge))
     }
 
-    /// Analyses `image` without a look at the cache.
+    /// Analyses `image` without using the cache.
     pub fn analyse(image: Image) -> Self {
         let knowledge = survey(&image);
         Self::with(image, knowledge)
     }
 
-    /// Takes the analysis from what a cache file holds behind its header, which says that it can be believed; `None` if it cannot.
+    /// Takes the analysis from the part of a cache file behind its header, without checking the
+    /// header; `None` if it is not sound.
     #[doc(hidden)]
     pub fn remembered(image: Image, kept: &[u8]) -> Option<Self> {
         let knowledge = cache::understood(kept, &image)?;
         Some(Self::with(image, knowledge))
     }
 
-    /// What a cache file holds of the analysis behind its header.
+    /// Returns the analysis as the part of a cache file behind its header.
     #[doc(hidden)]
     pub fn kept(&self) -> Option<Vec<u8>> {
         cache::written(&self.knowledge)
@@ -68,34 +70,36 @@ impl Module {
         Self { map: Map::new(knowledge.functions.iter()), image, knowledge }
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// All functions by ascending entry; a [`FunctionId`] is an index.
+    /// Returns all functions by ascending entry; a [`FunctionId`] is an index into them.
     pub fn functions(&self) -> &[Function] {
         &self.knowledge.functions
     }
 
-    /// The function of this number.
+    /// Returns the function with this id.
     pub fn function(&self, id: FunctionId) -> &Function {
         &self.knowledge.functions[id.0 as usize]
     }
 
-    /// The first address in `within` that code elsewhere jumps, calls or falls to although no function is entered there.
+    /// Returns the lowest address in `within` that code elsewhere jumps, calls or falls to although
+    /// no function is entered there.
     pub fn entered_inside(&self, within: std::ops::Range<u64>) -> Option<u64> {
         let inner = &self.knowledge.inner;
         let first = inner.partition_point(|address| *address < within.start);
         inner.get(first).copied().filter(|address| within.contains(address))
     }
 
-    /// Whether a call of this function may come back.
+    /// Whether a call of this function may return.
     pub fn returns(&self, id: FunctionId) -> bool {
         self.knowledge.returns[id.0 as usize]
     }
 
-    /// Functions that `wanted` names: a pattern over names (`*` and `?`), or an address (`0x1234`) within a function.
+    /// Returns the functions that `wanted` names: a pattern over names (`*` and `?`), or an address
+    /// (`0x1234`) within a function.
     pub fn find(&self, wanted: &str) -> Vec<FunctionId> {
         if let Some(digits) = wanted.strip_prefix("0x")
             && let Ok(address) = u64::from_str_radix(digits, 16)
@@ -110,23 +114,23 @@ impl Module {
         all.filter(|(_, f)| matches(f)).map(|(i, _)| FunctionId(i as u32)).collect()
     }
 
-    /// The function that the byte at `address` belongs to.
+    /// Returns the function that the byte at `address` belongs to.
     pub fn function_at(&self, address: u64) -> Option<FunctionId> {
         self.map.at(address)
     }
 
-    /// The function that is entered at `address`.
+    /// Returns the function whose entry is `address`.
     pub fn entered_at(&self, address: u64) -> Option<&Function> {
         self.function_at(address).map(|id| self.function(id)).filter(|f| f.entry == address)
     }
 
-    /// Names of functions that are much like `name`, the nearest first, `most` at most.
+    /// Returns up to `most` names of functions that resemble `name`, the most similar first.
     pub fn near(&self, name: &str, most: usize) -> Vec<String> {
         let names = self.functions().iter().flat_map(|f| f.names.iter());
         crate::glob::nearest(name, names.map(|n| &**n), most)
     }
 
-    /// Control flow and live registers of a function.
+    /// Computes control flow and live registers of a function.
     pub fn flow(&self, id: FunctionId) -> Flow {
         let world = self.world();
         let walk = traverse(&world, id);
@@ -157,22 +161,26 @@ impl Module {
         self.flow(id).targets_known()
     }
 
-    /// `length` bytes at `address`, as they are in the file; none if they are not all in it.
+    /// Returns `length` bytes at `address`, as they are in the file; `None` if the file does not
+    /// have all of them.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         self.image.bytes(address, length)
     }
 
-    /// An instruction as text, in Intel's notation; functions of this module are called by their names.
+    /// Formats an instruction in Intel's notation; entries of this module's functions appear by
+    /// name.
     pub fn text(&self, instruction: &Instruction) -> String {
         let bytes = self.bytes(instruction.address, usize::from(instruction.length));
         let name_of = |address| self.entered_at(address).map(Function::name);
         bytes.map_or_else(String::new, |bytes| text(bytes, instruction.address, name_of))
     }
 
-    /// The address of what a mapping of code that begins at `offset` of the file begins with, without what the kernel adds to
-    /// all of them; `None` if no code is there: the file is not the one that is mapped.
+    /// Returns the address of the first byte of a mapping of code that begins at `offset` of the
+    /// file, before the kernel's load bias is added; `None` if the file has no code there, and so
+    /// is not the file that is mapped.
     pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
-        /// The kernel maps whole pages: a mapping may begin some bytes before its segment.
+        /// Page size in bytes. The kernel maps whole pages: a mapping may begin some bytes before
+        /// its segment.
         const PAGE: u64 = 4096;
         let mut segments = self.image.segments().iter().filter(|s| s.executable);
         let found = segments.find(|segment| {

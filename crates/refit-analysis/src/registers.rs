@@ -1,20 +1,21 @@
-//! Which registers, flags and vectors hold values that are needed later: one place of a program's code.
+//! The live set: registers, flags and vectors whose values are still needed at one place in a
+//! program's code.
 
-/// What is live at one place: whoever runs code there must leave these as they are.
+/// What is live at one place: code that is inserted there must preserve all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Live {
-    /// General registers by their number in machine code: bit 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 to 15
-    /// r8 to r15.
+    /// General registers by their number in machine code: bit 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5
+    /// rbp, 6 rsi, 7 rdi, 8 to 15 r8 to r15.
     pub general: u16,
-    /// Flags, see [`flag`].
+    /// Flags; [`flag`] has the bits.
     pub flags: u8,
-    /// The lower 16 bytes of vector registers 0 to 31.
+    /// Low 16 bytes of vector registers 0 to 31.
     pub vectors: u32,
-    /// What is above the lower 16 bytes of vector registers 0 to 31.
+    /// Bytes above the low 16 of vector registers 0 to 31.
     pub upper: u32,
     /// Mask registers k0 to k7.
     pub masks: u8,
-    /// The x87 stack, which the MMX registers are part of.
+    /// The x87 stack, which contains the MMX registers.
     pub x87: bool,
     /// Whether the 128 bytes below the stack pointer may be in use.
     pub red_zone: bool,
@@ -22,26 +23,26 @@ pub struct Live {
 
 /// Bits of [`Live::flags`].
 pub mod flag {
-    /// Carry.
+    /// Carry flag (CF).
     pub const CARRY: u8 = 1;
-    /// Parity.
+    /// Parity flag (PF).
     pub const PARITY: u8 = 2;
-    /// Auxiliary carry.
+    /// Auxiliary carry flag (AF).
     pub const AUXILIARY: u8 = 4;
-    /// Zero.
+    /// Zero flag (ZF).
     pub const ZERO: u8 = 8;
-    /// Sign.
+    /// Sign flag (SF).
     pub const SIGN: u8 = 16;
-    /// Overflow.
+    /// Overflow flag (OF).
     pub const OVERFLOW: u8 = 32;
-    /// Direction.
+    /// Direction flag (DF).
     pub const DIRECTION: u8 = 64;
-    /// Anything else that `pushf` sees (trap, alignment check and so on).
+    /// Any other flag that `pushf` stores (trap, alignment check and so on).
     pub const OTHER: u8 = 128;
 }
 
 impl Live {
-    /// Everything is needed, or nobody knows.
+    /// Everything is live, or liveness is unknown.
     pub const ALL: Self = Self {
         general: u16::MAX,
         flags: u8::MAX,
@@ -52,7 +53,7 @@ impl Live {
         red_zone: true,
     };
 
-    /// Whether the general register of this number is live.
+    /// Whether the general register with this number is live.
     pub fn general(&self, number: u8) -> bool {
         self.general >> (number & 15) & 1 != 0
     }

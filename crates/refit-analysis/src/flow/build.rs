@@ -1,4 +1,4 @@
-//! Blocks and edges out of what a traversal found.
+//! Builds basic blocks and edges from the result of a traversal.
 
 use iced_x86::{FlowControl, Instruction as Decoded, Mnemonic};
 
@@ -9,18 +9,18 @@ use super::world::World;
 
 use crate::functions::{Function, FunctionId};
 
-/// Blocks and edges of a function; instructions are numbers of [`Walk::code`].
+/// Blocks and edges of a function; instructions are indices into [`Walk::code`].
 #[derive(Debug)]
 pub(crate) struct Shape {
-    /// By ascending address.
+    /// Instructions by ascending address.
     pub(crate) sorted: Vec<u32>,
-    /// Block by block.
+    /// Instructions block by block.
     pub(crate) order: Vec<u32>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) edges: Vec<Edge>,
 }
 
-/// Divides `walk` into blocks.
+/// Divides a traversal into blocks and connects them.
 pub(crate) fn shape(world: &World, id: FunctionId, walk: &Walk) -> Shape {
     let mut sorted: Vec<u32> = (0..walk.code.len() as u32).collect();
     sorted.sort_unstable_by_key(|i| walk.code[*i as usize].ip());
@@ -67,7 +67,7 @@ struct Linker<'a, 'w> {
 }
 
 impl Linker<'_, '_> {
-    /// Edges that leave block `from`, whose last instruction is `last`.
+    /// Adds the edges that leave block `from`, whose last instruction is `last`.
     fn leave(&self, from: u32, last: u32, edges: &mut Vec<Edge>) {
         let instruction = &self.walk.code[last as usize];
         let mut add = |to, kind| edges.push(Edge { from, to, kind });
@@ -126,7 +126,7 @@ impl Linker<'_, '_> {
     }
 }
 
-/// Instructions in their public form, by ascending address.
+/// Returns the instructions in their public form, by ascending address.
 pub(crate) fn instructions(walk: &Walk, shape: &Shape) -> Vec<Instruction> {
     let mut list: Vec<Instruction> = Vec::with_capacity(shape.sorted.len());
     for &i in &shape.sorted {

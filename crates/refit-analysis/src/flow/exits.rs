@@ -1,4 +1,4 @@
-//! How control leaves an instruction.
+//! How control leaves an instruction, and names that say more about it.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
@@ -7,25 +7,25 @@ use crate::image::Image;
 /// How control leaves an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// To the next one.
+    /// To the next instruction.
     Next,
     /// To this address.
     Jump(u64),
-    /// To this address or to the next one.
+    /// To this address or to the next instruction.
     Branch(u64),
-    /// To the function at this address, and to the next one when that returns.
+    /// To the function at this address, and to the next instruction when it returns.
     Call(u64),
-    /// To some function, and to the next one when that returns.
+    /// To an unknown function, and to the next instruction when it returns.
     CallIndirect,
-    /// Through a register or memory.
+    /// To an address in a register or in memory.
     JumpIndirect,
-    /// To the caller.
+    /// To the caller of the function.
     Return,
-    /// Nowhere: it faults.
+    /// Nowhere: it always faults.
     Stop,
 }
 
-/// How control leaves `instruction`.
+/// Returns how control leaves `instruction`.
 pub(crate) fn exit_of(instruction: &Instruction) -> Exit {
     let target = || instruction.near_branch_target();
     match instruction.flow_control() {
@@ -48,13 +48,13 @@ fn is_near(instruction: &Instruction) -> bool {
     instruction.is_jmp_short_or_near() || instruction.mnemonic() == Mnemonic::Xbegin
 }
 
-/// Whether it calls the kernel.
+/// Whether the instruction is a system call.
 pub(crate) fn is_system_call(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Syscall | Mnemonic::Sysenter)
 }
 
-/// Returns the address of the word that an indirect jump or call reads its target from, as the file has it; `None` if the
-/// address depends on registers.
+/// Returns the address of the word that an indirect jump or call reads its target from, as an
+/// address of the file; `None` if the address depends on registers.
 pub fn slot(instruction: &Instruction) -> Option<u64> {
     let direct = instruction.is_ip_rel_memory_operand()
         || (instruction.memory_base() == Register::None
@@ -64,18 +64,19 @@ pub fn slot(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.memory_displacement64())
 }
 
-/// The function of another file that an indirect jump or call goes to, where the loader stores its address.
+/// Returns the name of the imported function that an indirect jump or call goes to, through a word
+/// that the loader fills.
 pub(crate) fn import<'a>(image: &'a Image, instruction: &Instruction) -> Option<&'a str> {
     image.import_at(slot(instruction)?)
 }
 
-/// The function of another file that the stub at `address` jumps to.
+/// Returns the name of the imported function that the stub at `address` jumps to.
 pub(crate) fn stub_target(image: &Image, address: u64) -> Option<&str> {
     image.import_at(stub_slot(image, address)?)
 }
 
-/// Returns the address of the word that the stub of the procedure linkage table at `address` reads its target from;
-/// `None` if no such stub is there.
+/// Returns the address of the word that the stub of the procedure linkage table at `address` reads
+/// its target from; `None` if no stub is there.
 pub fn stub_slot(image: &Image, address: u64) -> Option<u64> {
     let bytes = image.bytes_from(address)?;
     let bytes = &bytes[..bytes.len().min(32)];
@@ -87,7 +88,7 @@ pub fn stub_slot(image: &Image, address: u64) -> Option<u64> {
     slot(&jump)
 }
 
-/// Whether a function of this name, from a library, never returns to its caller.
+/// Whether a library function of this name never returns to its caller.
 pub(crate) fn never_returns(name: &str) -> bool {
     const NAMES: [&str; 32] = [
         "_Exit",
@@ -124,12 +125,12 @@ pub(crate) fn never_returns(name: &str) -> bool {
         "__libc_longjmp",
     ];
     let name = name.strip_suffix("@plt").unwrap_or(name);
-    // libstdc++'s own: `std::__throw_length_error(char const*)` and its like.
+    // libstdc++'s internal ones: `std::__throw_length_error(char const*)` and similar.
     NAMES.contains(&name) || (name.starts_with("_ZSt") && name.contains("__throw_"))
 }
 
-/// Whether functions of this name keep registers that the ABI lets them change: hooks of profilers, and thunks, which do what
-/// some other function does.
+/// Whether functions of this name preserve registers that the ABI lets them change: hooks of
+/// profilers, and thunks, which do what some other function does.
 pub(crate) fn is_hook(name: &str) -> bool {
     let name = name.strip_suffix("@plt").unwrap_or(name);
     matches!(name, "__fentry__" | "mcount" | "_mcount") || name.starts_with("__x86_")

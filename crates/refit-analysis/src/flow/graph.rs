@@ -2,33 +2,33 @@
 
 use crate::functions::FunctionId;
 
-/// An instruction.
+/// An instruction of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u8,
-    /// What whoever moves it has to know.
+    /// Properties that matter to code which moves it.
     pub marks: Marks,
 }
 
 impl Instruction {
-    /// Where the next one begins.
+    /// Returns the address behind it.
     pub fn end(&self) -> u64 {
         self.address + u64::from(self.length)
     }
 }
 
-/// Bytes that an instruction has at most.
+/// Length in bytes of the longest instruction.
 pub(crate) const LONGEST: u64 = 15;
 
-/// What whoever moves an instruction has to know about it; a set.
+/// Set of the properties of an instruction that matter to code which moves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks(u16);
 
 impl Marks {
-    /// Has an operand that is relative to the instruction pointer.
+    /// Has an operand relative to the instruction pointer.
     pub const RELATIVE: Self = Self(1);
     /// A direct or conditional jump.
     pub const JUMP: Self = Self(2);
@@ -36,55 +36,58 @@ impl Marks {
     pub const CALL: Self = Self(4);
     /// Returns from the function.
     pub const RETURN: Self = Self(8);
-    /// A system call, which the kernel may begin again: it sets the instruction pointer back by the length.
+    /// A system call. The kernel may restart it by setting the instruction pointer back by its
+    /// length.
     pub const SYSCALL: Self = Self(16);
-    /// `loop`, `jrcxz`, `xbegin`: jumps that have no long form, or whose target is more than a jump's.
+    /// `loop`, `jrcxz`, `xbegin`: jumps that have no long form, or that use their target for more
+    /// than a jump.
     pub const SHORT: Self = Self(32);
-    /// `endbr64`: where indirect jumps may lead.
+    /// `endbr64`: marks the target of indirect jumps.
     pub const LANDING: Self = Self(64);
-    /// Some other instruction begins within this one (a jump past a `lock` prefix).
+    /// Another instruction begins within this one (as when a jump skips a `lock` prefix).
     pub const OVERLAPPED: Self = Self(128);
     /// Jumps or calls through a register or memory.
     pub const INDIRECT: Self = Self(256);
-    /// Raises a trap or fault whatever happens (`int3`, `ud2`, `hlt`).
+    /// Always raises a trap or fault (`int3`, `ud2`, `hlt`).
     pub const TRAP: Self = Self(512);
 
-    /// Whether all of `other` are in it.
+    /// Whether the set contains all of `other`.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Adds marks.
+    /// Adds the marks in `other`.
     pub fn insert(&mut self, other: Self) {
         self.0 |= other.0;
     }
 }
 
-/// A basic block: entered at its beginning only, left at its end only (or by an exception at a call).
+/// A basic block: entered at its beginning only, left at its end only (or by an exception at a
+/// call).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Address of its first instruction.
     pub start: u64,
     /// Address behind its last instruction.
     pub end: u64,
-    /// Where its instructions begin in the order of blocks.
+    /// Index of its first instruction in the order of blocks.
     pub(crate) first: u32,
-    /// How many instructions.
+    /// Number of its instructions.
     pub(crate) count: u32,
 }
 
 /// Why control goes from one block to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EdgeKind {
-    /// To the next instruction.
+    /// Falls through to the next instruction.
     Fall,
-    /// A jump, taken always.
+    /// An unconditional jump.
     Jump,
-    /// A conditional jump, taken.
+    /// A conditional jump that is taken.
     Branch,
     /// An entry of a jump table.
     Table,
-    /// Behind a call that returned.
+    /// From a call to the instruction that it returns to.
     Return,
     /// From a call to the landing pad of an exception.
     Unwind,
@@ -92,30 +95,30 @@ pub enum EdgeKind {
     Call,
 }
 
-/// Where an edge leads.
+/// The target of an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// A block of this function, by its index.
     Block(u32),
-    /// Another function, as its tail call: it returns to the caller of this one.
+    /// Another function, by a tail call: it returns to the caller of this one.
     Function(FunctionId),
-    /// An address outside of this function that is nobody's entry.
+    /// An address outside of this function at which no function is entered.
     Outside(u64),
-    /// Some function that follows the ABI, through a pointer or from another file, as a tail call.
+    /// A function that follows the ABI, by a tail call through a pointer or to another file.
     Elsewhere,
-    /// Back to the caller.
+    /// The caller.
     Caller,
-    /// Nobody knows: an indirect jump that was not understood.
+    /// An unknown address: the target of an indirect jump that was not understood.
     Unknown,
 }
 
-/// An edge.
+/// An edge of the control-flow graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Edge {
     /// Index of the block that it leaves.
     pub from: u32,
-    /// Where to.
+    /// Its target.
     pub to: Target,
-    /// Why.
+    /// The reason for which control takes it.
     pub kind: EdgeKind,
 }

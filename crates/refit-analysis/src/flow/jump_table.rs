@@ -1,12 +1,14 @@
-//! Jump tables: what an indirect jump leads to.
+//! Resolves indirect jumps: jump tables, and tail calls.
 //!
-//! Compilers write two kinds. A table of 8-byte addresses (`jmp *table(,%rax,8)`), and in position-independent code a table
-//! of 4-byte distances from itself (`movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax`). Their place is a constant that
-//! was put into a register somewhere before; their length nobody writes down, it follows from what bounds the index
-//! ([`super::value_range`]). A table in memory that can be written, or without a bound, is not one.
+//! Compilers write two kinds of tables: 8-byte addresses (`jmp *table(,%rax,8)`), and in
+//! position-independent code 4-byte distances from the table (`movslq (%rdx,%rax,4),%rax; add
+//! %rdx,%rax; jmp *%rax`). The address of a table is a constant that was loaded into a register
+//! before; its length is written nowhere and follows from the range of the index
+//! ([`super::value_range`]). A table in writable memory, or without a bound, is not accepted.
 //!
-//! An indirect jump that is no table may leave the function as a tail call: the stack is as at the entry, the target is an
-//! address from somewhere, not a sum, and no address within the function is stored or taken that could be it.
+//! An indirect jump that uses no table may leave the function as a tail call. This is assumed if
+//! the stack is as at the entry, the target is loaded and not computed as a sum, and no address
+//! within the function that it could be is stored or taken.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -18,21 +20,21 @@ use super::walk::{Resolved, Walk};
 use super::world::World;
 use crate::functions::Function;
 
-/// A table and what picks an entry of it.
+/// A jump table and the register that selects an entry.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     address: u64,
-    /// Added to each entry of 4 bytes; without it, entries are addresses of 8 bytes.
+    /// Base that is added to each entry of 4 bytes; `None` if entries are addresses of 8 bytes.
     base: Option<u64>,
     index: Register,
-    /// The index is what this register holds before this instruction.
+    /// Instruction before which the register holds the index.
     at: u32,
 }
 
-/// Copies and sums that are followed from the jump to the table.
+/// Most copies and sums that are followed from the jump back to the table.
 const DEPTH: u32 = 6;
 
-/// What the indirect jumps `jumps` of `function` are.
+/// Resolves the indirect jumps `jumps` of `function`.
 pub(super) fn resolve(
     world: &World,
     function: &Function,
@@ -83,7 +85,7 @@ impl Resolver<'_> {
         if known { Resolved::Table { targets } } else { Resolved::Unknown { targets } }
     }
 
-    /// Tables that `register` got its value from.
+    /// Returns the tables from which `register` may have its value.
     fn tables(&self, register: Register, at: u32, depth: u32) -> Option<Vec<Table>> {
         let depth = depth.checked_sub(1)?;
         let mut tables = Vec::new();
@@ -102,7 +104,7 @@ impl Resolver<'_> {
                     tables.extend(self.sum(pair, i, depth)?);
                 }
                 Mnemonic::Add if second == OpKind::Memory => {
-                    // `add (%rdx,%rax,8), %rax`: distances of 8 bytes are not written by compilers.
+                    // `add (%rdx,%rax,8), %rax`: compilers write no distances of 8 bytes.
                     return None;
                 }
                 Mnemonic::Lea => {
@@ -118,7 +120,7 @@ impl Resolver<'_> {
         (!tables.is_empty()).then_some(tables)
     }
 
-    /// A base and a distance from a table, in either order.
+    /// Returns the tables of a sum of a base and a distance, in either order.
     fn sum(&self, pair: (Register, Register), at: u32, depth: u32) -> Option<Vec<Table>> {
         for (base, distance) in [pair, (pair.1, pair.0)] {
             let Some(base) = self.trace.constant(base, at) else { continue };
@@ -129,7 +131,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// Tables of distances that `register` got its value from.
+    /// Returns the tables of distances from which `register` may have its value.
     fn distances(&self, register: Register, at: u32, base: u64, depth: u32) -> Option<Vec<Table>> {
         let depth = depth.checked_sub(1)?;
         let mut tables = Vec::new();
@@ -156,7 +158,8 @@ impl Resolver<'_> {
         (!tables.is_empty()).then_some(tables)
     }
 
-    /// The table that the memory operand of instruction `i` reads an entry of `size` bytes from.
+    /// Returns the table from which the memory operand of instruction `i` reads an entry of `size`
+    /// bytes.
     fn table(&self, i: u32, size: u32, base: Option<u64>) -> Option<Table> {
         let instruction = self.trace.code(i);
         if instruction.segment_prefix() != Register::None {
@@ -179,7 +182,7 @@ impl Resolver<'_> {
         if scale != 1 {
             return None;
         }
-        // One is the table, the other one the index times the size.
+        // One register is the table, the other one the index times the size.
         for (place, scaled) in [(first, second), (second, first)] {
             let Some(place) = self.trace.constant(place, i) else { continue };
             let (index, at) = self.scaled(scaled, i, size)?;
@@ -189,7 +192,8 @@ impl Resolver<'_> {
         None
     }
 
-    /// What was multiplied by `size` to give `register`: a register before an instruction.
+    /// Returns the register, and the instruction before which it holds the index, that was
+    /// multiplied by `size` to give `register`.
     fn scaled(&self, register: Register, at: u32, size: u32) -> Option<(Register, u32)> {
         let [i] = self.trace.definitions(register, at)?[..] else { return None };
         let instruction = self.trace.code(i);
@@ -208,7 +212,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Reads the entries of `table`; none if not all of them are sure.
+    /// Reads the entries of `table`; `None` if it is not certain which they are.
     fn read(&self, table: &Table, targets: &mut Vec<u64>) -> Option<()> {
         let Bound { entries, exact } = bound(&self.trace, table.index, table.at)?;
         let size = if table.base.is_some() { 4 } else { 8 };
@@ -222,12 +226,12 @@ impl Resolver<'_> {
             };
             match entry.filter(|target| self.is_code(*target)) {
                 Some(target) if exact || self.is_plausible(target) => targets.push(target),
-                // What a comparison let through has an entry.
+                // An index that passes a comparison has an entry.
                 None if exact || i == 0 => return None,
-                // What a width let through need not occur: the table ended before.
+                // A width only bounds the index from above: the table ended before.
                 None => break,
-                // What follows it looks like more of it, up to here: nobody knows where it ended, and which of these are
-                // its own.
+                // The bytes behind the table look like more of it, up to here: it is unknown where
+                // the table ended, and which of these entries are its own.
                 Some(_) => {
                     targets.truncate(before);
                     return None;
@@ -241,7 +245,7 @@ impl Resolver<'_> {
         self.function.contains(target) || self.world.image.code_at(target).is_some()
     }
 
-    /// Whether a target is in the function, and not in the middle of an instruction.
+    /// Whether a target is in the function and not in the middle of an instruction.
     fn is_plausible(&self, target: u64) -> bool {
         let walk = self.trace.walk;
         let covered = |begin: u64| {
@@ -259,19 +263,20 @@ impl Resolver<'_> {
             _ => match self.trace.definitions(instruction.op0_register(), jump) {
                 Some(definitions) => definitions.iter().any(|i| {
                     use Mnemonic as M;
-                    // Loads, copies and what unscrambles a pointer are none.
+                    // Loads, copies and instructions that demangle a pointer compute no sum.
                     let definition = self.trace.code(*i).mnemonic();
                     matches!(definition, M::Add | M::Sub | M::Lea | M::Movsxd | M::Cdqe)
                 }),
-                // Arguments and results of calls.
+                // The value is an argument, or the result of a call.
                 None => false,
             },
         };
         !summed && self.frame_is_empty(instruction.ip()) && !self.takes_inner_address()
     }
 
-    /// Whether the stack is as at the entry: a frame description says so, or nothing in the function moves it. In
-    /// stubs, which push the number of what they look for, it does not matter.
+    /// Whether the stack is as at the entry: a frame description says so, or no instruction of the
+    /// function moves the stack pointer. In stubs, which push the index of the symbol that they
+    /// resolve, it does not matter.
     fn frame_is_empty(&self, address: u64) -> bool {
         let image = self.world.image;
         if image.code_at(address).is_some_and(|code| code.stub.is_some()) {
@@ -285,7 +290,8 @@ impl Resolver<'_> {
         })
     }
 
-    /// Whether an address within the function, other than its entry, is taken by itself or stored in the file.
+    /// Whether an address within the function, other than its entry, is taken by the function or
+    /// stored in the file.
     fn takes_inner_address(&self) -> bool {
         let inner = |a: u64| a != self.function.entry && self.function.contains(a);
         let taken = |i: &Instruction| match i.mnemonic() {

@@ -19,7 +19,7 @@ use graph::LONGEST;
 use crate::functions::FunctionId;
 use crate::registers::Live;
 
-/// Control flow of one function, and what is live in it.
+/// Control flow of one function, with the live set before each instruction.
 #[derive(Debug, Clone)]
 pub struct Flow {
     pub(crate) function: FunctionId,
@@ -33,50 +33,54 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Whose flow it is.
+    /// Returns the function.
     pub fn function(&self) -> FunctionId {
         self.function
     }
 
-    /// All instructions by ascending address; some overlap where [`Marks::OVERLAPPED`] says so.
+    /// Returns all instructions by ascending address; those marked [`Marks::OVERLAPPED`] overlap
+    /// others.
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
-    /// All blocks by ascending start.
+    /// Returns all blocks by ascending start.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// All edges, by the block that they leave.
+    /// Returns all edges, by the block that they leave.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// Whether the targets of all its jumps are known, so that nothing but what is here can be reached within it.
+    /// Whether the targets of all jumps are known, so that control within the function reaches only
+    /// the instructions listed here.
     pub fn targets_known(&self) -> bool {
         self.targets_known
     }
 
-    /// What is live before the instruction at `address`; everything where none begins.
+    /// Returns what is live before the instruction at `address`; everything if none begins there.
     pub fn live_before(&self, address: u64) -> Live {
         self.index_of(address).map_or(Live::ALL, |i| self.live[i])
     }
 
-    /// The instruction that begins at `address`.
+    /// Returns the instruction that begins at `address`.
     pub fn instruction_at(&self, address: u64) -> Option<&Instruction> {
         self.index_of(address).map(|i| &self.instructions[i])
     }
 
-    /// The block in which an instruction begins at `address`, or else whose bytes `address` is among.
+    /// Returns the block that has an instruction at `address`, or else one that contains the byte
+    /// at `address`.
     pub fn block_at(&self, address: u64) -> Option<(u32, &Block)> {
         let next = self.blocks.partition_point(|b| b.start <= address);
         let mut containing = None;
-        // Blocks overlap where instructions do: the one in which an instruction begins there is meant.
+        // Blocks overlap where instructions do: prefer the one in which an instruction begins
+        // there.
         for i in (0..next).rev() {
             let block = &self.blocks[i];
             if block.end <= address {
-                // Only what overlaps this one can still reach so far.
+                // Blocks further down overlap this one at most, and so do not reach `address`.
                 if containing.is_some() || block.end + LONGEST < address {
                     break;
                 }
@@ -90,14 +94,14 @@ impl Flow {
         containing
     }
 
-    /// Edges that leave a block.
+    /// Returns the edges that leave a block.
     pub fn edges_from(&self, block: u32) -> &[Edge] {
         let first = self.edges.partition_point(|e| e.from < block);
         let last = self.edges.partition_point(|e| e.from <= block);
         &self.edges[first..last]
     }
 
-    /// Instructions of a block, in the order they run.
+    /// Returns the instructions of a block, in the order in which they run.
     pub fn block_instructions(&self, block: &Block) -> impl Iterator<Item = &Instruction> {
         let order = &self.order[block.first as usize..(block.first + block.count) as usize];
         order.iter().map(|i| &self.instructions[*i as usize])

@@ -1,13 +1,15 @@
-//! Instructions as text.
+//! Formats instructions.
 
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, SymbolResolver, SymbolResult,
 };
 
-/// Returns the instruction that `bytes` at `address` are, in Intel's notation; `name_of` names functions by their entries.
+/// Formats the instruction that `bytes` at `address` encode, in Intel's notation; `name_of` names
+/// functions by their entries.
 pub(crate) fn text(bytes: &[u8], address: u64, name_of: impl Fn(u64) -> Option<String>) -> String {
     let decoded = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
-    // The formatter wants its names for itself: it is given those that this instruction can mention.
+    // The formatter takes ownership of its names, so it gets only those that this instruction can
+    // mention.
     let targets = [decoded.near_branch_target(), decoded.memory_displacement64()];
     let named = targets.iter().filter_map(|at| Some((*at, name_of(*at)?)));
     let names = Box::new(Names(named.collect()));
@@ -23,7 +25,7 @@ pub(crate) fn text(bytes: &[u8], address: u64, name_of: impl Fn(u64) -> Option<S
     text
 }
 
-/// Names of some addresses.
+/// Names of a few addresses.
 struct Names(Vec<(u64, String)>);
 
 impl SymbolResolver for Names {

@@ -1,7 +1,8 @@
-//! Backwards through the instructions of a function: where a register got its value.
+//! Follows the instructions of a function backwards, to where a register got its value.
 //!
-//! Everything here answers "for all ways that lead here" or not at all. A way that begins outside of the function, passes a
-//! call that may change the register, or is longer than [`STEPS`], is no answer.
+//! Every answer holds for all ways that lead to an instruction, or is `None`. A way that begins
+//! outside of the function, passes a call that may change the register, or is longer than [`STEPS`]
+//! yields `None`.
 
 use std::collections::BTreeSet;
 
@@ -15,28 +16,28 @@ use super::walk::Walk;
 use super::world::World;
 use crate::functions::Function;
 
-/// Instructions that are looked at for one question.
+/// Most instructions that are looked at for one question.
 const STEPS: usize = 4096;
-/// Copies and sums that are followed.
+/// Most copies and sums that are followed.
 const DEPTH: u32 = 8;
 
 /// How control got from one instruction to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
-    /// The other one is next, whatever the instruction does.
+    /// It fell through, whatever the instruction does.
     Next,
-    /// A conditional jump that was not taken.
+    /// By a conditional jump that was not taken.
     NotTaken,
-    /// A conditional jump that was taken.
+    /// By a conditional jump that was taken.
     Taken,
-    /// A jump.
+    /// By an unconditional jump.
     Jumped,
 }
 
-/// The instructions of a function, and who comes before whom.
+/// The instructions of a function and their predecessors.
 pub(super) struct Trace<'a> {
     pub(super) walk: &'a Walk,
-    /// (to, from, how), sorted.
+    /// Edges between instructions (to, from, how), sorted.
     before: Vec<(u32, u32, How)>,
     roots: BTreeSet<u32>,
 }
@@ -75,7 +76,8 @@ impl<'a> Trace<'a> {
         &self.walk.code[i as usize]
     }
 
-    /// Who comes before instruction `i`; none if control also comes from outside, or from nowhere that is known.
+    /// Returns the predecessors of instruction `i`; `None` if control also arrives from outside, or
+    /// from an unknown place.
     pub(super) fn before(&self, i: u32) -> Option<&[(u32, u32, How)]> {
         if self.roots.contains(&i) {
             return None;
@@ -85,7 +87,7 @@ impl<'a> Trace<'a> {
         (first < last).then(|| &self.before[first..last])
     }
 
-    /// The instructions that gave `register` the value that it has before instruction `i`.
+    /// Returns the instructions that gave `register` the value that it has before instruction `i`.
     pub(super) fn definitions(&self, register: Register, i: u32) -> Option<Vec<u32>> {
         let register = register.full_register();
         let mut info = InstructionInfoFactory::new();
@@ -115,7 +117,7 @@ impl<'a> Trace<'a> {
         Some(found)
     }
 
-    /// The constant that `register` holds before instruction `i`.
+    /// Returns the constant that `register` holds before instruction `i`.
     pub(super) fn constant(&self, register: Register, i: u32) -> Option<u64> {
         self.constant_within(register, i, DEPTH)
     }
@@ -169,7 +171,7 @@ pub(super) fn is_call(instruction: &Instruction) -> bool {
     matches!(exit_of(instruction), Exit::Call(_) | Exit::CallIndirect)
 }
 
-/// Whether calls keep it, as far as the ABI goes.
+/// Whether calls preserve the register, by the ABI.
 pub(super) fn survives_calls(register: Register) -> bool {
     use Register as R;
     matches!(register, R::RBX | R::RBP | R::RSP | R::R12 | R::R13 | R::R14 | R::R15)

@@ -1,12 +1,14 @@
-//! Recursive traversal: from the entries of a function along every way that control can take within its ranges.
+//! Recursive traversal: follows control from the entries of a function along every way within its
+//! ranges.
 //!
-//! Instructions are kept by the address where they begin, so that two may overlap: a jump past a `lock` prefix leads into
-//! an instruction that was decoded before, and both are real. A run of instructions ends where it meets one that is there
-//! already, which thereby begins a block.
+//! Instructions are keyed by the address at which they begin, so two may overlap: a jump that skips
+//! a `lock` prefix leads into an instruction that was decoded before, and both are real. A run of
+//! instructions ends where it meets a known one, which thereby begins a block.
 //!
-//! Indirect jumps wait until nothing else is left to follow, since it takes the ways to a jump to see what bounds its
-//! table. New targets may open new ways to jumps that were understood; so in the end all are looked at once more, and a jump
-//! that would be understood otherwise now is not understood. What it leads to according to either stays.
+//! Indirect jumps wait until nothing else is left to follow, since bounding a table takes all ways
+//! to its jump. New targets may open new ways to jumps that were resolved before; so in the end all
+//! tables are resolved once more, and a jump whose result differs then counts as not understood.
+//! The targets of the first result stay in the graph.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
@@ -16,10 +18,10 @@ use super::walk::{Resolved, Walk};
 use super::world::World;
 use crate::functions::{Function, FunctionId};
 
-/// Jumps that open new ways again and again are given up after so many turns.
+/// Rounds of resolving indirect jumps; jumps that open new ways in each of them are given up.
 const TURNS: usize = 64;
 
-/// Follows the code of function `id`.
+/// Traverses the code of function `id`.
 pub(crate) fn traverse(world: &World, id: FunctionId) -> Walk {
     let function = world.function(id);
     let mut walk = Walk::of(function);
@@ -48,7 +50,7 @@ impl Walker<'_, '_> {
     fn enter_all(&mut self) {
         let pads: Vec<u64> = self.walk.sites.iter().filter_map(|s| s.pad).collect();
         let inner: Vec<u64> = self.world.inner_of(self.function).collect();
-        // The order makes no difference to what is found; the entry is found first.
+        // The order does not affect the result; the entry is followed first.
         for address in pads.into_iter().chain(inner).chain([self.function.entry]) {
             self.work.push(address);
         }
@@ -69,7 +71,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Decodes from `address` on until control leaves, or meets what is known.
+    /// Decodes from `address` on until control leaves, or reaches a known instruction.
     fn follow(&mut self, address: u64, bytes: &[u8]) {
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         let mut begins = true;
@@ -103,7 +105,7 @@ impl Walker<'_, '_> {
         if self.world.comes_back(call) {
             self.work.push(call.next_ip());
         }
-        // `call 1f; 1: pop` and local subroutines: a block of this function.
+        // `call 1f; 1: pop` and local subroutines: the target is a block of this function.
         if let Exit::Call(target) = exit_of(call)
             && target != self.function.entry
             && self.function.contains(target)
@@ -112,7 +114,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Looks at indirect jumps that were not looked at; whether there is more to follow.
+    /// Resolves the indirect jumps that are new; returns whether there is more to follow.
     fn resolve_jumps(&mut self) -> bool {
         let new: Vec<u32> = (0..self.walk.code.len() as u32)
             .filter(|i| exit_of(&self.walk.code[*i as usize]) == Exit::JumpIndirect)
@@ -128,7 +130,7 @@ impl Walker<'_, '_> {
         true
     }
 
-    /// Looks at all tables once more, now that all ways to them are known.
+    /// Resolves all tables once more, now that all ways to them are known.
     fn check_jumps(&mut self) {
         let tables: Vec<u32> = self
             .walk
@@ -145,7 +147,7 @@ impl Walker<'_, '_> {
                 self.walk.jumps.insert(jump, Resolved::Unknown { targets });
             }
         }
-        // Given up, or found by the last turn.
+        // Jumps that were given up, or that the last round found.
         for (i, instruction) in self.walk.code.iter().enumerate() {
             if exit_of(instruction) == Exit::JumpIndirect {
                 let unknown = Resolved::Unknown { targets: Vec::new() };

@@ -1,8 +1,8 @@
-//! What bounds the index of a jump table.
+//! Bounds the index of a jump table.
 //!
-//! The index is followed backwards on all ways, through copies and extensions, until on each something bounds it: a
-//! comparison whose outcome led here (`cmp`, `ja`), a mask (`and`), or its width (`movzx` of a byte). A way on which nothing
-//! does leaves the table without a bound.
+//! The index is followed backwards on all ways, through copies and extensions, until something on
+//! each way bounds it: a comparison whose outcome led here (`cmp`, `ja`), a mask (`and`), or its
+//! width (`movzx` of a byte). If one way has none of them, the table has no bound.
 
 use std::collections::BTreeSet;
 
@@ -12,46 +12,48 @@ use iced_x86::{
 
 use super::trace::{How, Trace, is_call, is_immediate, survives_calls, writes};
 
-/// Steps back on all ways together.
+/// Most steps back, on all ways together.
 const STEPS: usize = 4096;
-/// A table with more entries is not one.
+/// Most entries of a table; a larger bound is taken for an error.
 pub(super) const MOST: u64 = 1 << 16;
 
-/// How many entries a table has at most, and whether a comparison says so: then it has exactly as many. A width or
-/// a mask only says that it cannot have more.
+/// Most entries that a table can have. `exact` if a comparison says so, in which case the table has
+/// exactly as many; a width or a mask is only an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) entries: u64,
     pub(super) exact: bool,
 }
 
-/// What is followed.
+/// The value that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
-    /// A register, the full one.
+    /// A register, in its full width.
     Register(Register),
-    /// Memory at a distance from a register, which is not changed on the way.
+    /// Memory at a distance from a register that does not change on the way.
     Memory(Register, u64),
 }
 
-/// One way back.
+/// State of one way back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Way {
-    /// Before this instruction,
+    /// The instruction before which
     at: u32,
-    /// this is what matters.
+    /// this value matters,
     value: Value,
-    /// with this added to it (in 32 bits),
+    /// with this added to it (in 32 bits).
     added: u32,
-    /// The index is not more than this, by its width or by a comparison of a part of it.
+    /// Upper bound of the index, from its width or from a comparison of a part of it.
     at_most: Option<u64>,
-    /// Whether a comparison said so.
+    /// Whether the upper bound comes from a comparison.
     exact: bool,
-    /// A comparison of the low bits only; counts once a width shows that there are no others.
+    /// Bound from a comparison of the low bits only; it applies once a width shows that the other
+    /// bits are zero.
     narrow: Option<u64>,
-    /// A comparison of another register, which what is followed may turn out to be a copy of.
+    /// A comparison of another register, of which the value may turn out to be a copy.
     aside: Option<Fact>,
-    /// The outcome that led here of the last flags, as long as nothing else wrote them.
+    /// The outcome of the last comparison that led here, until an instruction that writes flags is
+    /// passed.
     outcome: Option<(Condition, bool)>,
 }
 
@@ -71,7 +73,7 @@ enum Condition {
     AboveOrEqual,
 }
 
-/// What bounds `register` before instruction `i`.
+/// Bounds the value of `register` before instruction `i`.
 pub(super) fn bound(trace: &Trace, register: Register, i: u32) -> Option<Bound> {
     let value = Value::Register(register.full_register());
     let begin = Way {
@@ -97,13 +99,13 @@ struct Search<'a, 'w> {
     ends: Vec<Bound>,
 }
 
-/// What one step back made of a way.
+/// Result of one step back.
 enum Step {
-    /// It goes on, with this.
+    /// The way continues in this state.
     On(Way),
-    /// It ends, since it is bounded.
+    /// The way ends with a bound.
     End(Bound),
-    /// It cannot be bounded.
+    /// The way cannot be bounded.
     Lost,
 }
 
@@ -144,13 +146,13 @@ impl Search<'_, '_> {
             How::Next | How::Jumped => {}
         }
         if let Some(limit) = compared(instruction, &way) {
-            // A comparison of `%al` bounds `%rax` only where the rest of it is known to be zero.
+            // A comparison of `%al` bounds `%rax` only if the rest of it is known to be zero.
             let low_only = instruction.op0_kind() == OpKind::Register
                 && instruction.op0_register().size() < 4
                 && way.at_most.is_none_or(|m| m > ones(instruction.op0_register().size()));
             if !low_only {
                 let entries = way.at_most.map_or(limit, |m| (m + 1).min(limit));
-                // It leaves no other bits than those that were compared alone later on.
+                // This bound leaves no other bits than those that were compared alone later on.
                 let narrow = way.narrow.filter(|_| entries <= 1 << 8);
                 let entries = narrow.map_or(entries, |n| n.min(entries));
                 return Step::End(Bound { entries, exact: true });
@@ -190,13 +192,14 @@ impl Search<'_, '_> {
     }
 }
 
-/// What is known when nothing more can be found on a way.
+/// Returns the bound that is known when a way cannot be followed further.
 fn fallback(way: &Way) -> Option<Bound> {
     let limit = way.at_most?;
     Some(Bound { entries: limit.checked_add(1)?, exact: way.exact })
 }
 
-/// The condition of a jump that compares unsigned numbers: (condition, whether being taken means that it holds).
+/// Returns the condition of a jump that compares unsigned numbers: (condition, whether it holds
+/// when the jump is taken).
 fn condition(jump: &Instruction) -> Option<(Condition, bool)> {
     match jump.condition_code() {
         ConditionCode::a => Some((Condition::Above, true)),
@@ -207,7 +210,8 @@ fn condition(jump: &Instruction) -> Option<(Condition, bool)> {
     }
 }
 
-/// If `instruction` compares what is followed with a constant, and its outcome led here: how many values that leaves.
+/// Returns how many values remain if `instruction` compares the followed value with a constant and
+/// the outcome of the comparison led here.
 fn compared(instruction: &Instruction, way: &Way) -> Option<u64> {
     if instruction.mnemonic() != Mnemonic::Cmp || !is_immediate(instruction, 1) {
         return None;
@@ -229,7 +233,7 @@ fn compared(instruction: &Instruction, way: &Way) -> Option<u64> {
     allowed(outcome, instruction.immediate(1) & mask, bits, way.added)
 }
 
-/// What a comparison of a whole register says, if it says anything.
+/// Returns the outcome of a comparison of a whole register with a constant.
 fn aside(instruction: &Instruction, outcome: Option<(Condition, bool)>) -> Option<Fact> {
     let register = instruction.op0_register();
     let whole = instruction.mnemonic() == Mnemonic::Cmp && is_immediate(instruction, 1);
@@ -241,10 +245,12 @@ fn aside(instruction: &Instruction, outcome: Option<(Condition, bool)>) -> Optio
     Some(Fact { register: register.full_register(), outcome: outcome?, with, bits })
 }
 
-/// How many values from 0 up `added` and a number may have, whose comparison with `with` came out so.
+/// Returns the number of values, counted from 0, that a number plus `added` can have, if comparing
+/// the number with `with` had this outcome.
 fn allowed(outcome: (Condition, bool), with: u64, bits: u32, added: u32) -> Option<u64> {
     if added != 0 {
-        // `lea 5(%rdi), %eax; cmp $-5, %edi; jb`: from the least value on it counts from 0 up to where it would wrap.
+        // `lea 5(%rdi), %eax; cmp $-5, %edi; jb`: the sum counts from 0, for the least value of the
+        // number, up to where it would wrap.
         let least = match outcome {
             (Condition::Above, true) => with.checked_add(1)?,
             (Condition::AboveOrEqual, true) => with,
@@ -260,7 +266,7 @@ fn allowed(outcome: (Condition, bool), with: u64, bits: u32, added: u32) -> Opti
     }
 }
 
-/// Goes on with what `instruction` made the register from.
+/// Continues with the operands from which `instruction` computed the register.
 fn defined(instruction: &Instruction, mut way: Way) -> Step {
     let target = instruction.op0_register();
     if instruction.op0_kind() != OpKind::Register || is_high(target) {
@@ -276,13 +282,13 @@ fn defined(instruction: &Instruction, mut way: Way) -> Step {
         _ if let Some((source, by)) = sum => {
             way.added = way.added.wrapping_add(by);
             way.value = Value::Register(source.full_register());
-            // What it was bounded to is so before the sum no longer.
+            // A bound of the sum is no bound of its operand.
             if way.at_most.is_some() { Step::Lost } else { on(way) }
         }
         Mnemonic::And if is_immediate(instruction, 1) && target.size() >= 4 => {
             let mask = instruction.immediate(1) & ones(target.size());
             lower(&mut way, mask);
-            // A mask of all low bits; others leave holes, but no larger values.
+            // A mask of all low bits; other masks leave holes, but no larger values.
             end(&way)
         }
         Mnemonic::Xor if from_register && instruction.op1_register() == target => {
@@ -321,20 +327,20 @@ fn defined(instruction: &Instruction, mut way: Way) -> Step {
                 None => end(&way),
             }
         }
-        // `cdqe` extends what is compared before or after.
+        // `cdqe` extends a value that is compared before or after.
         Mnemonic::Cdqe => Step::On(way),
         _ => Step::Lost,
     }
 }
 
-/// Goes on, unless what is followed now was compared before.
+/// Continues, unless the value that is now followed was compared before.
 fn on(way: Way) -> Step {
     let fact = way.aside.filter(|f| way.value == Value::Register(f.register));
     let entries = fact.and_then(|f| allowed(f.outcome, f.with, f.bits, way.added));
     entries.map_or(Step::On(way), |entries| Step::End(Bound { entries, exact: true }))
 }
 
-/// A register and what is added to it to give `target`, in 32 bits.
+/// Returns the register and the constant whose sum is `target`, in 32 bits.
 fn sum(instruction: &Instruction, target: Register) -> Option<(Register, u32)> {
     if target.size() != 4 {
         return None;
@@ -356,7 +362,7 @@ fn sum(instruction: &Instruction, target: Register) -> Option<(Register, u32)> {
 
 fn lower(way: &mut Way, limit: u64) {
     let limit = match way.narrow.take() {
-        // The comparison of the low bits was one of all bits, after all.
+        // The comparison of the low bits was one of all bits after all.
         Some(entries) if limit <= u64::from(u16::MAX) && entries <= limit => {
             way.exact = true;
             entries.saturating_sub(1)
@@ -381,7 +387,7 @@ fn is_high(register: Register) -> bool {
     matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
 }
 
-/// A plain memory operand: its base and how far from there.
+/// Returns base and displacement of a plain memory operand.
 fn memory(instruction: &Instruction) -> Option<(Register, u64)> {
     let plain = instruction.memory_index() == Register::None
         && instruction.segment_prefix() == Register::None

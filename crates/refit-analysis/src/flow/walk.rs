@@ -1,4 +1,5 @@
-//! What a traversal has found of one function: its instructions, indirect jumps, and calls with landing pads.
+//! The result of traversing one function: its instructions, indirect jumps, and calls with landing
+//! pads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,42 +10,43 @@ use super::world::World;
 use crate::functions::Function;
 use crate::image::landing::{CallSite, call_sites};
 
-/// What was found of one function.
+/// The result of traversing one function.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     /// Instructions in the order in which they were found.
     pub(crate) code: Vec<Instruction>,
-    /// Whether each begins a block.
+    /// Whether each instruction begins a block.
     pub(crate) leader: Vec<bool>,
-    /// Indirect jumps by their instruction, and what they turned out to be.
+    /// Indirect jumps by the index of their instruction, as they were resolved.
     pub(crate) jumps: BTreeMap<u32, Resolved>,
-    /// Calls with landing pads, by ascending address; no two overlap.
+    /// Calls with landing pads, by ascending address; disjoint.
     pub(crate) sites: Vec<CallSite>,
-    /// Whether it is not known where exceptions land.
+    /// Whether the language-specific data was not understood, so that exceptions may resume
+    /// anywhere.
     pub(crate) pads_unknown: bool,
-    /// Where in `code` the instruction at each byte of the ranges is, plus one.
+    /// Index in `code` of the instruction at each byte of the ranges, plus one.
     slots: Slots,
 }
 
-/// What an indirect jump is.
+/// What an indirect jump was resolved to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resolved {
-    /// A jump through a table, to these addresses.
+    /// A jump through a table.
     Table {
-        /// Where to, ascending.
+        /// Its targets, ascending.
         targets: Vec<u64>,
     },
-    /// A tail call of some function that follows the ABI.
+    /// A tail call of a function that follows the ABI.
     TailCall,
-    /// Not understood; these targets were found nevertheless.
+    /// Not understood, although some targets were found.
     Unknown {
-        /// Some of where to, ascending.
+        /// Some of its targets, ascending.
         targets: Vec<u64>,
     },
 }
 
 impl Resolved {
-    /// Known targets.
+    /// Returns the known targets.
     pub(crate) fn targets(&self) -> &[u64] {
         match self {
             Self::Table { targets } | Self::Unknown { targets } => targets,
@@ -54,12 +56,12 @@ impl Resolved {
 }
 
 impl Walk {
-    /// An empty walk of `function`.
+    /// Returns an empty walk of `function`.
     pub(super) fn of(function: &Function) -> Self {
         Self { slots: Slots::new(function), ..Self::default() }
     }
 
-    /// Number of the instruction that begins at `address`.
+    /// Returns the index of the instruction that begins at `address`.
     pub(crate) fn index_of(&self, address: u64) -> Option<u32> {
         self.slots.get(address)
     }
@@ -94,14 +96,14 @@ impl Walk {
         self.sites.sort_by_key(|s| s.addresses.start);
     }
 
-    /// The landing pad of a call at `address`: what the unwinder would find for its return address.
+    /// Returns the landing pad of a call, as the unwinder finds it for the call's return address.
     pub(crate) fn pad_of(&self, call: &Instruction) -> Option<u64> {
         let inside = call.next_ip() - 1;
         let next = self.sites.partition_point(|s| s.addresses.start <= inside);
         self.sites[..next].last().filter(|s| s.addresses.contains(&inside))?.pad
     }
 
-    /// All addresses at which control comes from outside.
+    /// Returns all addresses at which control enters from outside.
     pub(crate) fn roots(&self, world: &World, function: &Function) -> BTreeSet<u64> {
         let pads = self.sites.iter().filter_map(|s| s.pad);
         world.inner_of(function).chain(pads).chain([function.entry]).collect()
@@ -111,7 +113,7 @@ impl Walk {
 /// Numbers by address, for the bytes of some ranges.
 #[derive(Debug, Default)]
 struct Slots {
-    /// Start and end of each range, and where its bytes begin in `numbers`.
+    /// Start and end of each range, and the index of its first byte in `numbers`.
     ranges: Vec<(u64, u64, usize)>,
     numbers: Vec<u32>,
 }

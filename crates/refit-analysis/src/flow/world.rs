@@ -1,4 +1,4 @@
-//! What the flow of one function depends on outside of it.
+//! The surroundings of a function: the facts of its module on which its flow depends.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
@@ -7,11 +7,11 @@ use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::Image;
 
-/// What is known of a module's functions while one of them is looked at.
+/// What is known of a module's functions while one of them is analysed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct World<'a> {
     pub(crate) image: &'a Image,
-    /// By ascending entry.
+    /// Functions by ascending entry.
     pub(crate) functions: &'a [Function],
     pub(crate) map: &'a Map,
     /// Whether each function may return to its caller.
@@ -25,13 +25,14 @@ impl<'a> World<'a> {
         &self.functions[id.0 as usize]
     }
 
-    /// The function that is entered at `address`.
+    /// Returns the function whose entry is `address`.
     pub(crate) fn entered_at(&self, address: u64) -> Option<FunctionId> {
         self.map.at(address).filter(|id| self.function(*id).entry == address)
     }
 
-    /// Whether a call may come back. Compilers write nothing behind a call that does not: where a function ends with
-    /// one and nothing but filling follows, it comes back as little as one of a function that is known not to.
+    /// Whether a call may return. Compilers write no code behind a call that does not: a call at
+    /// the end of a function, followed by nothing but padding, is one that does not return, like a
+    /// call of a function that is known not to.
     pub(crate) fn comes_back(&self, call: &Instruction) -> bool {
         let may = match exit_of(call) {
             Exit::Call(target) => {
@@ -53,14 +54,14 @@ impl<'a> World<'a> {
         matches!(first.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
     }
 
-    /// Entries of `function` from elsewhere, beside its own.
+    /// Returns the entries of `function` beside its own.
     pub(crate) fn inner_of(&self, function: &Function) -> impl Iterator<Item = u64> + use<'a> {
         let inner = self.inner;
         let ranges = function.ranges.clone();
         ranges.into_iter().flat_map(move |range| {
             let first = inner.partition_point(|a| *a < range.start);
             let last = inner.partition_point(|a| *a < range.end);
-            // Lists of entries come from caches too.
+            // The list may come from a cache, and so have any content.
             inner.get(first..last).unwrap_or_default().iter().copied()
         })
     }

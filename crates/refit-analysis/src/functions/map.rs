@@ -1,4 +1,4 @@
-//! Which function an address belongs to.
+//! Finds the function that an address belongs to.
 
 use crate::functions::{Function, FunctionId};
 
@@ -9,7 +9,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The map of `functions`, whose ranges do not overlap.
+    /// Builds the map of `functions`, whose ranges do not overlap.
     pub(crate) fn new<'a>(functions: impl Iterator<Item = &'a Function>) -> Self {
         let mut ranges = Vec::new();
         for (i, function) in functions.enumerate() {
@@ -19,14 +19,14 @@ impl Map {
         Self { ranges }
     }
 
-    /// The function that the byte at `address` belongs to.
+    /// Returns the function that the byte at `address` belongs to.
     pub(crate) fn at(&self, address: u64) -> Option<FunctionId> {
         let next = self.ranges.partition_point(|r| r.0 <= address);
         let (_, end, id) = *self.ranges[..next].last()?;
         (address < end).then_some(FunctionId(id))
     }
 
-    /// Whether no two ranges overlap and none is empty.
+    /// Whether all ranges are non-empty and disjoint.
     pub(crate) fn is_sound(&self) -> bool {
         self.ranges.iter().all(|r| r.0 < r.1) && self.ranges.windows(2).all(|w| w[0].1 <= w[1].0)
     }

@@ -1,4 +1,5 @@
-//! The bytes of a file without its debug information, which may be most of it, and which the analysis does not look at.
+//! Reads a file without its debug information, which may be most of it and which the analysis does
+//! not look at.
 
 use std::fs::File;
 use std::io;
@@ -10,18 +11,18 @@ use object::elf::{FileHeader64, SHF_ALLOC};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
-/// What was read of a file.
+/// The bytes of a file, as far as they were read.
 pub(super) struct Contents {
     /// As long as the file; zeros where nothing was read.
     pub(super) data: Vec<u8>,
-    /// Where nothing was read: ascending, apart from each other.
+    /// Ranges that were not read: ascending, disjoint.
     pub(super) left_out: Vec<Range<usize>>,
 }
 
-/// Reads `length` bytes of `file`.
+/// Reads the `length` bytes of `file` except for debug information.
 ///
 /// # Errors
-/// It cannot be read, or has become shorter.
+/// The file cannot be read, or has become shorter.
 pub(super) fn read(file: &File, length: usize) -> io::Result<Contents> {
     let mut data = vec![0; length];
     let left_out = debug_information(file, length).unwrap_or_default();
@@ -34,7 +35,8 @@ pub(super) fn read(file: &File, length: usize) -> io::Result<Contents> {
     Ok(Contents { data, left_out })
 }
 
-/// Where debug information is that nothing else shares bytes with; `None` where the headers do not say.
+/// Returns the ranges of debug information that share no byte with anything else; `None` if the
+/// headers are inconsistent.
 fn debug_information(file: &File, length: usize) -> Option<Vec<Range<usize>>> {
     let cache = ReadCache::new(file);
     let header = FileHeader64::<LE>::parse(&cache).ok()?;

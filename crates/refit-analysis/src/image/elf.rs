@@ -1,4 +1,4 @@
-//! The headers of an ELF file, checked, and its sections by name.
+//! Checked headers of an ELF file, and its sections by name.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable};
 
 use super::error::OpenError;
 
-/// A file whose headers hold together.
+/// An ELF file for x86-64 whose headers are consistent.
 pub(super) struct Elf<'data> {
     pub(super) data: &'data [u8],
     pub(super) header: &'data FileHeader64<LE>,
     pub(super) programs: &'data [ProgramHeader64<LE>],
-    /// Empty where the file has none that can be read.
+    /// Sections; empty where the file has none that can be read.
     pub(super) sections: SectionTable<'data, FileHeader64<LE>>,
 }
 
@@ -48,7 +48,7 @@ impl<'data> Elf<'data> {
         Ok(Self { data, header, programs, sections })
     }
 
-    /// A section by its name, with its bytes.
+    /// Returns a section by its name, with its bytes.
     pub(super) fn section(&self, name: &str) -> Option<(&'data SectionHeader64<LE>, &'data [u8])> {
         let (_, section) = self.sections.section_by_name(LE, name.as_bytes())?;
         Some((section, section.data(LE, self.data).ok()?))

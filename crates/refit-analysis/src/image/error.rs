@@ -1,4 +1,4 @@
-//! Why a file cannot be analysed.
+//! The error of opening a file.
 
 use std::path::PathBuf;
 
@@ -8,46 +8,46 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {source}; check the path and who may read it")]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// It is not an ELF file, or a damaged one.
+    /// The file is damaged or is no ELF file.
     #[error("{path} is not an ELF program or library that can be read: {why}")]
     Malformed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
-    /// It is for another machine.
+    /// The file is for another machine.
     #[error("{path} is for {machine}; only 64-bit x86 is understood")]
     Machine {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// For which.
+        /// The machine it is for.
         machine: String,
     },
-    /// It is no program and no library.
+    /// The file is neither a program nor a shared object.
     #[error("{path} is {what}; give a program or a shared object")]
     Kind {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is.
+        /// What the file is.
         what: &'static str,
     },
-    /// It is larger than what is read.
+    /// The file is larger than the limit.
     #[error("{path} has {size} bytes; more than {limit} are not read")]
     TooLarge {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its bytes.
+        /// Size of the file in bytes.
         size: u64,
-        /// Bytes that are read at most.
+        /// The limit in bytes ([`LARGEST`](super::LARGEST)).
         limit: u64,
     },
 }

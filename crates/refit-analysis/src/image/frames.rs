@@ -1,4 +1,5 @@
-//! Frame descriptions (`.eh_frame`): which bytes belong to one function or part of one, also where symbols are gone.
+//! Frame descriptions (`.eh_frame`), which delimit functions and parts of functions, in stripped
+//! files as well.
 
 use std::ops::Range;
 
@@ -9,26 +10,26 @@ use object::read::elf::{ProgramHeader, SectionHeader};
 
 use super::elf::Elf;
 
-/// A frame description.
+/// A frame description: unwinding rules for a range of code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The bytes of code that it describes.
+    /// The code that it describes.
     pub addresses: Range<u64>,
-    /// Where its language-specific data is: call sites and landing pads ([`super::landing`]).
+    /// Address of the language-specific data: call sites and landing pads ([`super::landing`]).
     pub language_data: Option<u64>,
-    /// Whether there is a function that runs when an exception passes (a personality).
+    /// Whether a personality routine runs when an exception passes.
     pub personality: bool,
-    /// Whether the stack pointer is where a call leaves it when its first byte runs. Where it is not, the description is of
-    /// a part of a function, not of a whole one.
+    /// Whether, at its first byte, the stack pointer is where a call leaves it. Otherwise the
+    /// description is of a part of a function.
     pub whole: bool,
-    /// Where the description is in its section.
+    /// Offset of the description in its section.
     offset: usize,
 }
 
 /// All frame descriptions of a file.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// By ascending address.
+    /// Descriptions by ascending address.
     pub(super) list: Vec<Frame>,
     /// Addresses of the section.
     section: Range<u64>,
@@ -36,8 +37,9 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Whether the stack pointer is at `address`, within `frame`, where a call leaves it: the function holds nothing on the
-    /// stack. None if the description does not say. `bytes` are those of the section.
+    /// Whether, at `address` within `frame`, the stack pointer is where a call leaves it, so that
+    /// the function holds nothing on the stack. `None` if the description does not say. `bytes` are
+    /// those of the section.
     pub(super) fn is_empty_at(&self, bytes: &[u8], frame: &Frame, address: u64) -> Option<bool> {
         let table = EhFrame::new(bytes, gimli::LittleEndian);
         let at = gimli::EhFrameOffset(frame.offset);
@@ -52,7 +54,7 @@ impl Frames {
         }
     }
 
-    /// Addresses of the section.
+    /// Returns the addresses of the section.
     pub(super) fn section(&self) -> Range<u64> {
         self.section.clone()
     }
@@ -60,7 +62,7 @@ impl Frames {
 
 type Bytes<'a> = EndianSlice<'a, gimli::LittleEndian>;
 
-/// Frame descriptions of a file by ascending address; of those that overlap the first.
+/// Reads the frame descriptions of a file, by ascending address; of those that overlap, the first.
 pub(super) fn read(elf: &Elf) -> Frames {
     let Some((bytes, address)) = section(elf) else { return Frames::default() };
     let mut bases = BaseAddresses::default().set_eh_frame(address);
@@ -75,11 +77,11 @@ pub(super) fn read(elf: &Elf) -> Frames {
     let mut entries = table.entries(&bases);
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
-        // A description that cannot be read says nothing; the next one may.
+        // A description that cannot be read is skipped; the next one may be readable.
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
         let (mut start, end) = (fde.initial_address(), fde.end_address());
-        // Unwinders look a byte before the place where a call returns. Where signal handlers return, nobody called, so
-        // the description begins a byte early.
+        // Unwinders look up the byte before a return address. Code that signal handlers return to
+        // was never called, so its description begins a byte early.
         if fde.is_signal_trampoline() {
             start = start.saturating_add(1);
         }
@@ -111,7 +113,7 @@ fn direct(pointer: Pointer) -> Option<u64> {
     }
 }
 
-/// The section, or where the program headers say that it is.
+/// Returns the bytes and the address of the section, by name or by the program headers.
 fn section<'data>(elf: &Elf<'data>) -> Option<(&'data [u8], u64)> {
     if let Some((section, bytes)) = elf.section(".eh_frame") {
         return Some((bytes, section.sh_addr(LE)));
@@ -122,7 +124,7 @@ fn section<'data>(elf: &Elf<'data>) -> Option<(&'data [u8], u64)> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(at);
     let parsed = EhFrameHdr::new(bytes, gimli::LittleEndian).parse(&bases, 8).ok()?;
     let start = direct(parsed.eh_frame_ptr())?;
-    // It goes to its terminator, or to the end of its segment.
+    // The section extends to its terminator, or to the end of its segment.
     let segment = elf.programs.iter().find(|p| {
         let from = p.p_vaddr(LE);
         p.p_type(LE) == elf::PT_LOAD && from <= start && start - from < p.p_filesz(LE)
@@ -132,7 +134,7 @@ fn section<'data>(elf: &Elf<'data>) -> Option<(&'data [u8], u64)> {
     Some((bytes.get(skip..)?, start))
 }
 
-/// Whether the first row says that the frame begins right above the return address.
+/// Whether the first row places the frame right above the return address.
 fn begins_after_call(
     fde: &gimli::FrameDescriptionEntry<Bytes>,
     table: &EhFrame<Bytes>,

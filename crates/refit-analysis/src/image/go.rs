@@ -1,21 +1,21 @@
 //! Go's function table (`.gopclntab`), which stripped programs keep.
 //!
-//! Source: `src/runtime/symtab.go` and `src/debug/gosym/pclntab.go` of Go 1.18 to 1.26. Older programs have another layout;
-//! their functions are found by other means.
+//! Source: `src/runtime/symtab.go` and `src/debug/gosym/pclntab.go` of Go 1.18 to 1.26. Older
+//! programs use another layout; their functions are found by the other sources.
 
 use super::elf::Elf;
 use super::names::Names;
 
-/// Headers of Go 1.18 and of Go 1.20 and later.
+/// Magic numbers of Go 1.18 and of Go 1.20 and later.
 const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
 
-/// The bytes of the table, if the file has one.
+/// Returns the bytes of the table, if the file has one.
 pub(super) fn table<'data>(elf: &Elf<'data>) -> Option<&'data [u8]> {
     let names = [".gopclntab", ".data.rel.ro.gopclntab"];
     names.iter().find_map(|name| elf.section(name)).map(|(_, bytes)| bytes)
 }
 
-/// Entries and names of functions, by ascending entry. `text` is where `.text` begins.
+/// Returns entries and names of functions, by ascending entry. `text` is the address of `.text`.
 pub(super) fn functions(table: &[u8], text: Option<u64>) -> Vec<(u64, Box<str>)> {
     read(table, text).unwrap_or_default()
 }
@@ -31,7 +31,7 @@ fn read(table: &[u8], text: Option<u64>) -> Option<Vec<(u64, Box<str>)>> {
         return None;
     }
     let count = offset(0)?.min(table.len() / 8);
-    // Position-independent programs have no address here before they are relocated.
+    // Position-independent programs have 0 here until they are relocated.
     let start = match long(2)? {
         0 => text?,
         start => start,
@@ -58,10 +58,10 @@ fn read(table: &[u8], text: Option<u64>) -> Option<Vec<(u64, Box<str>)>> {
 mod tests {
     use super::*;
 
-    /// A table of two functions, at 0x1000 and 0x1040.
+    /// Returns a table of two functions, at 0x1000 and 0x1040.
     fn written() -> Vec<u8> {
         let mut table = vec![0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
-        // Functions, files, where code begins; offsets of names, units, files, places, functions.
+        // Functions, files, start of code; offsets of names, units, files, places, functions.
         for long in [2u64, 0, 0x1000, 72, 0, 0, 0, 96] {
             table.extend(long.to_le_bytes());
         }

@@ -1,20 +1,21 @@
-//! Language-specific data of a function: which calls have a landing pad, where exceptions go on.
+//! Language-specific data of a function: calls with a landing pad, where exceptions resume.
 //!
-//! The layout is that of GCC's `.gcc_except_table`, which Clang and Rust share (Itanium C++ ABI, "Exception Handling", and
-//! `unwind-pe.h`): a header, a table of call sites, then tables of actions and types, which do not matter to control flow.
+//! The layout is that of GCC's `.gcc_except_table`, which Clang and Rust share (Itanium C++ ABI,
+//! "Exception Handling", and `unwind-pe.h`): a header, a table of call sites, then tables of
+//! actions and types, which do not matter to control flow.
 
 use super::Image;
 
-/// Calls in a range of code, and where an exception that comes out of them goes on.
+/// The calls in a range of code, and where an exception thrown by them resumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallSite {
-    /// Where the calls are.
+    /// The range of code.
     pub addresses: std::ops::Range<u64>,
-    /// The landing pad; none if exceptions pass through.
+    /// The landing pad; `None` if exceptions pass through.
     pub pad: Option<u64>,
 }
 
-/// How a value is stored, of the encodings that occur.
+/// The encodings of values that occur (`DW_EH_PE_*`).
 mod encoding {
     pub(super) const OMITTED: u8 = 0xff;
     pub(super) const FORMAT: u8 = 0x0f;
@@ -22,8 +23,8 @@ mod encoding {
     pub(super) const BASE: u8 = 0x70;
 }
 
-/// Call sites of the part of a function that begins at `start` and has `most` bytes, whose language-specific data is at
-/// `address`. None if it cannot be understood.
+/// Reads the call sites of the part of a function that begins at `start` and has `most` bytes; its
+/// language-specific data is at `address`. `None` if the data is not understood.
 pub fn call_sites(image: &Image, address: u64, start: u64, most: u64) -> Option<Vec<CallSite>> {
     let mut reader = Reader { bytes: image.bytes_from(address)?, address };
     let base = match reader.byte()? {
@@ -39,7 +40,8 @@ pub fn call_sites(image: &Image, address: u64, start: u64, most: u64) -> Option<
     let mut reader = Reader { bytes: table, address: reader.address };
     let mut sites = Vec::new();
     while !reader.bytes.is_empty() {
-        // Each has bytes of code of its own. Tables may share theirs: without a bound they could be read for ever.
+        // Each call site has at least one byte of code of its own. Tables may share bytes: without
+        // this bound, reading could go on for ever.
         if sites.len() as u64 == most {
             return None;
         }
@@ -69,7 +71,7 @@ impl Reader<'_> {
         self.take::<1>().map(|[byte]| byte)
     }
 
-    /// An unsigned LEB128 number.
+    /// Reads an unsigned LEB128 number.
     fn unsigned(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {

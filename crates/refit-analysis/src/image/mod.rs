@@ -1,8 +1,9 @@
 //! One ELF file for x86-64, as the analysis needs it.
 //!
-//! Everything here is what the file *says*; what follows from its instructions is found in [`crate::flow`]. Tables that
-//! are damaged are left out, as far as they are: a file without sections, symbols or frame descriptions is analysed from its
-//! entry point. Only a file that no kernel would run for this machine is refused.
+//! This module holds what the file *says*; [`crate::flow`] finds what follows from its
+//! instructions. Damaged tables are left out as far as they are damaged: a file without sections,
+//! symbols or frame descriptions is analysed from its entry point. A file is refused only if no
+//! kernel would run it on this machine.
 
 mod contents;
 mod elf;
@@ -23,10 +24,10 @@ pub use error::OpenError;
 pub use frames::Frame;
 pub use symbols::Symbol;
 
-/// Larger files are not read: their bytes are kept in memory.
+/// Largest file that is read, in bytes: the contents are kept in memory.
 pub const LARGEST: u64 = 2 << 30;
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A program at a fixed address that loads shared objects.
@@ -41,39 +42,39 @@ pub enum Kind {
     Shared,
 }
 
-/// What the kernel or the loader maps.
+/// A range of memory that the kernel or the loader maps from the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Addresses in memory that the file has bytes for.
+    /// Addresses that the file has bytes for.
     pub addresses: Range<u64>,
-    /// Where these bytes begin in the file.
+    /// Offset of these bytes in the file.
     pub offset: u64,
-    /// Whether it is executable.
+    /// Whether it is mapped executable.
     pub executable: bool,
-    /// Whether it is writable.
+    /// Whether it is mapped writable.
     pub writable: bool,
 }
 
-/// A range that holds code.
+/// A range of addresses that holds code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
-    /// Its addresses.
+    /// The addresses.
     pub addresses: Range<u64>,
-    /// If it holds stubs of the procedure linkage table: bytes of one.
+    /// Bytes of one stub, if the range holds stubs of the procedure linkage table.
     pub stub: Option<u64>,
 }
 
-/// An ELF file.
+/// An ELF file, read and checked.
 #[derive(Debug)]
 pub struct Image {
     path: PathBuf,
     data: Vec<u8>,
-    /// Where `data` has zeros instead of debug information: ascending, apart from each other.
+    /// Ranges of `data` that hold zeros instead of debug information: ascending, disjoint.
     left_out: Vec<Range<usize>>,
     kind: Kind,
     build_id: Vec<u8>,
     segments: Vec<Segment>,
-    /// What the loader makes read-only once it has relocated it.
+    /// Ranges that the loader makes read-only once it has relocated them.
     constant: Vec<Range<u64>>,
     code: Vec<Code>,
     starts: Vec<u64>,
@@ -84,57 +85,58 @@ pub struct Image {
 }
 
 impl Image {
-    /// Where it was read from.
+    /// Returns the path that it was read from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What kind of file it is.
+    /// Returns the kind of the file.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its build id; empty if it has none.
+    /// Returns its build id; empty if it has none.
     pub fn build_id(&self) -> &[u8] {
         &self.build_id
     }
 
-    /// Its contents but for its debug information: pieces, and where in the file they begin.
+    /// Returns its contents except for debug information: pieces, and their offsets in the file.
     pub fn contents(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let ends = self.left_out.iter().map(|gap| gap.start).chain([self.data.len()]);
         let begins = std::iter::once(0).chain(self.left_out.iter().map(|gap| gap.end));
         begins.zip(ends).map(|(begin, end)| (begin, &self.data[begin..end]))
     }
 
-    /// What is mapped of it, by ascending address.
+    /// Returns the mapped ranges, by ascending address.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Where its code is, by ascending address; no two overlap.
+    /// Returns the ranges of code, by ascending address; they are disjoint.
     pub fn code(&self) -> &[Code] {
         &self.code
     }
 
-    /// Symbols of functions, its own and those of its separate debug symbols, by ascending address.
+    /// Returns symbols of functions, its own and those of its separate debug symbols, by ascending
+    /// address.
     pub fn symbols(&self) -> &[Symbol] {
         &self.symbols
     }
 
-    /// Frame descriptions by ascending address.
+    /// Returns frame descriptions by ascending address.
     pub fn frames(&self) -> &[Frame] {
         &self.frames.list
     }
 
-    /// The frame description that `address` is in.
+    /// Returns the frame description that covers `address`.
     pub fn frame_at(&self, address: u64) -> Option<&Frame> {
         let frames = &self.frames.list;
         let next = frames.partition_point(|f| f.addresses.start <= address);
         frames[..next].last().filter(|f| f.addresses.contains(&address))
     }
 
-    /// Whether the function holds nothing on the stack at `address`: the stack pointer is where a call leaves it. None if no
-    /// frame description says.
+    /// Whether the function holds nothing on the stack at `address`: the stack pointer is where a
+    /// call leaves it. `None` if no frame description says.
     pub fn frame_is_empty_at(&self, address: u64) -> Option<bool> {
         let section = self.frames.section();
         let length = usize::try_from(section.end - section.start).ok()?;
@@ -142,30 +144,31 @@ impl Image {
         self.frames.is_empty_at(self.bytes(section.start, length)?, frame, address)
     }
 
-    /// Whether an address in `range` other than `but` is stored somewhere in the file once it is loaded.
+    /// Whether, once the file is loaded, it stores an address in `range` other than `but` anywhere.
     pub fn points_within(&self, range: Range<u64>, but: u64) -> bool {
         let stored = &self.relocations.stored;
         let first = stored.partition_point(|a| *a < range.start);
         stored[first..].iter().take_while(|a| **a < range.end).any(|a| *a != but)
     }
 
-    /// Functions of Go by ascending entry, with their names.
+    /// Returns Go's functions by ascending entry, with their names.
     pub fn go_functions(&self) -> &[(u64, Box<str>)] {
         &self.go
     }
 
-    /// Entry point, initialisers and finalisers.
+    /// Returns the entry point, initialisers and finalisers.
     pub fn starts(&self) -> &[u64] {
         &self.starts
     }
 
-    /// Functions that pick the implementation of others when the file is loaded.
+    /// Returns the resolvers of indirect functions, which the loader calls to choose an
+    /// implementation.
     pub fn resolvers(&self) -> &[u64] {
         &self.relocations.resolvers
     }
 
-    /// The function whose address the loader stores at `slot`: one of another file, or one that a function of this file
-    /// picks. Its name is empty where that one has none.
+    /// Returns the name of the function whose address the loader stores at `slot`: one of another
+    /// file, or one that a resolver of this file chooses. Empty if the latter has no name.
     pub fn import_at(&self, slot: u64) -> Option<&str> {
         let imports = &self.relocations.imports;
         if let Ok(at) = imports.binary_search_by_key(&slot, |(address, _)| *address) {
@@ -179,18 +182,19 @@ impl Image {
         Some(symbols.min_by_key(|s| s.rank).map_or("", |s| &s.name))
     }
 
-    /// The piece of code that `address` is in.
+    /// Returns the range of code that contains `address`.
     pub fn code_at(&self, address: u64) -> Option<&Code> {
         let next = self.code.partition_point(|c| c.addresses.start <= address);
         self.code[..next].last().filter(|c| c.addresses.contains(&address))
     }
 
-    /// `length` bytes at `address`, as they are in the file; none if they are not all in it.
+    /// Returns `length` bytes at `address`, as they are in the file; `None` if the file does not
+    /// have all of them.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         self.bytes_from(address).and_then(|bytes| bytes.get(..length))
     }
 
-    /// All bytes from `address` to the end of its segment.
+    /// Returns all bytes from `address` to the end of its segment.
     pub fn bytes_from(&self, address: u64) -> Option<&[u8]> {
         let next = self.segments.partition_point(|s| s.addresses.start <= address);
         let segment = self.segments[..next].last().filter(|s| s.addresses.contains(&address))?;
@@ -199,7 +203,7 @@ impl Image {
         self.data.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// Whether nothing can change `length` bytes at `address` once the file is loaded.
+    /// Whether `length` bytes at `address` are read-only once the file is loaded.
     pub fn is_constant(&self, address: u64, length: u64) -> bool {
         let Some(end) = address.checked_add(length) else { return false };
         let within = |r: &Range<u64>| r.start <= address && end <= r.end;
@@ -207,7 +211,7 @@ impl Image {
             || self.constant.iter().any(within)
     }
 
-    /// The address that is stored at `address` once the file is loaded, if it is one of this file.
+    /// Returns the address of this file that is stored at `address` once the file is loaded.
     pub fn pointer(&self, address: u64) -> Option<u64> {
         let pointers = &self.relocations.pointers;
         if let Ok(at) = pointers.binary_search_by_key(&address, |(place, _)| *place) {
@@ -217,7 +221,7 @@ impl Image {
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     }
 
-    /// The signed 4-byte number at `address`.
+    /// Returns the signed 4-byte number at `address`.
     pub fn offset32(&self, address: u64) -> Option<i32> {
         Some(i32::from_le_bytes(self.bytes(address, 4)?.try_into().ok()?))
     }

@@ -1,16 +1,19 @@
-//! Names out of tables of a file that nobody vouches for: together no longer than a file can have use for.
+//! Bounds the names that are read from untrusted tables.
 //!
-//! Every entry of a table may claim the same long name. To read each of them would take time and memory that grow with the
-//! square of the file, so there is a bound for all names of a file together, which what linkers write stays far below.
+//! Every entry of a table may claim the same long name. Reading each of them would take time and
+//! memory that grow with the square of the file, so all names of a file together have a bound,
+//! which the output of linkers stays far below.
 
 use super::elf::Elf;
 
-/// How much longer than the file all its names may be together: a name stands in the file once and in several tables.
+/// Total length of names, as a multiple of the file: a name stands in the file once and in several
+/// tables.
 const TIMES: usize = 2;
-/// What an entry costs that has no name: the end of it may have been looked for through the whole file.
+/// Divisor of the file's length for the cost of an entry without a name: its end may have been
+/// searched for through the whole file.
 const SEARCHES: usize = 64;
 
-/// How many bytes of names may be read yet.
+/// How many bytes of names may still be read.
 #[derive(Debug)]
 pub(super) struct Names {
     left: usize,
@@ -18,17 +21,17 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// For a table of `elf`.
+    /// Returns the budget for a table of `elf`.
     pub(super) fn of(elf: &Elf) -> Self {
         Self::within(elf.data.len())
     }
 
-    /// For a table in this many bytes.
+    /// Returns the budget for a table in this many bytes.
     pub(super) fn within(bytes: usize) -> Self {
         Self { left: bytes * TIMES, search: bytes / SEARCHES + 1 }
     }
 
-    /// The name that `read` finds; none if there is none, or if there have been too many bytes of them.
+    /// Returns the name that `read` finds; `None` if it finds none, or if the budget is exhausted.
     pub(super) fn read<'a>(&mut self, read: impl FnOnce() -> Option<&'a [u8]>) -> Option<&'a [u8]> {
         if self.left == 0 {
             return None;

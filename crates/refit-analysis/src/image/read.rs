@@ -1,4 +1,4 @@
-//! Assembles an [`Image`] from a file: what is mapped, where code is, and the tables of every source.
+//! Assembles an [`Image`] from a file: segments, ranges of code, and the tables of every source.
 
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,10 +18,10 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is no program or library for x86-64.
+    /// The file cannot be read, or is no program or library for x86-64.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Read { path: path.to_owned(), source };
-        // Without waiting: a pipe would hold this up until somebody writes to it.
+        // Opens without blocking: a pipe would block until somebody writes to it.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = std::fs::File::options()
             .read(true)
@@ -45,7 +45,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// When it is no program or library for x86-64.
+    /// The data is no program or library for x86-64.
     pub fn parse(path: &Path, data: Vec<u8>) -> Result<Self, OpenError> {
         read(path, data)
     }
@@ -94,7 +94,8 @@ fn read(path: &Path, data: Vec<u8>) -> Result<Image, OpenError> {
     Ok(image)
 }
 
-/// Symbols, frames and starts outside of code are of no use; stubs share one frame description, which is no function.
+/// Drops symbols, frames and starts outside of code, and the one frame description that stubs
+/// share, which is no function.
 fn drop_what_is_not_code(image: &mut Image) {
     let code = std::mem::take(&mut image.code);
     let place = |address: u64| {
@@ -115,7 +116,8 @@ fn drop_what_is_not_code(image: &mut Image) {
     image.code = code;
 }
 
-/// At fixed addresses the linker stores addresses, and nothing says where: whatever looks like one of code counts.
+/// Adds stored addresses that no relocation marks. At fixed addresses the linker stores addresses
+/// as plain numbers, so every word that looks like an address of code counts.
 fn stored_without_relocations(image: &mut Image) {
     let mut found = Vec::new();
     for segment in image.segments.iter().filter(|s| !s.executable) {
@@ -137,11 +139,11 @@ fn segments(elf: &Elf) -> Vec<Segment> {
     loads.sort_by_key(|p| p.p_vaddr(LE));
     for program in loads {
         let (offset, start) = (program.p_offset(LE), program.p_vaddr(LE));
-        // Zeroed memory behind the bytes of the file holds no code and no tables.
+        // Zeroed memory behind the bytes of the file holds neither code nor tables.
         let size = program.p_filesz(LE).min(program.p_memsz(LE));
         let there = (elf.data.len() as u64).saturating_sub(offset);
         let end = start.saturating_add(size.min(there));
-        // Segments that overlap are not what a linker makes; the first one counts.
+        // Linkers make no overlapping segments; of those that overlap the first one counts.
         let free = segments.last().map_or(0, |s| s.addresses.end);
         if start >= end || start < free {
             continue;
@@ -162,7 +164,7 @@ fn constant(elf: &Elf) -> Vec<Range<u64>> {
     relro.map(|p| p.p_vaddr(LE)..p.p_vaddr(LE).saturating_add(p.p_memsz(LE))).collect()
 }
 
-/// Executable sections; the executable segments where there are no sections.
+/// Returns the executable sections, or the executable segments if there are no sections.
 fn code(elf: &Elf, segments: &[Segment]) -> Vec<Code> {
     let mut code: Vec<Code> = Vec::new();
     for section in elf.sections.iter() {
@@ -230,7 +232,7 @@ fn build_id(elf: &Elf) -> Vec<u8> {
         let Ok(Some(mut notes)) = program.notes(LE, elf.data) else { continue };
         while let Ok(Some(note)) = notes.next() {
             if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
-                // Longer than any hash is not a build id.
+                // No hash is longer, so the rest belongs to no build id.
                 return note.desc().iter().copied().take(64).collect();
             }
         }
@@ -238,7 +240,7 @@ fn build_id(elf: &Elf) -> Vec<u8> {
     Vec::new()
 }
 
-/// Where pointers to initialisers and finalisers are.
+/// Returns the addresses of pointers to initialisers and finalisers.
 fn initialisers(elf: &Elf) -> Vec<u64> {
     let mut places = Vec::new();
     for name in [".preinit_array", ".init_array", ".fini_array"] {

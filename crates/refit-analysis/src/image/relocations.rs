@@ -1,4 +1,4 @@
-//! What the loader stores where: addresses of this file, addresses of functions of other files.
+//! What the loader stores: addresses of this file, and addresses of functions of other files.
 
 use object::LittleEndian as LE;
 use object::elf;
@@ -12,24 +12,24 @@ use super::names::Names;
 pub(super) struct Relocations {
     /// Places, and the addresses of this file that are stored there.
     pub(super) pointers: Vec<(u64, u64)>,
-    /// The addresses that are stored, ascending.
+    /// All stored addresses, ascending.
     pub(super) stored: Vec<u64>,
-    /// Places, and the names of what other files have to provide.
+    /// Places, and the names that other files have to provide.
     pub(super) imports: Vec<(u64, Box<str>)>,
-    /// Places, and the functions that the loader asks what to store there.
+    /// Places, and the resolvers that the loader calls to learn what to store there.
     pub(super) picked: Vec<(u64, u64)>,
-    /// Functions that the loader asks which function to take.
+    /// All resolvers, ascending.
     pub(super) resolvers: Vec<u64>,
 }
 
-/// Reads all relocations that a loader would carry out.
+/// Reads all relocations that a loader would apply.
 pub(super) fn read(elf: &Elf) -> Relocations {
     let mut found = Relocations::default();
     let mut names = Names::of(elf);
-    // Each has bytes of its own: sections that share them are not what a linker makes.
+    // Each relocation has bytes of its own: linkers make no sections that share them.
     let mut left = elf.data.len() / size_of::<elf::Rela64<LE>>();
     for section in elf.sections.iter() {
-        // Those without an address are for linkers and debuggers.
+        // Sections without an address are for linkers and debuggers.
         if section.sh_addr(LE) == 0 {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Debug symbols that a distribution keeps apart from the file: by build id, or by the name in `.gnu_debuglink`.
+//! Debug symbols that a distribution ships separately: found by build id, or by the name in
+//! `.gnu_debuglink`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,26 +13,26 @@ use super::Image;
 use super::elf::Elf;
 use super::symbols::{self, Symbol};
 
-/// Where distributions keep them.
+/// Directory in which distributions install them.
 const ROOT: &str = "/usr/lib/debug";
 
-/// Symbols of functions from the separate file, if there is one that belongs to this file.
+/// Reads symbols of functions from the separate file, if one belongs to this file.
 pub(super) fn symbols(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<Symbol> {
     let table = |_: &Path, separate: &Elf| symbols::table(separate, constants::SHT_SYMTAB);
     read(path, build_id, elf, table).unwrap_or_default()
 }
 
 impl Image {
-    /// The file that has debug information for this one, itself or a separate one, and the file that this one shares
-    /// some of it with others in (`.gnu_debugaltlink`).
+    /// Returns the path of the file that has debug information for this one, itself or a separate
+    /// one, and the path of the file in which it shares some with others (`.gnu_debugaltlink`).
     pub fn debug_file(&self) -> Option<(PathBuf, Option<PathBuf>)> {
         lines(self)
     }
 }
 
-/// The file with debug information for `image`, and the one that it shares some of it with others in.
+/// Implements [`Image::debug_file`].
 fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
-    // The image is without what is looked for.
+    // The image was read without debug information.
     let data = std::fs::read(image.path()).ok()?;
     let elf = Elf::parse(image.path(), &data).ok()?;
     let found = |path: &Path, elf: &Elf| {
@@ -43,7 +44,8 @@ fn lines(image: &Image) -> Option<(PathBuf, Option<PathBuf>)> {
     read(image.path(), image.build_id(), &elf, found).flatten()
 }
 
-/// Whether no section says that it is larger without compression than it can be: who unpacks it makes room for what it says.
+/// Whether no section claims an uncompressed size that its compressed bytes cannot have: the reader
+/// allocates what the section claims.
 fn unpacks_well(elf: &Elf) -> bool {
     elf.sections.iter().all(|section| {
         let Some((packed, unpacked)) = packed(elf, section) else { return true };
@@ -51,22 +53,24 @@ fn unpacks_well(elf: &Elf) -> bool {
     })
 }
 
-/// How much longer deflate makes anything, at the most (zlib's technical details); zstd does not go as far with what is in these.
+/// Largest ratio of deflate (zlib's technical details); zstd stays below it for the content of
+/// these sections.
 const TIMES: u64 = 1032;
 
-/// Bytes of a compressed section, and how many they say that they are without compression; `None` if it is not compressed.
+/// Returns the bytes of a compressed section and the uncompressed size that it claims; `None` if it
+/// is not compressed.
 fn packed(elf: &Elf, section: &SectionHeader64<LE>) -> Option<(u64, u64)> {
     if let Ok(Some((header, _, size))) = section.compression(LE, elf.data) {
         return Some((size, header.ch_size.get(LE)));
     }
-    // As it was done before ELF knew of it.
+    // The format that precedes ELF's own.
     let old = elf.sections.section_name(LE, section).is_ok_and(|name| name.starts_with(b".zdebug"));
     let bytes = section.data(LE, elf.data).ok().filter(|_| old)?;
     let (size, bytes) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk()?;
     Some((bytes.len() as u64, u64::from_be_bytes(*size)))
 }
 
-/// What `look` finds in the separate file, if there is one that belongs to this file.
+/// Calls `look` on the separate file, if one belongs to this file.
 fn read<T>(
     path: &Path,
     build_id: &[u8],
@@ -80,7 +84,7 @@ fn read<T>(
         }
         let Ok(data) = std::fs::read(&candidate) else { continue };
         let Ok(separate) = Elf::parse(&candidate, &data) else { continue };
-        // Only what was made together has the addresses of this file.
+        // Only files of the same build have the same addresses.
         if !build_id.is_empty() && note(&separate).is_some_and(|id| id == build_id) {
             return Some(look(&candidate, &separate));
         }
@@ -88,12 +92,12 @@ fn read<T>(
     None
 }
 
-/// The file that `.gnu_debugaltlink` names: its path, a zero, its build id.
+/// Returns the path of the file that `.gnu_debugaltlink` names: a path, a zero, a build id.
 fn alternative(path: &Path, elf: &Elf) -> Option<PathBuf> {
     let (_, link) = elf.section(".gnu_debugaltlink")?;
     let name = link.split(|byte| *byte == 0).next()?;
     let name = Path::new(OsStr::from_bytes(name));
-    // Seen from the folder of the file; what is absolute stays so.
+    // A relative path starts at the folder of the file.
     let found = path.parent()?.join(name);
     let there = std::fs::metadata(&found).ok()?;
     let bytes = (there.is_file() && there.len() <= super::LARGEST).then(|| std::fs::read(&found));
@@ -110,7 +114,7 @@ fn candidates(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<PathBuf> {
     let Some((_, link)) = elf.section(".gnu_debuglink") else { return candidates };
     let name: Vec<u8> = link.iter().copied().take_while(|b| *b != 0).collect();
     let Ok(name) = String::from_utf8(name) else { return candidates };
-    // A name, not a way to somewhere else.
+    // A bare name only: a path could lead anywhere.
     if name.is_empty() || name.contains('/') {
         return candidates;
     }
@@ -122,7 +126,8 @@ fn candidates(path: &Path, build_id: &[u8], elf: &Elf) -> Vec<PathBuf> {
     candidates
 }
 
-/// The build id of the separate file, whose segments have no bytes: it is in a section.
+/// Returns the build id of the separate file; it is in a section, since the segments of such a file
+/// have no bytes.
 fn note(elf: &Elf) -> Option<Vec<u8>> {
     let (_, bytes) = elf.section(".note.gnu.build-id")?;
     // Sizes of name and description, type, "GNU\0", description.

@@ -10,30 +10,30 @@ use super::names::Names;
 /// A symbol of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// Where the function is entered.
+    /// Entry of the function.
     pub address: u64,
-    /// Its bytes; 0 where nobody said.
+    /// Its size in bytes; 0 if unknown.
     pub size: u64,
     /// Its name, without a version.
     pub name: Box<str>,
-    /// Whether other files see it at run time.
+    /// Whether other files can refer to it at run time.
     pub dynamic: bool,
-    /// How well it names the function: the lower, the better.
+    /// How well it names the function: lower is better.
     pub rank: u8,
-    /// Whether it is no function, but picks one (IFUNC).
+    /// Whether it is a resolver (IFUNC), which chooses the function.
     pub resolver: bool,
-    /// Whether somebody said that it is a function; otherwise it is a label that others can name.
+    /// Whether the table declares it a function; otherwise it is a global label.
     pub function: bool,
 }
 
-/// Symbols of functions of both tables of the file.
+/// Reads the symbols of functions from both tables of the file.
 pub(super) fn read(elf: &Elf) -> Vec<Symbol> {
     let mut symbols = table(elf, elf::SHT_SYMTAB);
     symbols.extend(table(elf, elf::SHT_DYNSYM));
     symbols
 }
 
-/// Symbols of functions in one table.
+/// Reads the symbols of functions from one table.
 pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
     let Ok(table) = elf.sections.symbols(LE, elf.data, which) else { return Vec::new() };
     let mut symbols = Vec::new();
@@ -50,12 +50,12 @@ pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
         let name = || table.symbol_name(LE, symbol).ok();
         let Some(name) = names.read(name) else { continue };
         let name = String::from_utf8_lossy(name);
-        // `memcpy@@GLIBC_2.14` in a table that linkers wrote versions into.
+        // Some linkers append versions to names: `memcpy@@GLIBC_2.14`.
         let name = match name.split_once('@') {
             Some((bare, _)) if !bare.is_empty() => bare,
             _ => &name,
         };
-        // Labels of linkers for ends of sections (`_end`, `_etext`).
+        // Linkers label the ends of sections (`_end`, `_etext`).
         let linker = label && name.starts_with('_') && !name.starts_with("__") && name != "_start";
         if name.is_empty() || linker {
             continue;
@@ -73,7 +73,7 @@ pub(super) fn table(elf: &Elf, which: elf::SectionType) -> Vec<Symbol> {
     symbols
 }
 
-/// Global names before weak ones before local ones; names for the public before internal ones.
+/// Ranks a name: global before weak before local, public before internal.
 fn rank(bind: elf::SymbolBind, name: &str) -> u8 {
     let scope = match bind {
         elf::STB_GLOBAL => 0,

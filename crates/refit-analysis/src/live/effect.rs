@@ -1,8 +1,9 @@
-//! What one instruction reads and overwrites.
+//! The registers and flags that one instruction reads and overwrites.
 //!
-//! What is *read* was needed before. What is *overwritten*, wholly and in any case, was not. In between are writes of a part
-//! (`mov %al`, `movss` from a register, a flag write that depends on a count): they neither need the old value nor end it.
-//! A write of 32 bits overwrites the whole register.
+//! A register that is *read* is live before. One that is *overwritten*, wholly and in any case, is
+//! not. In between are writes of a part (`mov %al`, `movss` from a register, a flag write that
+//! depends on a count): they neither need the old value nor end its life. A write of 32 bits
+//! overwrites the whole register.
 
 use iced_x86::{
     Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
@@ -13,10 +14,10 @@ use super::set::Set;
 use crate::flow::exits::is_system_call;
 use crate::registers::flag;
 
-/// What one instruction does to sets of what is live.
+/// The effect of one instruction on live sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Effect {
-    /// Needed before it.
+    /// Read by it.
     pub(crate) reads: Set,
     /// Overwritten wholly, in any case.
     pub(crate) kills: Set,
@@ -24,7 +25,7 @@ pub(crate) struct Effect {
     pub(crate) writes: Set,
 }
 
-/// What `instruction` does by itself; what a call does is the affair of who it calls.
+/// Returns the effect of `instruction` by itself; a callee's effect is in its summary.
 pub(crate) fn effect(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
     let mut effect = Effect::default();
     if is_system_call(instruction) {
@@ -39,7 +40,8 @@ pub(crate) fn effect(info: &mut InstructionInfoFactory, instruction: &Instructio
     effect
 }
 
-/// rax: the number and the result; rdi, rsi, rdx, r10, r8, r9: arguments; the processor overwrites rcx and r11.
+/// Returns the effect of a system call: rax is the number and the result; rdi, rsi, rdx, r10, r8,
+/// r9 are arguments; the processor overwrites rcx and r11.
 fn system_call() -> Effect {
     let overwritten = Set::general(1 | 1 << 1 | 1 << 11);
     let reads = Set::general(1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10);
@@ -65,7 +67,8 @@ fn register(effect: &mut Effect, register: Register, access: OpAccess) {
     }
 }
 
-/// What a register is an element or two of, and whether a write of it leaves a part of that as it was.
+/// Returns the elements that a register belongs to, and whether writing it leaves a part of them as
+/// it was.
 fn sets(register: Register) -> Option<(Set, bool)> {
     let number = || register.full_register().number() as u32;
     if register.is_gpr() {
@@ -106,7 +109,8 @@ fn bits(rflags: u32) -> u8 {
     PAIRS.iter().filter(|(from, _)| rflags & from != 0).fold(0, |bits, (_, to)| bits | to)
 }
 
-/// Shifts by nothing and repetitions of nothing leave flags as they were.
+/// Whether the flags change in any case: shifts by zero and repetitions of zero leave them as they
+/// were.
 fn flags_change_surely(instruction: &Instruction) -> bool {
     use Mnemonic as M;
     match instruction.mnemonic() {
@@ -136,7 +140,7 @@ fn flags_change_surely(instruction: &Instruction) -> bool {
     }
 }
 
-/// What is not said about single registers.
+/// Applies effects that the tables of single registers do not have.
 fn special(effect: &mut Effect, instruction: &Instruction) {
     use Mnemonic as M;
     match instruction.mnemonic() {
@@ -148,7 +152,7 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
             let all = Set::lower(0xffff) | Set::upper(0xffff);
             *effect = Effect { reads: Set::NONE, kills: all, writes: all };
         }
-        // The whole state goes to memory, or parts of it that a mask tells.
+        // The whole state goes to memory, or the parts of it that a mask selects.
         M::Fxsave
         | M::Fxsave64
         | M::Xsave
@@ -168,10 +172,11 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
             effect.reads |= Set::VECTORS | Set::MASKS | Set::X87;
             effect.writes |= Set::VECTORS | Set::MASKS | Set::X87;
         }
-        // Without shadow stacks it leaves the register as it was, and that is how programs find out.
+        // Without shadow stacks it leaves the register as it was, which is how programs detect
+        // them.
         M::Rdsspd | M::Rdsspq => effect.kills = Set::NONE,
         M::Pushf | M::Pushfd | M::Pushfq => effect.reads |= Set::FLAGS,
-        // Upper halves of what they convert to or copy stay.
+        // The upper parts of what they convert to or copy stay.
         M::Cvtsi2sd
         | M::Cvtsi2ss
         | M::Cvtss2sd
@@ -195,7 +200,8 @@ fn special(effect: &mut Effect, instruction: &Instruction) {
         M::Movlps | M::Movlpd | M::Movhps | M::Movhpd => {
             effect.kills = effect.kills.without(Set::VECTORS);
         }
-        // A software interrupt can be anything: a debugger, a handler that looks at all registers.
+        // A software interrupt may do anything: it may be a debugger, or a handler that looks at
+        // all registers.
         M::Int3 | M::Int1 | M::Int => {
             *effect = Effect { reads: Set::ALL, kills: Set::NONE, writes: Set::ALL };
         }

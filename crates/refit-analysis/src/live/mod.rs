@@ -1,19 +1,22 @@
 //! Live registers: what is needed later, before each instruction.
 //!
-//! Within a function this is the usual backward data flow, solved to the least fixed point over its blocks. Between
-//! functions there are two questions, each answered for the whole module (`summary`):
+//! Within a function this is the usual backward data flow, solved to the least fixed point over its
+//! blocks. Between functions there are two questions, each answered for the whole module
+//! (`summary`):
 //!
-//! - What does a *callee* read, and what of its caller's registers may it leave as it was? From the callees upwards. A
-//!   function of this module may follow no convention: what it does is seen in its code. Functions of other files and those
-//!   that are called through pointers follow the System V ABI.
-//! - What does a *caller* need when a function returns? What the ABI says, and beyond that whatever is live behind
-//!   a direct call: compilers keep values in registers that they saw a local function leave alone (GCC's `-fipa-ra`), and
-//!   hand-written code returns where it likes. From the callers downwards. Calls that stand in code which nobody
-//!   understood count as needing everything that the function leaves alone.
+//! - What does a *callee* read, and which of its caller's registers may it preserve? Answered from
+//!   the callees upwards. A function of this module may follow no convention: its code shows what
+//!   it does. Functions of other files and those called through pointers follow the System V ABI.
+//! - What does a *caller* need when a function returns? What the ABI says, and beyond that whatever
+//!   is live behind a direct call: compilers keep values in registers that they saw a local
+//!   function preserve (GCC's `-fipa-ra`), and hand-written code returns where it likes. Answered
+//!   from the callers downwards. Calls in code that was not understood count as needing everything
+//!   that the function preserves.
 //!
-//! What cannot be seen is live: everything at an indirect jump that was not understood, at calls into the middle of
-//! a function, around Go's calls, before a trap. An exception goes from a call to its landing pad with what functions keep;
-//! asynchronous exceptions (`-fnon-call-exceptions`) are not followed.
+//! What cannot be seen is live: everything at an indirect jump that was not understood, at calls
+//! into the middle of a function, around Go's calls, before a trap. An exception goes from a call
+//! to its landing pad with what functions preserve; asynchronous exceptions
+//! (`-fnon-call-exceptions`) are not followed.
 
 pub(crate) mod effect;
 pub(crate) mod outline;
@@ -33,7 +36,7 @@ use outline::{Outline, Summary};
 use set::Set;
 use solve::{Ends, Solution};
 
-/// What is live before each instruction, by ascending address. `exit` is what callers need.
+/// Returns what is live before each instruction, by ascending address. `exit` is what callers need.
 pub(crate) fn before_each(
     info: &mut InstructionInfoFactory,
     walk: &Walk,
@@ -56,7 +59,7 @@ pub(crate) fn before_each(
             sets[at as usize] = live;
         }
     }
-    // Whoever runs code there needs the stack, and the direction that everybody expects.
+    // Inserted code needs the stack, and the direction that all code expects.
     let always = Set::general(1 << 4).with(Set::flags(flag::DIRECTION));
     shape.sorted.iter().map(|i| (sets[*i as usize] | always).to_live(red_zone)).collect()
 }

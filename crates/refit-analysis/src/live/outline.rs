@@ -1,4 +1,5 @@
-//! A function as far as it matters to what is live: blocks with what they read and overwrite, and who they call.
+//! Outline of a function for liveness: its blocks, with what they read and overwrite, and their
+//! callees.
 
 use iced_x86::InstructionInfoFactory;
 
@@ -11,32 +12,33 @@ use crate::flow::world::World;
 use crate::flow::{Edge, EdgeKind, Target};
 use crate::functions::{Convention, FunctionId};
 
-/// Who a block calls at its end.
+/// The callee of the call at the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Callee {
-    /// Nobody.
+    /// The block ends with no call.
     None,
     /// A function of this module.
     Known(FunctionId),
-    /// Some function that follows the ABI.
+    /// A function that follows the ABI.
     Abi,
-    /// Somebody who may follow no convention.
+    /// A function that may follow no convention.
     Anybody,
 }
 
 /// Ways out of a function, as bits.
 pub(crate) mod way {
-    /// Returns.
+    /// Returns to the caller.
     pub(crate) const CALLER: u8 = 1;
-    /// A tail call of a function that follows the ABI.
+    /// Tail call of a function that follows the ABI.
     pub(crate) const ELSEWHERE: u8 = 2;
-    /// Nobody knows where to.
+    /// To an unknown place.
     pub(crate) const UNKNOWN: u8 = 4;
-    /// Faults, or calls who never returns: only the unwinder and handlers see what is left.
+    /// Faults, or calls a function that never returns: only the unwinder and handlers see the
+    /// registers.
     pub(crate) const NOWHERE: u8 = 8;
 }
 
-/// A block.
+/// A basic block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     pub(crate) reads: Set,
@@ -44,46 +46,46 @@ pub(crate) struct Node {
     pub(crate) callee: Callee,
     /// Bits of [`way`].
     pub(crate) ways: u8,
-    /// Where the numbers of blocks that come next begin, and how many.
+    /// Position and number of the blocks that come next.
     next: (u32, u32),
-    /// The same for landing pads, for functions that are called as tail calls.
+    /// The same for landing pads, and for functions that are entered by tail calls.
     pads: (u32, u32),
     tails: (u32, u32),
 }
 
-/// A function.
+/// The outline of a function.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) nodes: Vec<Node>,
     links: Vec<u32>,
-    /// The block of the entry.
+    /// Index of the block of the entry.
     pub(crate) entry: u32,
     pub(crate) convention_go: bool,
-    /// What its instructions change, calls not counted.
+    /// What its instructions change, without its callees.
     pub(crate) writes: Set,
-    /// Whether a jump is not understood.
+    /// Whether a jump was not understood.
     pub(crate) unknown: bool,
-    /// Functions into which it jumps or calls past their entry.
+    /// Functions that it jumps to or calls past their entry.
     pub(crate) disturbs: Vec<FunctionId>,
 }
 
 impl Outline {
-    /// Blocks that come after `node`.
+    /// Returns the blocks that come after `node`.
     pub(crate) fn next(&self, node: &Node) -> &[u32] {
         &self.links[node.next.0 as usize..][..node.next.1 as usize]
     }
 
-    /// Landing pads of the call at the end of `node`.
+    /// Returns the landing pads of the call at the end of `node`.
     pub(crate) fn pads(&self, node: &Node) -> &[u32] {
         &self.links[node.pads.0 as usize..][..node.pads.1 as usize]
     }
 
-    /// Functions that `node` goes on in.
+    /// Returns the functions that `node` enters by tail calls.
     pub(crate) fn tails(&self, node: &Node) -> impl Iterator<Item = FunctionId> + '_ {
         self.links[node.tails.0 as usize..][..node.tails.1 as usize].iter().map(|f| FunctionId(*f))
     }
 
-    /// Functions that are called or jumped to.
+    /// Returns the functions that are called or jumped to.
     pub(crate) fn callees(&self) -> impl Iterator<Item = FunctionId> + '_ {
         self.nodes.iter().flat_map(|node| {
             let called = match node.callee {
@@ -95,7 +97,7 @@ impl Outline {
     }
 }
 
-/// The outline of function `id`.
+/// Builds the outline of function `id`.
 pub(crate) fn outline(
     info: &mut InstructionInfoFactory,
     world: &World,
@@ -170,7 +172,7 @@ impl Links {
     }
 }
 
-/// Functions that a block enters past their entry.
+/// Returns the functions that a block enters past their entry.
 fn disturbed(
     world: &World,
     id: FunctionId,
@@ -186,7 +188,8 @@ fn disturbed(
         _ => None,
     };
     let entered = jumps.chain(call).filter_map(|address| world.map.at(address));
-    // A call of a part of itself is none of its caller's affair, but what returns there is.
+    // A call of a part of the function itself does not concern its callers, but code that returns
+    // there does.
     entered.filter(|other| *other != id || call.is_some()).collect()
 }
 
@@ -198,8 +201,9 @@ fn callee(world: &World, last: &iced_x86::Instruction) -> Callee {
     }
 }
 
-/// Nearly all that is called through a pointer follows the ABI. A resolver of thread-local storage (`call *(%rax)`) and the
-/// hooks of profilers keep all registers; they count as reading everything, so that nothing is dead across them.
+/// Returns the callee of an indirect call. Nearly all of them follow the ABI. A resolver of
+/// thread-local storage (`call *(%rax)`) and the hooks of profilers preserve all registers; they
+/// count as reading everything, so that nothing is dead across them.
 fn indirect(world: &World, call: &iced_x86::Instruction) -> Callee {
     let name = exits::import(world.image, call);
     let hook = name.is_some_and(exits::is_hook);
@@ -210,18 +214,18 @@ fn indirect(world: &World, call: &iced_x86::Instruction) -> Callee {
     if hook || through_rax { Callee::Anybody } else { Callee::Abi }
 }
 
-/// What goes on in functions that are called.
+/// What a function does to live sets, its callees included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Summary {
-    /// Needed when it is entered, whatever its caller needs later.
+    /// Live at its entry, whatever its caller needs later.
     pub(crate) reads: Set,
-    /// What its caller needs later and it may leave as it was.
+    /// What its caller needs later and the function may preserve.
     pub(crate) keeps: Set,
 }
 
 impl Summary {
-    /// Of a function that follows the ABI.
+    /// Summary of a function that follows the ABI.
     pub(crate) const ABI: Self = Self { reads: abi::READ, keeps: abi::PRESERVED };
-    /// Of a function of which nothing is known.
+    /// Summary of a function of which nothing is known.
     pub(crate) const ANY: Self = Self { reads: Set::ALL, keeps: Set::ALL };
 }

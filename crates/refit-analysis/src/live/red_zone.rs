@@ -1,7 +1,8 @@
 //! Whether a function may use the 128 bytes below the stack pointer.
 //!
-//! Compilers use them in functions that call nobody, below the stack pointer or through a copy of it (a frame pointer). So a
-//! function uses them if it says so itself, or if it calls nobody and has a copy; and if not all of it was seen.
+//! Compilers use them in leaf functions, below the stack pointer or through a copy of it (a frame
+//! pointer). So a function uses the red zone if an instruction addresses it, if the function is a
+//! leaf and copies the stack pointer, or if part of the function was not seen.
 
 use iced_x86::{
     Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register,
@@ -25,7 +26,7 @@ pub(super) fn may_be_used(
     walk.code.iter().any(|i| below_stack(info, i) || (leaf && copies_stack_pointer(i)))
 }
 
-/// Whether it names memory below the stack pointer, or at an index from it.
+/// Whether the instruction addresses memory below the stack pointer, or at an index from it.
 fn below_stack(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let names = (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory);
     if !names || instruction.memory_base() != Register::RSP {
@@ -36,7 +37,7 @@ fn below_stack(info: &mut InstructionInfoFactory, instruction: &Instruction) -> 
     if !below && !indexed {
         return false;
     }
-    // `lea -8(%rsp), %rsp` moves the pointer and touches nothing.
+    // `lea -8(%rsp), %rsp` moves the pointer without touching memory.
     if instruction.mnemonic() == Mnemonic::Lea {
         return instruction.op0_register() != Register::RSP;
     }
@@ -44,7 +45,7 @@ fn below_stack(info: &mut InstructionInfoFactory, instruction: &Instruction) -> 
     below && info.used_memory().iter().any(|m| m.base() == Register::RSP) || indexed
 }
 
-/// Whether it gives another register a value made from the stack pointer.
+/// Whether the instruction computes another register from the stack pointer.
 fn copies_stack_pointer(instruction: &Instruction) -> bool {
     if instruction.op_count() < 2 || instruction.op0_kind() != OpKind::Register {
         return false;

@@ -1,4 +1,4 @@
-//! Sets of everything that can be live, as bits of one word: set operations are single instructions.
+//! Sets of all that can be live, as bits of one word: set operations are single instructions.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::registers::{Live, flag};
 
-/// A set of general registers, flags, vectors and so on.
+/// A set of general registers, flags, vectors, mask registers and the x87 stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Set(u128);
 
@@ -20,47 +20,47 @@ impl Set {
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const ALL: Self = Self((1 << (X87 + 1)) - 1);
     pub(crate) const X87: Self = Self(1 << X87);
-    /// All vectors, whole.
+    /// All vectors, in full width.
     pub(crate) const VECTORS: Self = Self(((1 << 64) - 1) << VECTORS);
     pub(crate) const MASKS: Self = Self(0xff << MASKS);
     pub(crate) const FLAGS: Self = Self(0xff << FLAGS);
 
-    /// General registers by the bits of their numbers.
+    /// Returns general registers by the bits of their numbers.
     pub(crate) const fn general(mask: u16) -> Self {
         Self(mask as u128)
     }
 
-    /// Flags by the bits of [`flag`].
+    /// Returns flags by the bits of [`flag`].
     pub(crate) const fn flags(mask: u8) -> Self {
         Self((mask as u128) << FLAGS)
     }
 
-    /// Lower parts of vectors by the bits of their numbers.
+    /// Returns low parts of vectors by the bits of their numbers.
     pub(crate) const fn lower(mask: u32) -> Self {
         Self((mask as u128) << VECTORS)
     }
 
-    /// Upper parts of vectors by the bits of their numbers.
+    /// Returns upper parts of vectors by the bits of their numbers.
     pub(crate) const fn upper(mask: u32) -> Self {
         Self((mask as u128) << UPPER)
     }
 
-    /// Mask registers by the bits of their numbers.
+    /// Returns mask registers by the bits of their numbers.
     pub(crate) const fn masks(mask: u8) -> Self {
         Self((mask as u128) << MASKS)
     }
 
-    /// Elements of both.
+    /// Returns the union.
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Without the elements of `other`.
+    /// Returns the difference.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// As the public form.
+    /// Converts the set to its public form.
     pub(crate) fn to_live(self, red_zone: bool) -> Live {
         Live {
             general: self.0 as u16,
@@ -101,25 +101,27 @@ impl Not for Set {
     }
 }
 
-/// What the System V ABI says.
+/// The sets of the System V ABI.
 pub(crate) mod abi {
     use super::{Set, flag};
 
-    /// rbx, rsp, rbp, r12 to r15: a function leaves them as they were. So it does with the direction flag.
+    /// rbx, rsp, rbp, r12 to r15 and the direction flag: a function preserves them.
     pub(crate) const KEPT: Set = Set::general(0xf038).with(Set::flags(flag::DIRECTION));
 
-    /// What a function may be given: rdi, rsi, rdx, rcx, r8, r9; rax (how many vectors); r10 (static chain); vectors 0 to 7.
+    /// May hold arguments: rdi, rsi, rdx, rcx, r8, r9; rax (number of vectors); r10 (static chain);
+    /// vectors 0 to 7.
     pub(crate) const ARGUMENTS: Set =
         Set::general(0x07c7).with(Set::lower(0xff)).with(Set::upper(0xff));
 
-    /// What a function may give back: rax, rdx, and in LLVM's reading rcx; vectors 0 to 3; the x87 stack.
+    /// May hold results: rax, rdx, and in LLVM's reading rcx; vectors 0 to 3; the x87 stack.
     pub(crate) const RESULTS: Set =
         Set::general(0x0007).with(Set::lower(0xf)).with(Set::upper(0xf)).with(Set::X87);
 
-    /// What a call of an unknown function may read. Whoever unwinds the stack out of it reads what functions keep.
+    /// May be read by a call of an unknown function. An unwinder that is called reads what
+    /// functions preserve.
     pub(crate) const READ: Set = ARGUMENTS.with(KEPT);
 
-    /// What a call of an unknown function may leave as it was.
+    /// May be preserved by a call of an unknown function.
     pub(crate) const PRESERVED: Set = KEPT;
 }
 

@@ -1,28 +1,29 @@
-//! What is live at the beginning of each block of one function: the least solution, from the ends backwards.
+//! Solves liveness within one function: the least solution, from the ways out backwards.
 
 use super::outline::{Callee, Node, Outline, Summary, way};
 use super::set::{Set, abi};
 use crate::functions::FunctionId;
 
-/// What holds at the ways out of a function.
+/// What is live at the ways out of a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     /// What the caller needs.
     pub(crate) caller: Set,
-    /// What is needed where nobody knows what comes.
+    /// What is needed at an unknown target.
     pub(crate) unknown: Set,
 }
 
 /// What is live before and after each block.
 #[derive(Debug, Default)]
 pub(crate) struct Solution {
-    /// Before the first instruction.
+    /// Before its first instruction.
     pub(crate) before: Vec<Set>,
-    /// After the last instruction, which is before what a call at the end leaves.
+    /// After its last instruction: behind the call at its end, if there is one, when it has
+    /// returned.
     pub(crate) after: Vec<Set>,
 }
 
-/// Solves `outline` into `solution`; `summary` says what called functions do.
+/// Solves `outline` into `solution`; `summary` returns the summaries of called functions.
 pub(crate) fn solve(
     outline: &Outline,
     ends: Ends,
@@ -34,8 +35,8 @@ pub(crate) fn solve(
     solution.before.resize(count, Set::NONE);
     solution.after.clear();
     solution.after.resize(count, Set::NONE);
-    // Blocks by descending address are nearly in the order in which they depend on each other. Each turn adds an element
-    // to some set, or is the last.
+    // Blocks by descending address are nearly in the order in which they depend on each other. Each
+    // round adds an element to some set, or is the last.
     let mut changed = true;
     while changed {
         changed = false;
@@ -53,7 +54,7 @@ pub(crate) fn solve(
     }
 }
 
-/// What is live after the last instruction of `node`, when a call there has returned.
+/// Returns what is live after the last instruction of `node`, when a call there has returned.
 fn after(
     outline: &Outline,
     node: &Node,
@@ -82,14 +83,14 @@ fn after(
         set |= abi::KEPT;
     }
     if !outline.pads(node).is_empty() {
-        // The unwinder brings back what functions keep; all else is its own.
+        // The unwinder restores what functions preserve and overwrites all else.
         let pads = outline.pads(node).iter();
         set |= pads.fold(Set::NONE, |all, pad| all | before[*pad as usize]) & abi::KEPT;
     }
     set
 }
 
-/// What is live before the call at the end of `node`, of what is live after it.
+/// Returns what is live before the call at the end of `node`, given what is live after it.
 pub(crate) fn call(
     outline: &Outline,
     node: &Node,

@@ -1,8 +1,8 @@
-//! What functions mean for each other: what callees read and leave alone, what callers need.
+//! Summaries of all functions: what callees read and preserve, what callers need.
 //!
-//! Both are least fixed points over the graph of calls, found by a list of functions to look at again. Sets only grow, so
-//! each function is looked at again at most as often as its callees' (or callers') sets have elements; in practice once or
-//! twice, in the order that the graph suggests.
+//! Both are least fixed points over the call graph, computed with a work list. Sets only grow, so
+//! each function is solved again at most as many times as its callees' (or callers') sets have
+//! elements; in practice once or twice, in the order that the graph suggests.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use super::set::{Set, abi};
 use super::solve::{Ends, Solution, solve};
 use crate::functions::FunctionId;
 
-/// What functions mean for each other, by number.
+/// Summaries by the indices of functions.
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
     pub(crate) summaries: Vec<Summary>,
-    /// What callers need when each returns.
+    /// What callers need when each function returns.
     pub(crate) exits: Vec<Set>,
 }
 
-/// Looks at all functions. `obscure` are those that code calls which nobody understood.
+/// Summarises all functions. `obscure` are those that code calls which was not understood.
 pub(crate) fn summarise(outlines: &[Outline], obscure: &[FunctionId]) -> Summaries {
     let graph = Graph::new(outlines);
     let summaries = upwards(outlines, &graph);
@@ -27,7 +27,7 @@ pub(crate) fn summarise(outlines: &[Outline], obscure: &[FunctionId]) -> Summari
     Summaries { summaries, exits }
 }
 
-/// Who calls whom.
+/// The call graph.
 struct Graph {
     callers: Vec<Vec<u32>>,
     /// Callees before callers, as far as there are no cycles.
@@ -75,7 +75,7 @@ fn post_order(callees: &[Vec<u32>]) -> Vec<u32> {
     order
 }
 
-/// Functions to look at, each once at a time.
+/// Work list of functions; each is in it at most once.
 struct List {
     queue: VecDeque<u32>,
     waiting: Vec<bool>,
@@ -123,8 +123,8 @@ fn summary(outline: &Outline, summaries: &[Summary], solution: &mut Solution) ->
         solve(outline, Ends { caller, unknown: Set::ALL }, &known, solution);
         solution.before[entry]
     };
-    // Sets pass through a function one element independently of the other: what is live before it is what it reads, and
-    // what of the caller's it may leave.
+    // Sets pass through a function element by element, independently: what is live at its entry is
+    // what it reads, and what of the caller's it may preserve.
     Summary { reads: at_entry(Set::NONE), keeps: at_entry(Set::ALL) }
 }
 
@@ -144,7 +144,7 @@ fn downwards(
             exits[id.0 as usize] = Set::ALL;
         }
         if outline.unknown {
-            // What it jumps to may need what functions that it called left alone.
+            // The code at an unknown target may need what functions that this one called preserve.
             for id in outline.callees() {
                 exits[id.0 as usize] |= left_alone[id.0 as usize];
             }
@@ -179,7 +179,7 @@ fn downwards(
     exits
 }
 
-/// What each function leaves as it was, on all ways, as far as its code tells.
+/// Returns what each function preserves on all ways, as far as its code shows.
 fn left_alone(outlines: &[Outline], graph: &Graph) -> Vec<Set> {
     let own = |outline: &Outline| {
         let abi = outline

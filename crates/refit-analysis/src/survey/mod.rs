@@ -1,9 +1,11 @@
-//! The survey of a module: which functions there are, which of them return, which pieces of code are parts of others.
+//! The survey of a module: which functions exist, which of them return, and which pieces of code
+//! are parts of others.
 //!
-//! These depend on each other. Where a call does not return, the code behind it is not reached by it; what is reached
-//! calls functions that nothing else told of; and a piece that only one function jumps to is part of that one. The survey
-//! looks at functions again until nothing changes. It begins with calls that return, since that is what may be assumed of
-//! code that was not looked at: only a function all of whose ways were followed, and end elsewhere, does not return.
+//! These depend on each other. A call that does not return does not reach the code behind it; code
+//! that is reached calls functions that no other source knows of; and a piece that only one
+//! function jumps to is part of that function. So the survey looks at functions again until nothing
+//! changes. Initially all calls return, since that is safe to assume of code that was not looked
+//! at: a function does not return only if all its ways were followed and end elsewhere.
 
 mod obscure;
 mod pieces;
@@ -28,37 +30,40 @@ use crate::live::set::Set;
 use crate::live::summary::summarise;
 use pieces::{Part, Piece, called, pieces};
 
-/// What is known of all functions of a module; enough to look at one of them by itself.
+/// What is known of all functions of a module; enough to analyse one of them by itself.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Knowledge {
-    /// By ascending entry.
+    /// Functions by ascending entry.
     pub(crate) functions: Vec<Function>,
     pub(crate) returns: Vec<bool>,
-    /// Addresses within functions that others jump or call to, and those between functions that control comes to, ascending.
+    /// Addresses within functions that other functions jump or call to, and addresses between
+    /// functions that control falls to; ascending.
     pub(crate) inner: Vec<u64>,
     pub(crate) summaries: Vec<Summary>,
-    /// What callers need when each returns.
+    /// Sets that callers may need when each function returns.
     pub(crate) exits: Vec<Set>,
 }
 
-/// Turns that look for functions; what is called by what the last of them found has no function of its own.
+/// Most rounds in which functions are searched. A target called only by functions of the last round
+/// gets no function of its own.
 const TURNS: usize = 200;
 
-/// What one function says of others.
+/// What the code of one function implies for others.
 #[derive(Debug, Default, Clone)]
 struct Digest {
-    /// Whether a way out of it leads back to the caller, or may.
+    /// Whether a way out of the function may lead back to its caller.
     returns: bool,
-    /// Addresses that it calls.
+    /// Call targets outside of the function.
     calls: Vec<u64>,
-    /// Addresses outside of it that it jumps to, and how.
+    /// Jump targets outside of the function, and the kind of each edge.
     jumps: Vec<(u64, EdgeKind)>,
 }
 
 struct Survey<'a> {
     image: &'a Image,
     functions: Vec<Function>,
-    /// Whether the end of each is known, not only where the next one begins.
+    /// Whether a source gives the end of each function; otherwise it ends where the next one
+    /// begins.
     sized: Vec<bool>,
     parts: Vec<Part>,
     returns: Vec<bool>,
@@ -66,7 +71,7 @@ struct Survey<'a> {
     inner: Vec<u64>,
 }
 
-/// Looks at all code of `image`.
+/// Surveys all code of `image`.
 pub(crate) fn survey(image: &Image) -> Knowledge {
     let mut survey = Survey::new(image);
     let mut again: BTreeSet<u64> = survey.functions.iter().map(|f| f.entry).collect();
@@ -125,7 +130,7 @@ impl<'a> Survey<'a> {
         Map::new(self.functions.iter())
     }
 
-    /// Takes new digests of the functions that are entered at `entries`.
+    /// Digests anew the functions that are entered at `entries`.
     fn look_at(&mut self, entries: &BTreeSet<u64>) {
         let (map, functions) = (self.map(), &self.functions);
         let (image, returns, inner) = (self.image, &self.returns, &self.inner);
@@ -146,7 +151,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Functions to look at again, since they call functions that were found not to return.
+    /// Finds functions that do not return; returns the entries of their callers, whose flow
+    /// changes.
     fn find_who_returns(&mut self) -> BTreeSet<u64> {
         let index: BTreeMap<u64, usize> =
             self.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
@@ -185,14 +191,15 @@ impl<'a> Survey<'a> {
             .collect()
     }
 
-    /// Makes functions of what is called and belongs to none; they, and those that they cut off, have to be looked at.
+    /// Makes a function of each call target that belongs to none. Returns the entries of these and
+    /// of the functions that they cut off, which have to be looked at again.
     fn find_called(&mut self) -> BTreeSet<u64> {
         let map = self.map();
         let mut new = BTreeSet::new();
         for target in self.digests.iter().flat_map(|d| &d.calls) {
             let free = match map.at(*target) {
                 None => true,
-                // An end that nobody gave moves.
+                // An end that no source gives moves to the new entry.
                 Some(id) => {
                     let i = id.0 as usize;
                     !self.sized[i] && self.functions[i].entry != *target
@@ -225,7 +232,8 @@ impl<'a> Survey<'a> {
         again
     }
 
-    /// Functions to look at again, since others were found to enter them past their entry.
+    /// Finds functions that others enter past their entry; returns the entries of those to look at
+    /// again.
     fn find_inner(&mut self) -> BTreeSet<u64> {
         let map = self.map();
         let mut inner = BTreeSet::new();
@@ -236,7 +244,7 @@ impl<'a> Survey<'a> {
             .flat_map(|d| d.calls.iter().chain(d.jumps.iter().map(|(target, _)| target)));
         for &target in targets {
             let Some(id) = map.at(target) else {
-                // Filling that control goes through from one function to the next.
+                // Padding through which control falls from one function to the next.
                 inner.insert(target);
                 continue;
             };
@@ -250,14 +258,15 @@ impl<'a> Survey<'a> {
         again
     }
 
-    /// Gives pieces to the functions that they are parts of, which are to be looked at again.
+    /// Joins pieces to the functions of which they are parts; returns the entries of the latter.
     fn join_parts(&mut self) -> BTreeSet<u64> {
         let parents = self.parents();
         let mut again = BTreeSet::new();
         let mut owners: Vec<usize> = (0..self.functions.len()).collect();
         for &part in parents.keys() {
             let mut at = part;
-            // Parts of parts; at most as many steps as there are, should they go in a circle.
+            // Follows parts of parts for at most as many steps as parts exist, in case they form a
+            // cycle.
             for _ in 0..parents.len() {
                 match parents.get(&at) {
                     Some(&parent) if parent != part => at = parent,
@@ -282,13 +291,13 @@ impl<'a> Survey<'a> {
         retain(&mut self.returns, &keep);
         retain(&mut self.digests, &keep);
         for function in &mut self.functions {
-            // The entry's own range comes first, whatever its address.
+            // The range of the entry comes first, whatever its address.
             function.ranges[1..].sort_by_key(|r| r.start);
         }
         again
     }
 
-    /// Pieces that are parts, and of which pieces.
+    /// Returns pieces that are parts, with the pieces that they belong to.
     fn parents(&self) -> BTreeMap<usize, usize> {
         let map = self.map();
         let mut jumped: BTreeMap<usize, BTreeMap<usize, bool>> = BTreeMap::new();
@@ -314,8 +323,8 @@ impl<'a> Survey<'a> {
                 Part::No => false,
                 Part::Likely => !called.contains(&part),
                 Part::Perhaps => {
-                    // A piece that jumps back into the middle of another one, or that one only enters on
-                    // a condition, is no function by itself.
+                    // A piece that jumps back into the middle of another one, or that the other one
+                    // only enters conditionally, is no function by itself.
                     let back = jumped.get(&parent).and_then(|f| f.get(&part)) == Some(&true);
                     !called.contains(&part)
                         && self.parts[parent] != Part::Likely
@@ -372,7 +381,7 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
 
 fn digest(world: &World, id: FunctionId, walk: &Walk, shape: &Shape) -> Digest {
     let function = world.function(id);
-    // What cannot be decoded may do anything.
+    // Bytes that cannot be decoded may do anything.
     let mut digest = Digest { returns: shape.blocks.is_empty(), ..Digest::default() };
     for edge in &shape.edges {
         match edge.to {

@@ -1,7 +1,8 @@
-//! Calls in bytes that no traversal reached: they may be code all the same.
+//! Calls in bytes that no traversal reached, but that may be code all the same.
 //!
-//! Whoever calls from there may need registers that a callee leaves alone, beyond what the ABI says. So every place
-//! that would be a direct call of some function's entry counts as one, at whatever byte it begins.
+//! A caller there may need registers that the callee leaves alone, beyond what the ABI guarantees.
+//! So every byte sequence that would be a direct call of some function's entry counts as a call, at
+//! whatever byte it begins.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::functions::{Function, FunctionId};
 /// Opcodes of `call rel32` and `jmp rel32`.
 const OPCODES: [u8; 2] = [0xe8, 0xe9];
 
-/// Functions that seem to be called from bytes of `function` that `walk` did not reach.
+/// Returns functions that appear to be called from bytes of `function` that `walk` did not reach.
 pub(crate) fn called_from_gaps(world: &World, function: &Function, walk: &Walk) -> Vec<FunctionId> {
     let mut code: Vec<Range<u64>> = walk.code.iter().map(|i| i.ip()..i.next_ip()).collect();
     code.sort_unstable_by_key(|r| r.start);
@@ -28,7 +29,7 @@ pub(crate) fn called_from_gaps(world: &World, function: &Function, walk: &Walk) 
     called
 }
 
-/// Functions that seem to be called from bytes that belong to no function.
+/// Returns functions that appear to be called from bytes that belong to no function.
 pub(crate) fn called_from_nowhere(world: &World) -> Vec<FunctionId> {
     let mut ranges: Vec<Range<u64>> =
         world.functions.iter().flat_map(|f| f.ranges.iter().cloned()).collect();

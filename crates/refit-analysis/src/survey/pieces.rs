@@ -1,8 +1,9 @@
-//! One list of functions out of all sources.
+//! Merges all sources of functions into one list of pieces.
 //!
-//! A *start* is an address that some source calls the beginning of a function or of a part of one. Starts cut the code into
-//! pieces: each reaches to the end that its source gives, or where no source gives one, to the next start. Pieces never
-//! overlap. Which pieces are parts of others is decided later, by who jumps to them.
+//! A *start* is an address that some source declares to be the beginning of a function or of a part
+//! of one. Starts cut the code into pieces: each piece ends where its source says, or, if no source
+//! does, at the next start. Pieces never overlap. The survey decides later, by the jumps to them,
+//! which pieces are parts of others.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +14,23 @@ use crate::image::{Image, Symbol};
 /// A piece of code that begins at a start.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
-    /// The function that it would be.
+    /// The function that the piece is unless it turns out to be a part.
     pub(crate) function: Function,
-    /// Whether the end is known, not only where the next piece begins.
+    /// Whether a source gives its end; otherwise it ends where the next piece begins.
     pub(crate) sized: bool,
-    /// What it may be beside a function.
+    /// Whether it may be a part of a function.
     pub(crate) part: Part,
 }
 
-/// Whether a piece may be part of a function.
+/// Whether a piece may be a part of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// It is a function.
     No,
-    /// Nothing but a frame description knows of it.
+    /// It may be a part: a frame description is its only source.
     Perhaps,
-    /// Its name says so (`.cold`), or its frame is there already when it begins.
+    /// It is probably a part: its name says so (`.cold`), or its frame exists already when it
+    /// begins.
     Likely,
 }
 
@@ -42,7 +44,7 @@ struct Start<'a> {
     whole: bool,
 }
 
-/// Pieces by ascending address.
+/// Returns the pieces of a file by ascending address.
 pub(crate) fn pieces(image: &Image) -> Vec<Piece> {
     let stubs = stubs(image);
     let starts = starts(image, &stubs);
@@ -59,7 +61,7 @@ pub(crate) fn pieces(image: &Image) -> Vec<Piece> {
     pieces
 }
 
-/// A piece that only a call tells of; it reaches to `end`.
+/// Returns a piece that is known by a call only; it reaches to `end`.
 pub(crate) fn called(entry: u64, end: u64) -> Piece {
     let start = Start { sources: Sources::CALL, ..Start::default() };
     piece(entry, end, false, &start)
@@ -69,7 +71,7 @@ fn piece(entry: u64, end: u64, sized: bool, start: &Start) -> Piece {
     let mut names = start.names.clone();
     names.sort_by_key(|(rank, name)| (*rank, name.len(), *name));
     names.dedup_by_key(|(_, name)| *name);
-    // The same name may stand in both tables, with different ranks.
+    // Both symbol tables may have the same name, with different ranks.
     let mut unique: Vec<Box<str>> = Vec::with_capacity(names.len());
     for (_, name) in names {
         if !unique.iter().any(|n| &**n == name) {
@@ -104,7 +106,8 @@ fn starts<'a>(image: &'a Image, stubs: &'a [(u64, u64, String)]) -> BTreeMap<u64
     }
     for frame in image.frames() {
         let (from, to) = (frame.addresses.start, frame.addresses.end);
-        // A second description within a function that a symbol spans is not another function.
+        // A second frame description within a function that a symbol spans does not begin another
+        // function.
         let before = starts.range(..from).next_back();
         if before.is_some_and(|(_, s)| s.end > from) && !starts.contains_key(&from) {
             continue;
@@ -157,7 +160,7 @@ fn name<'a>(start: &mut Start<'a>, symbol: &'a Symbol) {
     start.names.push((symbol.rank, &symbol.name));
 }
 
-/// Stubs of the procedure linkage table: begin, end, name with `@plt`.
+/// Returns the stubs of the procedure linkage table: begin, end, name with `@plt`.
 fn stubs(image: &Image) -> Vec<(u64, u64, String)> {
     let mut stubs = Vec::new();
     for code in image.code() {

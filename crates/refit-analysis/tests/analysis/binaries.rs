@@ -1,4 +1,4 @@
-//! Programs that others built, and what other tools say of them.
+//! Analyses programs that others built, and compares with what other tools find in them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,8 @@ fn all(module: &Module) -> impl Iterator<Item = FunctionId> + use<> {
     (0..module.functions().len() as u32).map(FunctionId)
 }
 
-/// Where objdump says that instructions begin, and where the next one does.
+/// Returns the addresses of instructions according to objdump, each with the address of the next
+/// one.
 fn objdump(path: &Path) -> BTreeMap<u64, u64> {
     let output = Command::new("objdump")
         .args(["-d", "-w", "--no-show-raw-insn"])
@@ -49,7 +50,7 @@ fn boundaries_are_those_of_objdump() {
         let (mut same, mut other) = (0usize, Vec::new());
         for id in all(&module) {
             for instruction in module.flow(id).instructions() {
-                // Where two overlap, objdump sees the first one only.
+                // Of two that overlap, objdump shows the first one only.
                 match lines.get(&instruction.address) {
                     Some(next) if *next == instruction.end() => same += 1,
                     _ => other.push(instruction.address),
@@ -57,8 +58,8 @@ fn boundaries_are_those_of_objdump() {
             }
         }
         assert!(same > 100_000, "{path:?}: {same}");
-        // The last instruction before a new heading has no next one, and prefixes that glibc jumps over
-        // are two instructions.
+        // The last instruction before a heading has no next one, and prefixes that glibc jumps over
+        // are instructions of their own.
         let known: Vec<&u64> =
             other.iter().filter(|a| !is_explained(&module, &lines, **a)).collect();
         assert!(known.is_empty(), "{path:?}: {known:x?}");

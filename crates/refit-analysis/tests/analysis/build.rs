@@ -1,4 +1,4 @@
-//! Small libraries, built for a test.
+//! Builds small libraries for tests.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use refit_analysis::flow::{Edge, Flow, Target};
 use refit_analysis::image::Image;
 use refit_analysis::{FunctionId, Module};
 
-/// Builds `source` with the compiler `with` and these arguments, and analyses what comes out.
+/// Builds `source` with the compiler `with` and these arguments, and analyses the result.
 pub(crate) fn build(with: &str, suffix: &str, source: &str, args: &[&str]) -> Module {
     let folder = tempfile::tempdir().expect("a folder");
     let from = folder.path().join(format!("source.{suffix}"));
@@ -19,12 +19,12 @@ pub(crate) fn build(with: &str, suffix: &str, source: &str, args: &[&str]) -> Mo
     analyse(&to)
 }
 
-/// A shared object out of assembly. Each `FUNC name` begins a function that `END name` ends.
+/// Assembles a shared object. Each `FUNC name` begins a function that `END name` ends.
 pub(crate) fn assemble(source: &str) -> Module {
     build("cc", "s", &expand(source), &["-shared", "-nostdlib"])
 }
 
-/// A program at a fixed address out of assembly.
+/// Assembles a program at a fixed address.
 pub(crate) fn assemble_fixed(source: &str) -> Module {
     let args = ["-static", "-no-pie", "-nostdlib", "-Wl,-e,begin"];
     build("cc", "s", &expand(source), &args)
@@ -49,7 +49,7 @@ pub(crate) fn analyse(path: &Path) -> Module {
     Module::analyse(Image::open(path).expect("an ELF file"))
 }
 
-/// The function of this name.
+/// Returns the id of the function with this name.
 pub(crate) fn function(module: &Module, name: &str) -> FunctionId {
     let [id] = module.find(name)[..] else { panic!("{name}: {:?}", module.find(name)) };
     id
@@ -59,7 +59,7 @@ pub(crate) fn flow(module: &Module, name: &str) -> Flow {
     module.flow(function(module, name))
 }
 
-/// Addresses of blocks that edges of this kind lead to.
+/// Returns the addresses of blocks that edges of this kind lead to.
 pub(crate) fn blocks_by(flow: &Flow, which: impl Fn(&Edge) -> bool) -> Vec<u64> {
     let chosen = flow.edges().iter().filter(|e| which(e));
     let block = |edge: &Edge| match edge.to {

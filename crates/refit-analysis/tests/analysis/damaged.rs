@@ -1,11 +1,11 @@
-//! Files that are not what they should be: an error, or an answer; never a panic, and always an end.
+//! Damaged files: an error or an answer, never a panic, and always an end.
 
 use std::path::Path;
 
 use refit_analysis::image::Image;
 use refit_analysis::{FunctionId, Module, OpenError};
 
-/// Numbers that are the same in each run.
+/// Pseudo-random numbers that are the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -21,7 +21,7 @@ impl Numbers {
     }
 }
 
-/// Analyses `data`, if it can be, and looks at all functions.
+/// Analyses `data` and computes the flow of all functions; returns whether the file was accepted.
 fn look_at(data: Vec<u8>) -> bool {
     let Ok(image) = Image::parse(Path::new("damaged"), data) else { return false };
     let module = Module::analyse(image);
@@ -41,7 +41,7 @@ fn bytes_that_were_changed_do_no_harm() {
     let mut analysed = 0;
     for turn in 0..120 {
         let mut data = original.clone();
-        // Anywhere; or where much depends on it: in headers and tables in front.
+        // Damages any byte, or one on which much depends: in headers and tables at the front.
         let within = if turn % 2 == 0 { data.len() } else { 0x1000 };
         for _ in 0..=numbers.below(24) {
             let at = numbers.below(within.min(data.len()));

@@ -1,10 +1,10 @@
-//! One hazard each: what a traversal that takes things as they seem gets wrong.
+//! One hazard each, in which a naive traversal goes wrong.
 
 use refit_analysis::flow::{EdgeKind, Marks, Target};
 
 use crate::build::{assemble, assemble_fixed, blocks_by, build, flow, function};
 
-/// Cases of a jump table, the table itself, and something else behind it that looks like more of it.
+/// Cases of a jump table, the table itself, and data behind it that looks like more of it.
 const CASES: &str = "
 0: mov $10, %eax
    ret
@@ -272,7 +272,7 @@ int catches(int n) {
     let flow = flow(&module, "_Z7catchesi");
     let pads = blocks_by(&flow, |e| e.kind == EdgeKind::Unwind);
     assert!(!pads.is_empty());
-    // Nothing else leads there.
+    // No other way leads there.
     assert!(blocks_by(&flow, |e| e.kind != EdgeKind::Unwind).iter().all(|b| !pads.contains(b)));
 }
 

@@ -27,7 +27,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path) {
     assert!(status.expect("it is there").success(), "{program} {arguments:?}");
 }
 
-/// All that is told of the instructions of `outer`.
+/// Returns the origins of all instructions of `outer`.
 fn told(path: &Path) -> Vec<Vec<Origin>> {
     let lines = Lines::open(path).expect("an ELF file").expect("debug information");
     let module = analyse(path);
@@ -49,7 +49,7 @@ fn lines_and_inlined_functions_are_told_wherever_they_are_kept() {
     assert_eq!(line(&inlined[0]), ("twice".to_owned(), Some(3)));
     assert_eq!(line(&inlined[1]), ("outer".to_owned(), Some(9)));
     assert!(inlined[0].file.as_ref().is_some_and(|file| file.ends_with("source.c")));
-    // As distributions keep it.
+    // Laid out as distributions do it.
     std::fs::create_dir(folder.join(".debug")).expect("a folder");
     let apart = ".debug/built.so.debug";
     run("objcopy", &["--only-keep-debug", "--compress-debug-sections", "built.so", apart], folder);
@@ -69,7 +69,7 @@ fn damaged_debug_information_tells_less_and_harms_nobody() {
     let good = std::fs::read(&path).expect("built");
     let module = analyse(&path);
     let entry = module.function(function(&module, "outer")).entry;
-    // Behind what is loaded; not the table of sections at the end.
+    // Behind the loaded bytes, and not in the table of sections at the end.
     let loaded = module.image().segments().iter();
     let loaded = loaded.map(|one| one.offset + (one.addresses.end - one.addresses.start));
     let first = loaded.max().expect("segments") as usize;

@@ -1,4 +1,4 @@
-//! What is live where, on functions small enough to see it.
+//! Live sets of functions small enough to verify by hand.
 
 use refit_analysis::live::flag;
 use refit_analysis::{Live, Module};
@@ -14,7 +14,7 @@ const RDI: u8 = 7;
 const R10: u8 = 10;
 const R11: u8 = 11;
 
-/// What is live before the `n`th instruction of a function.
+/// Returns what is live before the `n`th instruction of a function.
 fn before(module: &Module, name: &str, n: usize) -> Live {
     let flow = module.flow(function(module, name));
     flow.live_before(flow.instructions()[n].address)

@@ -1,4 +1,5 @@
-//! The analysis of machine code: on small programs with one hazard each, on what Debian ships, on damaged files.
+//! The analysis of machine code: on small programs with one hazard each, on Debian's programs, on
+//! damaged files.
 
 mod binaries;
 mod build;
