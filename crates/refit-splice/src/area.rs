@@ -1,6 +1,6 @@
 //! The patch area: memory of refit's in the program, near its code.
 //!
-//! One memfd, mapped shared at one place of the program, in this order:
+//! It is one memfd, mapped shared at one place of the program, in this order:
 //!
 //! | part | access | what |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | code | read, run | snippets and displaced instructions |
 //! | data | read, write | the address of the first lane; then, from the next page on, lanes of cells |
 //!
-//! It tells all that is needed to take the changes out, to whoever can read the program's memory.
+//! Whoever can read the program's memory finds in it all that is needed to undo the changes.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use crate::process::{Call, Program, Refusal, Still};
 use crate::record::{Head, NAME, PAGE, Record};
 use crate::why::Why;
 
-/// A patch area in a program, seen from the side that made it.
+/// A patch area in a program, as the process that made it sees it.
 #[derive(Debug)]
 pub(crate) struct Area {
     pub(crate) head: Head,
@@ -30,7 +30,8 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// Makes one within reach of `near`, with room for this many records and bytes.
+    /// Makes an area within reach of `near`, with room for this many records and bytes of code and
+    /// data.
     pub(crate) fn make(
         still: &mut Still<'_>,
         near: &Range<u64>,
@@ -50,17 +51,17 @@ impl Area {
         map(still, &call, head)
     }
 
-    /// Address of the word that holds the address of the first lane.
+    /// Returns the address of the word that holds the address of the first lane.
     pub(crate) fn base_word(&self) -> u64 {
         self.head.address + self.head.data
     }
 
-    /// Address of the first lane.
+    /// Returns the address of the first lane.
     pub(crate) fn first_lane(&self) -> u64 {
         self.base_word() + PAGE
     }
 
-    /// Writes down what will be changed.
+    /// Records the changes that are about to be made.
     pub(crate) fn note(&mut self, program: &Program, records: &[Record]) -> Result<(), Why> {
         let bytes: Vec<u8> = records.iter().flat_map(Record::to_bytes).collect();
         self.put(program, PAGE, &bytes)?;
@@ -68,7 +69,7 @@ impl Area {
         self.put(program, 0, &self.head.to_bytes())
     }
 
-    /// Maps the instruments' session into the program; where it is.
+    /// Maps the instruments' session into the program; returns its address.
     pub(crate) fn map_session(
         &mut self,
         still: &mut Still<'_>,
@@ -87,7 +88,7 @@ impl Area {
         let address = still.program().mappings().map(|all| place_near(&all, &own, length));
         let mapped = address.map_err(Why::from).and_then(|address| {
             let address = address.ok_or(Why::Far { address: own.start })?;
-            // It is known where it is before it is there.
+            // The head says where the session is before it is mapped.
             self.head.session = (address, length);
             self.put(program, 0, &self.head.to_bytes())?;
             let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
@@ -99,14 +100,14 @@ impl Area {
         mapped
     }
 
-    /// Writes into it at this many bytes from its beginning.
+    /// Writes into the area, at an offset from its beginning.
     pub(crate) fn put(&self, program: &Program, at: u64, bytes: &[u8]) -> Result<(), Why> {
         self.memfd.write_all_at(bytes, at).map_err(|source| {
             Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
         })
     }
 
-    /// Words of the data, from this many bytes behind the first lane's beginning on.
+    /// Reads words of the data, from an offset behind the beginning of the first lane.
     pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
         self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE + at)?;
@@ -115,11 +116,12 @@ impl Area {
     }
 }
 
-/// Where in the first page of the data there is place for passing a file.
+/// Offset in the first page of the data of the place for passing a file.
 const PASSING_AT: u64 = 64;
 
-/// Makes the memfd in the program, maps it there, fetches it; the program keeps the mapping alone. Its head is there before any of it is
-/// mapped, so that it is known for what it is whenever refit is killed.
+/// Makes the memfd in the program, maps it there and fetches it; the program keeps only the
+/// mapping. The head is written before anything is mapped, so that the area can be identified
+/// whenever refit is killed.
 fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
     let id = still.program().id();
     let flags = libc::MFD_CLOEXEC.into();
@@ -153,24 +155,28 @@ fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
     mapped
 }
 
-/// What a jump reaches, less what lies between the ends of an instruction and a page.
+/// Reach of a jump in bytes, less a margin for the length of an instruction and for rounding to
+/// pages.
 const REACH: u64 = (1 << 31) - (1 << 20);
-/// How far from other mappings, so that small changes of them are not in each other's way.
+/// Distance in bytes from other mappings, so that small changes of them do not collide with an
+/// area.
 const CLEAR: u64 = 1 << 16;
-/// How far from the heap and from stacks: they grow.
+/// Distance in bytes from the heap and from stacks, which grow.
 const GROWTH: u64 = 1 << 30;
-/// How far if there is no other place. A heap that has come to its end goes on elsewhere: C libraries take memory by `mmap` then.
+/// Distance in bytes from them if there is no other place. A heap that cannot grow in place goes on
+/// elsewhere: C libraries then use `mmap`.
 const LEAST_GROWTH: u64 = 1 << 26;
-/// The lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
+/// Lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
 const LOWEST: u64 = 1 << 16;
 const HIGHEST: u64 = (1 << 47) - PAGE;
 
-/// A free place of `size` bytes from where everything in `near` can be reached: the nearest one below, else above.
+/// Returns a free place of `size` bytes within reach of everything in `near`: the nearest below, or
+/// else above.
 fn place_near(mappings: &[Mapping], near: &Range<u64>, size: u64) -> Option<u64> {
     [GROWTH, LEAST_GROWTH].iter().find_map(|growth| place_clear(mappings, near, size, *growth))
 }
 
-/// The same, that far from what grows.
+/// Implements [`place_near`] with a given distance from what grows.
 fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) -> Option<u64> {
     let lowest = near.end.saturating_sub(REACH).max(LOWEST);
     let highest = (near.start + REACH).min(HIGHEST).checked_sub(size)?;
@@ -192,7 +198,8 @@ fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) 
     let below = fitting.clone().filter(|place| place.end < near.start).map(|place| place.end);
     let above = fitting.filter(|place| place.start >= near.end).map(|place| place.start);
     let found = below.max().or(above.min())?;
-    // Down for one below, up for one above: both stay within their gap, which is clear by more than a page.
+    // Rounds down below `near` and up above: both stay within their gap, whose margin is larger
+    // than a page.
     Some(if found < near.start { found / PAGE * PAGE } else { found.div_ceil(PAGE) * PAGE })
 }
 
@@ -202,12 +209,12 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
     name.strip_prefix(b"/memfd:") == Some(NAME.to_bytes())
 }
 
-/// Whether this is a part of a patch area.
+/// Whether this mapping is part of a patch area.
 pub(crate) fn is_area(mapping: &Mapping) -> bool {
     is_name(mapping.name.as_os_str().as_encoded_bytes())
 }
 
-/// Gives areas back: exactly what is mapped of them.
+/// Unmaps areas: exactly the parts of them that are mapped.
 pub(crate) fn unmap(
     still: &mut Still<'_>,
     heads: impl Iterator<Item = Head>,
@@ -224,7 +231,7 @@ pub(crate) fn unmap(
         };
         let mut there = still.program().mappings()?;
         there.retain(|mapping| within(mapping) || buffers(mapping));
-        // What tells of the others goes last.
+        // The mapping that describes the others goes last.
         there.sort_by_key(|mapping| is_area(mapping) && mapping.offset == 0);
         for mapping in there {
             let (begin, length) = (mapping.range.start, mapping.range.end - mapping.range.start);
@@ -258,7 +265,8 @@ mod tests {
         assert!(found + 0x10_0000 <= 0x40_0000);
         let large = place_near(&low, &near, 0x100_0000).expect("above the heap");
         assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
-        // Neither between a program at a fixed address and its heap, nor a gigabyte behind that heap.
+        // Neither between a program at a fixed address and its heap, nor a gigabyte behind that
+        // heap.
         let heap = 0x1800_0000..0x1810_0000;
         let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];
         let found = place_near(&narrow, &near, 0x3000_0000).expect("nearer to the heap");

@@ -1,4 +1,4 @@
-//! A whole function, as far as a copy of it needs to know.
+//! A whole function, described for copying it.
 
 use std::ops::Range;
 
@@ -7,29 +7,31 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use crate::relocate;
 use crate::why::Why;
 
-/// A function of a program that can be copied. All its jumps are understood.
+/// A function of a program that can be copied: all its jumps are understood.
 #[derive(Clone, Debug)]
 pub struct Body {
-    /// Where it is called.
+    /// Address at which calls enter it.
     pub entry: u64,
-    /// Its bytes.
+    /// Its ranges of code.
     pub parts: Vec<Part>,
-    /// Where its instructions begin, ascending. They may overlap. What is in none of them is left as it is.
+    /// Addresses of its instructions, ascending. They may overlap. Bytes that belong to none of
+    /// them are left alone.
     pub instructions: Vec<u64>,
-    /// Where control may arrive otherwise than by going on from an instruction of it or by a direct jump of it: its
-    /// entry, what calls return to, what tables of jumps and landing pads of exceptions tell, what others jump to, and whatever
-    /// has its address taken. Ascending.
+    /// Addresses at which control may arrive other than by falling through from an instruction of
+    /// the function or by a direct jump of it: its entry, the places that calls return to, the
+    /// targets of jump tables, landing pads of exceptions, the targets of jumps in other functions,
+    /// and every place whose address is taken. Ascending.
     pub entered: Vec<u64>,
 }
 
-/// A range of a function's bytes, and the padding behind it that belongs to nobody.
+/// A range of a function's code, with the padding behind it that belongs to no function.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Where in the program.
+    /// Address in the program.
     pub address: u64,
-    /// What stands there.
+    /// The bytes there.
     pub code: Vec<u8>,
-    /// Which of the bytes are never run, as addresses: padding.
+    /// Addresses of padding, which never runs.
     pub unused: Vec<Range<u64>>,
 }
 
@@ -38,7 +40,7 @@ impl Part {
         self.address..self.address + self.code.len() as u64
     }
 
-    /// Bytes of it.
+    /// Returns `length` bytes from `address` on.
     pub(crate) fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(address.checked_sub(self.address)?).ok()?;
         self.code.get(at..at.checked_add(length)?)
@@ -48,17 +50,19 @@ impl Part {
 /// What a copy does with an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Does the same elsewhere.
+    /// Has the same effect at any address.
     Plain,
-    /// A call: it runs at its place, or else pushes its return address and jumps.
+    /// A call: runs in place, or else pushes its return address and jumps.
     Call,
-    /// Runs at its place, and what follows it, too: the kernel makes an interrupted call again by stepping back to it.
+    /// Runs in place, as does what follows it: the kernel restarts an interrupted system call by
+    /// stepping back to the instruction.
     System,
-    /// Runs at its place and never goes on: what it faults with tells the handler where.
+    /// Runs in place and never goes on: its address tells the handler of its fault where it
+    /// happened.
     Stop,
 }
 
-/// An instruction of a function.
+/// An instruction of a function, and what a copy does with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     pub(crate) instruction: Instruction,
@@ -70,7 +74,7 @@ impl Member {
         self.instruction.ip()..self.instruction.next_ip()
     }
 
-    /// Where it jumps to if it is a direct jump.
+    /// Returns its target if it is a direct jump.
     pub(crate) fn target(&self) -> Option<u64> {
         let flow = self.instruction.flow_control();
         let jumps =
@@ -78,7 +82,7 @@ impl Member {
         jumps.then(|| self.instruction.near_branch_target())
     }
 
-    /// Whether the next instruction may follow it, without a call in between.
+    /// Whether control may fall through to the next instruction, without a call in between.
     pub(crate) fn goes_on(&self) -> bool {
         self.kind == Kind::Plain && relocate::goes_on(&self.instruction)
     }
@@ -89,28 +93,28 @@ impl Member {
 }
 
 impl Body {
-    /// Bytes of one of its parts.
+    /// Returns `length` bytes of one of its parts.
     pub(crate) fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         self.parts.iter().find_map(|part| part.bytes(address, length))
     }
 
-    /// Whether so many bytes from an address on are padding, which nobody runs.
+    /// Whether the `length` bytes from an address on are padding, which never runs.
     pub(crate) fn is_unused(&self, address: u64, length: usize) -> bool {
         let mut unused = self.parts.iter().flat_map(|part| &part.unused);
         unused.any(|range| range.start <= address && address + length as u64 <= range.end)
     }
 
-    /// The bytes from an address on up to the end of the part.
+    /// Returns the bytes from an address to the end of the part.
     fn from(&self, address: u64) -> &[u8] {
         let part = self.parts.iter().find(|part| part.range().contains(&address));
         let code = part.and_then(|part| part.code.get((address - part.address) as usize..));
         code.unwrap_or_default()
     }
 
-    /// Its instructions, and what a copy does with each.
+    /// Decodes its instructions and decides what a copy does with each.
     ///
     /// # Errors
-    /// [`Why::NoCode`], [`Why::Fixed`]: one that cannot run elsewhere.
+    /// [`Why::NoCode`], [`Why::Fixed`]: an instruction that cannot run elsewhere.
     pub(crate) fn members(&self) -> Result<Vec<Member>, Why> {
         self.instructions.iter().map(|&address| self.member(address)).collect()
     }
@@ -131,7 +135,8 @@ impl Body {
             },
         };
         relocate::refuse_end_of_handler(&instruction, self.from(address))?;
-        // What marks a target stays where it is too; and a copy has the room for jumps in several instructions.
+        // The mark of a target stays in place too, and a copy has room to encode these jumps as
+        // several instructions.
         let moves = instruction.code() == Code::Endbr64 || has_no_long_form(&instruction);
         if kind == Kind::Plain && !moves {
             relocate::refuse_fixed(&instruction)?;
@@ -140,7 +145,8 @@ impl Body {
     }
 }
 
-/// `loop` and `jrcxz` reach 127 bytes, and are encoded as several instructions where that is too near.
+/// Whether the instruction is `loop`, `jrcxz` or one like them: they reach 127 bytes, and are
+/// encoded as several instructions if the target is further away.
 pub(crate) fn has_no_long_form(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),

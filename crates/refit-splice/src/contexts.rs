@@ -1,16 +1,22 @@
-//! Threads that a program switches by itself: contexts that it has saved in its memory, with program counters where code comes or goes.
+//! Finds contexts that a program which switches threads by itself has saved in its memory, with
+//! program counters in code that is added or removed.
 //!
-//! A handler of a signal may take the registers that the kernel has saved for it, keep them anywhere, and have another thread go on instead
-//! (preemptive threads in user space). Such a context is in no frame that [`signal_frames`] finds. So where a program catches signals
-//! that are used for that, all memory that it writes to is searched.
+//! A signal handler may take the registers that the kernel saved for it, keep them anywhere, and
+//! resume another thread instead (preemptive threads in user space). Such a context is in no frame
+//! that [`signal_frames`] finds. So if a program catches signals that are used for this, all memory
+//! that it writes to is searched.
 //!
-//! A context looks as the kernel has left it (`struct sigcontext`): the program counter stands between a stack pointer and the flags, behind which
-//! is the code segment. By that it is told from return addresses, of which some lead to where nobody returns (calls that do not come
-//! back), and from addresses that a profiler has noted. What a handler has left over that has returned looks the same: to change it does no harm. Where
-//! it counts whether it is in use, what is below a thread's stack pointer, or on an alternate stack that nobody is on, is not.
+//! A context looks as the kernel left it (`struct sigcontext`): the program counter stands between
+//! a stack pointer and the flags, behind which is the code segment. This distinguishes it from
+//! return addresses, some of which lead to places that nothing returns to (behind calls that do not
+//! come back), and from addresses that a profiler recorded. The remains of a handler that has
+//! returned look the same; changing them does no harm. For the question whether a context is in
+//! use, memory below a thread's stack pointer, and an alternate stack that no thread is on, do not
+//! count.
 //!
-//! While a handler takes a context from one place to another, its program counter may be in a register only. So where the search matters the
-//! program is stopped when no thread is in a handler ([`stand_still`]); one that is always in one is searched all the same.
+//! While a handler copies a context, its program counter may be in a register only. So where the
+//! search matters, the program is stopped at a moment at which no thread is in a handler
+//! ([`stand_still`]); if a thread is always in one, the search happens all the same.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,21 +30,23 @@ use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
 use crate::process::{Program, Refusal, Still};
 use crate::record::PAGE;
 
-/// Memory that is searched at most, in bytes: some ten milliseconds.
+/// Most memory that is searched, in bytes: some ten milliseconds.
 const MOST: u64 = 128 << 20;
-/// And most addresses whose pages are looked for.
+/// Largest address space whose pages are looked up, in bytes.
 const WIDEST: u64 = 1 << 36;
-/// Below the stack pointer a function may keep something all the same.
+/// Bytes below the stack pointer that a function may still use.
 const RED_ZONE: u64 = 128;
-/// From a frame's first word to what tells of the alternate stack (`uc_stack`): its address, flags, size.
+/// Offset of the description of the alternate stack (`uc_stack`: address, flags, size) from a
+/// frame's first word.
 const ALTERNATE: u64 = 8 + 16;
 
-/// How often a program is stopped until no thread is in a handler.
+/// Most stops until no thread is in a handler.
 const TURNS: u32 = 10;
-/// Between the first stop and the second; after each the pause is as much longer.
+/// Pause between the first and the second stop; after the nth stop it is n times as long.
 const PAUSE: Duration = Duration::from_micros(700);
 
-/// Holds a program still, as [`Program::stand_still`] does, at a moment at which no handler has a context in its hands.
+/// Stops a program, as [`Program::stand_still`] does, at a moment at which no handler holds a
+/// context in registers.
 pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
     program: &Program,
     within: Duration,
@@ -71,12 +79,12 @@ fn may_be_switching(still: &Still<'_>) -> Result<bool, Refusal> {
     Ok(!signal_frames::of_handlers(still, &program.mappings()?)?.is_empty())
 }
 
-/// What a search for saved contexts has come to.
+/// Result of a search for saved contexts.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// These, in no frame of a handler that a thread is in.
+    /// The contexts that are in no frame of a running handler.
     All(Vec<Saved>),
-    /// There is too much memory to be searched.
+    /// There is too much memory to search.
     TooLarge,
 }
 
@@ -86,14 +94,14 @@ impl Found {
     }
 }
 
-/// Saved contexts whose program counters are `wanted`, of addresses in `within`.
+/// Finds saved contexts whose program counters are `wanted`, among addresses in `within`.
 pub(crate) fn saved(
     still: &Still<'_>,
     within: &Range<u64>,
     wanted: impl Fn(u64) -> bool,
 ) -> Result<Found, Refusal> {
     let program = still.program();
-    // Go's runtime does not switch goroutines in code that is not Go's.
+    // Go's runtime switches goroutines in Go's code only.
     if !switches(program.face()) || signal_frames::is_go(still)? {
         return Ok(Found::none());
     }
@@ -123,20 +131,20 @@ pub(crate) fn saved(
     Ok(Found::All(found))
 }
 
-/// How much is read at once: whole pages.
+/// Bytes that are read at once: whole pages.
 const CHUNK: usize = 1 << 20;
 
-/// Whether a program catches signals that threads in user space are switched by: those of timers, those that are free for
-/// programs, real-time ones.
+/// Whether a program catches signals that switch threads in user space: those of timers, those free
+/// for programs, real-time ones.
 fn switches(thread: u32) -> bool {
     let caught = Status::of(thread).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
     let used = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGUSR1, libc::SIGUSR2];
-    // The C library keeps the first two of the real-time ones for itself.
+    // The C library reserves the first two real-time signals.
     let real_time = u64::MAX << (libc::SIGRTMIN() - 1);
     caught & used.iter().fold(real_time, |mask, signal| mask | 1 << (signal - 1)) != 0
 }
 
-/// Ranges of pages that the program has written to; `None`: too much.
+/// Returns the ranges of pages that the program has written to; `None` if there are too many.
 fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
     let own = mappings.iter().filter(|one| one.readable && one.writable && !one.shared);
     let wide: u64 = own.clone().map(|one| one.range.end - one.range.start).sum();
@@ -159,12 +167,13 @@ fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
     (sum <= MOST).then_some(all)
 }
 
-/// Whether the word is the program counter of a context.
+/// Whether the word at `at` is the program counter of a context.
 fn is_context(still: &Still<'_>, mappings: &[Mapping], at: u64) -> bool {
-    /// Of the flags: those that a program may have, and those that it has always (`IF`, and the one that is reserved).
+    /// Flags that a program may have set, and those that are always set (`IF`, and the reserved
+    /// one).
     const FLAGS: u64 = 0x003f_7fd7;
     const ALWAYS: u64 = 0x202;
-    /// The code segment of 64-bit programs.
+    /// Code segment of 64-bit programs.
     const SEGMENT: u64 = 0x33;
     let word = |at: u64| still.program().word(at).unwrap_or(0);
     let (stack, flags, segment) = (word(at.wrapping_sub(8)), word(at + 8), word(at + 16) & 0xffff);
@@ -172,7 +181,7 @@ fn is_context(still: &Still<'_>, mappings: &[Mapping], at: u64) -> bool {
     own && flags & !FLAGS == 0 && flags & ALWAYS == ALWAYS && segment == SEGMENT
 }
 
-/// Whether a word is in memory that is in use no more.
+/// Whether a word is in memory that is no longer in use.
 fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) -> bool {
     let own = mappings.iter().find(|mapping| mapping.range.contains(&at));
     let below = |mapping: &Mapping| {
@@ -194,7 +203,7 @@ fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) 
     alternate.contains(&at) && !tops.iter().any(on)
 }
 
-/// Has a saved context go on elsewhere.
+/// Changes the program counter of a saved context.
 pub(crate) fn put(program: &Program, context: &Saved, to: u64) -> Result<(), Refusal> {
     program.write(context.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
         id: program.id(),

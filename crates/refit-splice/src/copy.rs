@@ -1,7 +1,8 @@
-//! The code of a function's copy.
+//! Writes the copy of a function.
 //!
-//! Instructions follow each other as in the original, the snippets of sites before them. Jumps within the function are turned to
-//! the copy; whatever else tells an address (`lea`, return addresses, tables of jumps) tells the original's.
+//! Instructions follow each other as in the original, each behind the snippets of its sites. Direct
+//! jumps within the function go to the copy; every other address (in `lea`, return addresses, jump
+//! tables) remains one of the original.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +17,11 @@ use crate::site::{At, Site};
 use crate::snippet::{self, Setting};
 use crate::why::Why;
 
-/// Labels of instructions. No operand of a program's instruction can be one of these: they are no addresses. Nor are those of
-/// snippets, which are others.
+/// First label of the instructions of a copy. Labels are no valid addresses, so no operand of a
+/// program's instruction equals one. Those of snippets have another range.
 const LABELS: u64 = 1 << 62;
 
-/// The code and the changes for a copied function; the code stands at `at`.
+/// Returns the code and the changes for a copied function; the code is placed at `at`.
 pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, Why> {
     let entry = copied.body.entry;
     let failed = |reason: String| Why::Generate { address: entry, reason };
@@ -71,19 +72,19 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
     Ok(Made { at, code, records: ahead, moves, calls })
 }
 
-/// More bytes than the copy takes, snippets not counted.
+/// Returns an upper bound of the bytes of the copy, without snippets.
 pub(crate) fn most_bytes(copied: &Copied) -> u64 {
     let each = copied.members.iter().map(|member| {
         let long = member.kind == Kind::Call || has_no_long_form(&member.instruction);
         member.instruction.len() as u64 + if long { 32 } else { 10 }
     });
-    // A site may have a jump of its own.
+    // A site may need a jump of its own.
     each.sum::<u64>() + 16 * copied.sites.len() as u64 + 64
 }
 
-/// Where an instruction is in the list.
+/// Positions of an instruction in the list.
 struct Index {
-    /// Its snippet, or itself if it has none.
+    /// Position of its snippets, or of itself if it has none.
     begin: usize,
     itself: usize,
 }
@@ -91,13 +92,13 @@ struct Index {
 struct Writer<'c> {
     copied: &'c Copied,
     setting: Setting,
-    /// Sites by the instruction they are at, in the order they were given.
+    /// Sites by the address of their instruction, in the order in which they were given.
     sites: BTreeMap<u64, Vec<&'c Site>>,
     code: Vec<Instruction>,
     places: Vec<Index>,
-    /// Jumps on whose way something is to be done: label, instruction, target.
+    /// Jumps with a snippet on the way that they take: label, instruction, target.
     ways: Vec<(u64, u64, u64)>,
-    /// The next label that is free.
+    /// The next free label.
     free: u64,
 }
 
@@ -112,7 +113,8 @@ impl<'c> Writer<'c> {
         Self { copied, setting, sites, code, places, ways, free }
     }
 
-    /// The label of the copy of the instruction at `address`, or the address itself if it is of another function.
+    /// Returns the label of the copy of the instruction at `address`, or the address itself if it
+    /// belongs to another function.
     fn label(&self, address: u64) -> u64 {
         let members = &self.copied.members;
         let found = members.binary_search_by_key(&address, |member| member.instruction.ip());
@@ -134,7 +136,7 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// The label is here; where that is in the list.
+    /// Binds a label to the current position, which it returns.
     fn bind(&mut self, label: u64) -> usize {
         let mut here = Instruction::with(Code::Zero_bytes);
         here.set_ip(label);
@@ -142,7 +144,7 @@ impl<'c> Writer<'c> {
         self.code.len() - 1
     }
 
-    /// What does the same at any place.
+    /// Writes an instruction such that it has the same effect at any address.
     fn write(&mut self, member: &Member) -> Result<(), Why> {
         let address = member.instruction.ip();
         if member.kind == Kind::Call && self.copied.layout.moved.contains(&address) {
@@ -163,7 +165,8 @@ impl<'c> Writer<'c> {
                 self.label(target)
             };
             if has_no_long_form(&copy) {
-                // What it is encoded as may be several instructions; the place of this one is known.
+                // The jump may be encoded as several instructions, so its position is marked by one
+                // that is not.
                 self.code.push(Instruction::with(Code::Nopd));
             }
             copy.set_near_branch64(label);
@@ -178,7 +181,7 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Snippets of the sites at an instruction, with labels that no other snippet has.
+    /// Writes the snippets of the sites at an instruction, with labels that no other snippet has.
     fn snippets(&mut self, address: u64, at: At) -> Result<(), Why> {
         let sites = self.sites.get(&address).cloned().unwrap_or_default();
         for site in sites.into_iter().filter(|site| site.at == at) {
@@ -187,7 +190,8 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// What is done where control comes from elsewhere: places in the list by the instruction before which it is done.
+    /// Writes the snippets for control that enters from outside; returns their positions by the
+    /// instruction before which each runs.
     fn doors(&mut self) -> Result<BTreeMap<u64, usize>, Why> {
         let entered = self.copied.sites.iter().filter(|site| site.at == At::Entered);
         let entered: BTreeSet<u64> = entered.map(|site| site.address).collect();
@@ -201,7 +205,7 @@ impl<'c> Writer<'c> {
         Ok(doors)
     }
 
-    /// What is done on the ways of jumps.
+    /// Writes the snippets on the ways of jumps.
     fn stubs(&mut self) -> Result<(), Why> {
         for (label, address, target) in std::mem::take(&mut self.ways) {
             self.bind(label);

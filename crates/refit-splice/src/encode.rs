@@ -1,19 +1,19 @@
-//! Instructions encoded for a place, and what a site comes to.
+//! Encodes instructions for an address.
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock, Mnemonic};
 
 use crate::record::Record;
 
-/// What one site, or a copied function with its sites, comes to.
+/// Code and changes for one site, or for a copied function with its sites.
 pub(crate) struct Made {
-    /// Where its code is to stand.
+    /// Address of its code.
     pub(crate) at: u64,
     pub(crate) code: Vec<u8>,
-    /// Changes, and what is needed to undo them.
+    /// Changes, with what is needed to undo them.
     pub(crate) records: Vec<Record>,
-    /// Where program counters at instructions that change go.
+    /// Moves of program counters: from instructions that change, to their copies.
     pub(crate) moves: Vec<(u64, u64)>,
-    /// Whether the code makes system calls. Those of the program run at their places.
+    /// Whether the added code makes system calls. Those of the program run in place.
     pub(crate) calls: bool,
 }
 
@@ -21,9 +21,10 @@ pub(crate) fn makes_calls(code: &[Instruction]) -> bool {
     code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
 }
 
-/// Encodes instructions for a place. Also where each begins, from there on; `u32::MAX` if it became several.
+/// Encodes instructions for an address. Also returns the offset of each instruction; `u32::MAX` if
+/// it was encoded as several.
 ///
-/// A branch to the address of an instruction in the list leads to that one.
+/// A branch to the address of an instruction in the list leads to that instruction.
 pub(crate) fn encode(
     instructions: &[Instruction],
     at: u64,

@@ -1,4 +1,4 @@
-//! Machine code for the patch area, and what it comes to.
+//! Generates machine code for the patch area.
 
 use crate::copy;
 use crate::encode::{Made, encode, makes_calls};
@@ -7,7 +7,7 @@ use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
 use crate::why::Why;
 
-/// The code and the changes; the code stands at the next multiple of 16 from `from` on.
+/// Returns code and changes; the code is placed at the next multiple of 16 from `from` on.
 pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
     let at = from.next_multiple_of(16);
     match ready {
@@ -16,7 +16,7 @@ pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, W
     }
 }
 
-/// More bytes than its code takes.
+/// Returns an upper bound of the bytes of its code.
 pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     let snippet = |site: &Site| 512 + site.actions.iter().map(Step::most_bytes).sum::<u64>();
     match ready {
@@ -27,7 +27,7 @@ pub(crate) fn most_bytes(ready: &Ready) -> u64 {
     }
 }
 
-/// More records than it takes.
+/// Returns an upper bound of the number of its records.
 pub(crate) fn most_records(ready: &Ready) -> usize {
     match ready {
         Ready::Place(_) => 2,
@@ -51,7 +51,7 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
     });
     let copies: Option<Vec<_>> = copies.collect();
     let copies = copies.ok_or_else(|| failed("an instruction grew when it was moved".into()))?;
-    // The first instruction of a site stays where it is, at the jump.
+    // The first instruction of a site is replaced by the jump, so its program counters stay.
     let moves = copies.iter().skip(1).copied().collect();
     let old = &place.site.code[..place.way.length()];
     let records = place.way.records(address, old, at, copies)?;

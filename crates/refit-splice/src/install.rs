@@ -1,8 +1,8 @@
-//! Putting what is planned into a program: two short stops.
+//! Installs a plan in a program, with two short stops.
 //!
-//! 1. First stop: the patch area is made, by calls that the program makes for us.
-//! 2. The code is generated and written into it, while the program runs.
-//! 3. Second stop: the bytes are checked and changed, program counters inside them moved.
+//! 1. First stop: the program makes the patch area, by system calls that refit has it run.
+//! 2. While the program runs, refit generates the code and writes it into the area.
+//! 3. Second stop: the bytes are checked and changed, and program counters inside them are moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -23,27 +23,28 @@ use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
 use crate::why::Why;
 use crate::{generate, remains, steady};
 
-/// Modules further apart than this get patch areas of their own.
+/// Distance in bytes from which on modules get patch areas of their own.
 const SPREAD: u64 = 1 << 30;
-/// How long threads have to stop.
+/// Longest time that threads have to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More lanes than processors are of no use, and more than this many hold too much memory.
+/// Most lanes: more lanes than processors are useless, and
+/// more than these take too much memory.
 const MOST_LANES: u32 = 64;
 
-/// The numbers of a timer.
+/// Index of the time among the numbers of a timer ([`Installed::timers`]).
 pub const TIME: usize = 0;
-/// See [`TIME`].
+/// Index of the number of entries among the numbers of a timer.
 pub const ENTRIES: usize = 1;
-/// See [`TIME`].
+/// Index of the number of exits among the numbers of a timer.
 pub const EXITS: usize = 2;
 
 /// Cells by key.
 pub type Keyed = BTreeMap<u64, Vec<u64>>;
 
-/// What a lane holds at most: its cells are reached by 32 bits.
+/// Most bytes of a lane, whose cells are addressed by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
 
-/// How long the program stood still, in all.
+/// How long the program was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stood {
     /// While the patch areas were made.
@@ -52,7 +53,7 @@ pub struct Stood {
     pub changing: Duration,
 }
 
-/// Sites that are in a program; the cells that they count into.
+/// Sites installed in a program, and the cells that they count into.
 #[derive(Debug)]
 pub struct Installed {
     areas: Vec<Area>,
@@ -60,27 +61,28 @@ pub struct Installed {
     stride: u64,
     cells: u32,
     sites: usize,
-    /// What has changed at each site that is spliced in place, by address: the site itself, without what it jumps by.
+    /// The change at each site that is spliced in place, by address: at the site itself, without
+    /// its springboard.
     pub(crate) places: Vec<Record>,
-    /// How long the program stood still for it.
+    /// How long the program was stopped for the installation.
     pub stood: Stood,
 }
 
-/// Changes of the program, and where program counters go with them.
+/// Changes of the program, and the moves of program counters that go with them.
 #[derive(Default)]
 struct Changes {
     records: Vec<Record>,
-    /// Those of the records that are of sites in place, by address.
+    /// The records of sites in place, by address.
     places: Vec<Record>,
     moves: BTreeMap<u64, u64>,
 }
 
 impl Installed {
-    /// Puts the plan's sites into the program, all in one stop. `cells`: how many cells their actions count into; `session`: where their
-    /// records go, without which none are written.
+    /// Installs all sites of the plan in one stop. `cells` is the number of cells that their
+    /// actions count into; `session` receives their records, of which none are written without it.
     ///
     /// # Errors
-    /// [`Why`]. The program is as before then.
+    /// [`Why`]; the program is unchanged then.
     pub fn new(
         program: &Program,
         plan: &Plan,
@@ -134,7 +136,7 @@ impl Installed {
             }
             Err(why) => {
                 let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
-                // Why it failed says more than that the area could not be given back.
+                // The first error says more than a failure to unmap the area.
                 drop(remains::give_back(program, &heads));
                 Err(why)
             }
@@ -153,7 +155,7 @@ impl Installed {
             (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
             let begin = area.head.code_range().start;
             let mut code = Vec::new();
-            // What short jumps lead to comes before all else.
+            // Targets of short jumps are recorded before everything else.
             let (mut records, mut others) = (Vec::new(), Vec::new());
             for ready in *group {
                 if let Ready::Copied(copied) = ready {
@@ -163,7 +165,7 @@ impl Installed {
                 if made.calls && filtered {
                     return Err(Why::Filtered { address: ready.reach().start });
                 }
-                // What is between two snippets stops whoever gets there by mistake.
+                // Fills gaps between snippets with traps, for control that gets there by mistake.
                 code.resize((made.at - begin) as usize, 0xcc);
                 code.extend(made.code);
                 if matches!(ready, Ready::Place(_)) {
@@ -194,15 +196,16 @@ impl Installed {
         Ok(all)
     }
 
-    /// How many sites there are.
+    /// Returns the number of sites.
     pub fn sites(&self) -> usize {
         self.sites
     }
 
-    /// Which cells hold anything in the first lane, which is where [`Action::Flag`](crate::Action::Flag) stores.
+    /// Reads which cells are set in the first lane, in which [`Action::Flag`](crate::Action::Flag)
+    /// stores.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the area.
     pub fn flags(&self) -> io::Result<Vec<bool>> {
         let mut set = vec![false; self.cells as usize];
         for area in &self.areas {
@@ -213,14 +216,16 @@ impl Installed {
         Ok(set)
     }
 
-    /// The timers of all threads: time, entries and exits by thread; and how many calls were not timed.
+    /// Reads the timers of all threads: time, entries and exits by thread, and the number of calls
+    /// that were not timed.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the area.
     pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
         let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
         for area in &self.areas {
-            // Exits before the time before entries: who comes or goes meanwhile is inside, for no time.
+            // Exits are read before the time, and the time before entries: a thread that comes or
+            // goes meanwhile appears to be inside, for no time.
             for number in [EXITS, TIME, ENTRIES] {
                 let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
                 let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
@@ -235,10 +240,11 @@ impl Installed {
         Ok((threads, lost))
     }
 
-    /// The cells of all threads ([`DURATIONS`](crate::DURATIONS)), and how many calls were not timed.
+    /// Reads the cells of all threads ([`DURATIONS`](crate::DURATIONS)), and the number of calls
+    /// that were not timed.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the area.
     pub fn durations(&self, step: &Step, first: u32) -> io::Result<(Keyed, u64)> {
         let (mut threads, mut lost) = (Keyed::new(), 0);
         for area in &self.areas {
@@ -254,10 +260,11 @@ impl Installed {
         Ok((threads, lost))
     }
 
-    /// What the cells of each key of a step have counted up to now: cells by key, and those of all other keys together.
+    /// Reads what a step has counted so far: cells by key, and the cells of all other keys
+    /// together.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the area.
     pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
         let (each, table) = (step.action.cells() as usize, step.table(first));
         let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
@@ -279,15 +286,16 @@ impl Installed {
         Ok((keys, others))
     }
 
-    /// What a cell has counted up to now. Never less than what was read before.
+    /// Reads what a cell has counted so far. Never less than a previous result.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the area.
     pub fn cell(&self, cell: u32) -> io::Result<u64> {
         let mut sum = 0_u64;
         for area in &self.areas {
             for lane in 0..1_u64 << self.lanes {
-                // A lane's part of a time is below zero while a thread that entered there leaves elsewhere.
+                // A lane's part of a time is negative while a thread that entered on it leaves on
+                // another one.
                 let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
                 sum = parts.into_iter().fold(sum, u64::wrapping_add);
             }
@@ -296,7 +304,7 @@ impl Installed {
     }
 }
 
-/// What one patch area can serve, each group in order of addresses.
+/// Divides sites into groups that one patch area can serve, each in order of addresses.
 fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
     let mut groups = Vec::new();
     let mut rest = ready;
@@ -321,7 +329,7 @@ fn lanes() -> u32 {
     processors.clamp(1, MOST_LANES).next_power_of_two().trailing_zeros()
 }
 
-/// The session's memory, as a file.
+/// Opens the memory of the session as a file.
 fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
     File::options().read(true).write(true).open(session.path()).map_err(|source| Refusal::System {
         id: program.id(),
@@ -330,7 +338,8 @@ fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
     })
 }
 
-/// What all snippets find, `steady` saying whether they may read what thread pointers lead to; where an area's cells are is set for each.
+/// Returns what all snippets find in the program; `steady` says whether they may read memory
+/// through thread pointers. The caller sets the addresses of cells for each area.
 fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting {
     let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
     let cells = Cells { lane, base: 0, first: 0, lanes, stride };
@@ -347,27 +356,29 @@ fn lane(still: &Still<'_>, steady: bool) -> Lane {
     }
 }
 
-/// Whether the processor has what the kernel calls so.
+/// Whether the processor has the feature with this name of the kernel's.
 pub(crate) fn processor_has(name: &str) -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
     flags.split_whitespace().any(|flag| flag == name)
 }
 
-/// Whether a place is in a function that somebody has copied: it would change, but nobody would come by.
+/// Refuses a site in a function that another patch area has copied: the original bytes would
+/// change, but control no longer passes there.
 fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
     let found = remains::find(program)?;
     let copied: BTreeSet<u64> = found.iter().flat_map(|one| one.copied()).collect();
     let places = plan.ready.iter().filter_map(|ready| match ready {
         Ready::Place(place) => Some(place.site.address),
-        // It is compared as a whole.
+        // A copied function is compared as a whole.
         Ready::Copied(_) => None,
     });
     let there = places.into_iter().find(|address| copied.contains(address));
     there.map_or(Ok(()), |address| Err(Why::Changed { address }))
 }
 
-/// Whether all of a function that is copied is as it was read: what is copied is not compared later.
+/// Checks that a function to be copied is as it was analysed: the bytes that are copied are not
+/// compared later.
 fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     for part in &copied.body.parts {
         let mut now = vec![0; part.code.len()];
@@ -381,10 +392,11 @@ fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
     Ok(())
 }
 
-/// Changes the program's bytes; nobody runs. Nothing has changed if it fails, but for program counters: whoever stands in a copy goes on
-/// there.
+/// Changes the program's bytes while it is stopped. If this fails no bytes have changed, but
+/// program counters may have moved: those threads go on in a copy.
 ///
-/// Counters come first. The copies that they go to lead back to the original, whether it has changed by then or not.
+/// Program counters move first. The copies that they move to lead back to the original, whether it
+/// has changed by then or not.
 fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
     let change = patches::decide(still.program(), &changes.records, |record, now| match now {
         Now::Old => Ok(Some(&*record.new)),

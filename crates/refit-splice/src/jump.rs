@@ -4,7 +4,7 @@ use crate::record::Record;
 use crate::site::Springboard;
 use crate::why::Why;
 
-/// Bytes of a jump that reaches everything within 2 GiB, and of one that reaches 127 bytes.
+/// Bytes of a jump that reaches 2 GiB, and of one that reaches 127 bytes.
 pub(crate) const JUMP: usize = 5;
 pub(crate) const HOP: usize = 2;
 
@@ -12,17 +12,18 @@ pub(crate) const HOP: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Jump,
-    /// By a short jump to a long one there.
+    /// By a short jump to a long one at this springboard.
     Hop(Springboard),
 }
 
 impl Way {
-    /// Bytes that change at the place itself.
+    /// Returns the bytes that change at the place itself.
     pub(crate) fn length(self) -> usize {
         if self == Self::Jump { JUMP } else { HOP }
     }
 
-    /// The changes that send control from `address`, where `old` stands, to `to`. `copies` goes with the place's own record.
+    /// Returns the changes that send control from `address`, where `old` stands, to `to`. `copies`
+    /// goes with the record of the place itself.
     pub(crate) fn records(
         self,
         address: u64,
@@ -47,7 +48,7 @@ impl Way {
     }
 }
 
-/// The distance that a short jump takes.
+/// Returns the displacement of a short jump, if it reaches.
 pub(crate) fn hop(from: u64, to: u64) -> Option<i8> {
     i8::try_from(to.wrapping_sub(from + HOP as u64).cast_signed()).ok()
 }

@@ -1,19 +1,22 @@
-//! What of a function stays as it is when a copy of it runs, and what changes.
+//! Decides what of a function stays in place when its copy runs, and what changes.
 //!
-//! Control is in the copy but for
-//! - *kept* instructions, which run where they always did: calls (so that they leave the return address that they always
-//!   left, and a return is foretold right), system calls, traps;
-//! - stretches from a place that is entered from elsewhere on in which nothing is to be done, up to the next such place or to where
-//!   control leaves: nothing is gained by a way through the copy.
+//! Control is in the copy, except for
+//! - *kept* instructions, which run in place: calls (so that they push the return address that they
+//!   always pushed, and returns are predicted), system calls, traps;
+//! - *stretches* that begin where control enters from outside and that have no site, up to the next
+//!   such place or to where control leaves: going through the copy would gain nothing.
 //!
-//! Every other place that is entered from elsewhere becomes a jump into the copy. All that is neither kept nor a stretch nor such a
-//! jump is *dead*: nobody gets there, so a jump may be as long as there are dead bytes, whatever instruction they are of, and dead
-//! bytes near take the long half of a jump that has to be short.
+//! Every other place at which control enters from outside becomes a jump into the copy (a *gate*).
+//! What is neither kept nor in a stretch nor such a jump is *dead*: control never gets there. So a
+//! jump may be as long as there are dead bytes, whatever instruction they are of, and dead bytes
+//! nearby hold the long half of a jump that has to be short.
 //!
-//! *Why nobody gets there.* Control arrives at an instruction of the original by falling into it, by a direct jump of the
-//! function, or from elsewhere. The last are jumps or stretches. The first two come from an instruction of the original that runs,
-//! so from a kept one or one of a stretch: behind a kept one is a place that is entered from elsewhere (what a call returns to), and a stretch
-//! has no jump to anything but such places, and ends at one.
+//! *Why control never gets there.* Control arrives at an instruction of the original by falling
+//! through to it, by a direct jump of the function, or from outside. Places of the last kind are
+//! gates or begin stretches. In the first two cases it comes from an instruction of the original
+//! that runs, so from a kept one or one of a stretch: behind a kept one is a place that control
+//! enters from outside (the return of a call), and a stretch jumps to such places only, and ends at
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,22 +29,23 @@ use crate::site::Springboard;
 use crate::taken::Taken;
 use crate::why::Why;
 
-/// What changes in the original.
+/// The changes in the original.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     /// Where control is sent to the copy, and how.
     pub(crate) gates: BTreeMap<u64, Way>,
-    /// Calls that do not run at their place.
+    /// Calls that do not run in place.
     pub(crate) moved: BTreeSet<u64>,
-    /// Instructions that run at their place.
+    /// Instructions that run in place.
     pub(crate) stay: BTreeSet<u64>,
 }
 
 impl Layout {
-    /// Decides it for a function with these instructions; at those `wanted` something is to be done.
+    /// Decides the layout of a function with these instructions; those at `wanted` addresses have
+    /// sites.
     ///
     /// # Errors
-    /// [`Why::Short`]: a jump has no room at a place that needs one.
+    /// [`Why::Short`]: a place that needs a jump has no room for one.
     pub(crate) fn new(
         body: &Body,
         members: &[Member],
@@ -58,12 +62,13 @@ impl Layout {
         }
     }
 
-    /// The gates in the order in which they are to change, such that the function can be run whenever that ends: behind each other
-    /// are those that change at once, in one page.
+    /// Returns the gates in the order in which they change, such that the function can run whenever
+    /// this is cut short: gates that have to change at once are adjacent, in one page.
     ///
-    /// Up to the last change threads that come by gates that are not there yet run the original. It can run as long as none of its jumps leads
-    /// into the middle of a gate, and no dead bytes that it runs have taken the long half of a jump. So gates of the first kind, and those
-    /// whose long half is in dead bytes, have to be in one page, and change last.
+    /// Until the last change, threads that pass gates not yet written run the original. It can run
+    /// as long as none of its jumps leads into the middle of a gate, and none of the dead bytes
+    /// that it runs has become the long half of a jump. So gates of the first kind, and those whose
+    /// long half is in dead bytes, have to be in one page, and change last.
     ///
     /// # Errors
     /// [`Why::Torn`]: they are in several pages.
@@ -85,26 +90,27 @@ impl Layout {
             return Err(Why::Torn { address: body.entry });
         }
         let mut order: Vec<u64> = self.gates.keys().copied().collect();
-        // Those of one page stay together.
+        // Gates of one page stay together.
         order.sort_by_key(|&gate| at_once.contains(&page(gate)));
         Ok(order)
     }
 
-    /// Whether the long half of a gate's jump is written before all others: nobody runs the bytes.
+    /// Whether the long half of a gate's jump is written before everything else, since its bytes
+    /// never run.
     pub(crate) fn is_ahead(&self, body: &Body, way: &Way) -> bool {
         matches!(way, Way::Hop(place) if body.is_unused(place.address, JUMP))
     }
 }
 
-/// What the bytes of a function are used for, by their addresses.
+/// The use of each byte of a function.
 struct Bytes {
-    /// Beginnings of the parts, and what is done with each byte.
+    /// Beginnings of the parts, and the use of each of their bytes.
     parts: Vec<(u64, Vec<Use>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Nobody gets there.
+    /// Control never gets there.
     Dead,
     /// It has to stay.
     Live,
@@ -141,17 +147,17 @@ struct Search<'a> {
     members: &'a [Member],
     wanted: &'a BTreeSet<u64>,
     taken: &'a Taken,
-    /// Places that are entered from elsewhere, behind the mark that tells so.
+    /// Places that control enters from outside, behind the `endbr64` that marks them.
     leaders: BTreeSet<u64>,
-    /// Calls that have had to give way.
+    /// Calls that had to give way.
     moved: BTreeSet<u64>,
-    /// Leaders whose stretches have had to.
+    /// Leaders whose stretches had to give way.
     unstretched: BTreeSet<u64>,
 }
 
-/// Most bytes that are looked at for the room of a jump.
+/// Bytes that a jump needs; no more are looked at.
 const ENOUGH: u64 = JUMP as u64;
-/// How far a short jump reaches either way.
+/// Reach of a short jump in bytes, in either direction.
 const NEAR: u64 = 128;
 
 impl<'a> Search<'a> {
@@ -173,7 +179,8 @@ impl<'a> Search<'a> {
                 None => false,
             };
         }
-        // A call that is entered from elsewhere and before which something is to be done stands where the jump must.
+        // A call that control enters from outside, and that has a site, stands where the jump must
+        // be.
         let both = search.leaders.iter().filter(|&address| wanted.contains(address));
         search.moved = both.copied().filter(|&address| search.can_move(address)).collect();
         search
@@ -190,12 +197,13 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether an instruction runs at its place though control is in the copy.
+    /// Whether an instruction runs in place though control is in the copy.
     fn is_kept(&self, member: &Member) -> bool {
         member.kind != Kind::Plain && !self.moved.contains(&member.instruction.ip())
     }
 
-    /// Decides with what has given way up to now. Also says which leaders have no room, and how much there is.
+    /// Decides the layout with what has given way so far. Also returns the leaders that have no
+    /// room, with the room there is.
     fn attempt(&self) -> (Layout, Vec<(u64, usize)>) {
         let mut layout = Layout { moved: self.moved.clone(), ..Layout::default() };
         let mut bytes = self.dead();
@@ -247,7 +255,8 @@ impl<'a> Search<'a> {
         (layout, short)
     }
 
-    /// The bytes: dead where instructions and padding are, live where nobody knows.
+    /// Returns the initial use of all bytes: dead for instructions and padding, live for unknown
+    /// bytes.
     fn dead(&self) -> Bytes {
         let parts = &self.body.parts;
         let parts = parts.iter().map(|part| (part.address, vec![Use::Live; part.code.len()]));
@@ -261,13 +270,14 @@ impl<'a> Search<'a> {
         bytes
     }
 
-    /// The instructions from a leader on that can run at their place; `None` if control would get to others from there.
+    /// Returns the instructions from a leader on that can run in place; `None` if control would get
+    /// from there to others.
     fn stretch(&self, leader: u64) -> Option<Vec<&'a Member>> {
         let mut found = Vec::new();
         let mut at = leader;
         loop {
             let Some(member) = self.member(at) else {
-                // What is not of the function runs as always; it may be entered from here.
+                // Code of another function runs as always; control may enter from here.
                 return Some(found);
             };
             let into = member.target().filter(|&target| self.member(target).is_some());
@@ -285,7 +295,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Dead bytes from a leader on up to the next one; no more than a jump needs.
+    /// Counts dead bytes from a leader to the next one, up to the length of a jump.
     fn room(&self, bytes: &Bytes, leader: u64) -> usize {
         let next = self.leaders.range(leader + 1..).next().copied().unwrap_or(u64::MAX);
         let end = next.min(leader + ENOUGH);
@@ -307,7 +317,7 @@ impl<'a> Search<'a> {
         Some(Springboard { address, code })
     }
 
-    /// Makes room near what is short of it; whether anything was left to give.
+    /// Makes room near leaders that are short of it; returns whether anything was left to give.
     fn give_way(&mut self, short: &[(u64, usize)]) -> bool {
         let before = (self.moved.len(), self.unstretched.len());
         for &(leader, room) in short {

@@ -1,4 +1,4 @@
-//! Program counters that go elsewhere with the code that they are in.
+//! Moves program counters along with the code that they are in.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::contexts::{self, Found};
 use crate::process::signal_frames;
 use crate::process::{Refusal, Still};
 
-/// Moves the program counters that are keys of `moves` in contexts that the program has saved itself. Where there is too much memory to look
-/// for them nobody knows of any.
+/// Moves the program counters that are keys of `moves`, in contexts that the program has saved
+/// itself. If there is too much memory to search, none is known and none is moved.
 pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
     let ends = moves.keys().next().zip(moves.keys().next_back());
     let Some((first, last)) = ends else { return Ok(()) };
@@ -18,10 +18,10 @@ pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Re
     found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
 }
 
-/// Moves the program counters that are keys of `moves`, of threads and in frames of signals.
+/// Moves the program counters that are keys of `moves`, of threads and in signal frames.
 ///
 /// # Errors
-/// [`Refusal::Restless`]: that of a thread that does not stop is among them; then none has been moved.
+/// [`Refusal::Restless`]: a thread that does not stop is at one of them; then none has been moved.
 pub(crate) fn move_counters(
     still: &mut Still<'_>,
     moves: &BTreeMap<u64, u64>,

@@ -1,59 +1,60 @@
-//! Changing many places of a program while it stands still, such that it does not matter when refit is killed.
+//! Changes many places of a stopped program such that being killed at any moment does no harm.
 //!
-//! The kernel writes to another process's memory page by page, and may stop between two pages when the writer is killed. So every write is
-//! within a page, and whatever has been written up to then is code that the program can run:
+//! The kernel writes to the memory of another process page by page, and may stop between two pages
+//! when the writer is killed. So every write is within one page, and whatever has been written up
+//! to then is code that the program can run:
 //!
-//! - a jump lies in one page ([`in_one_page`]), so it is there or it is not;
-//! - records stand in the order in which they are written, and are undone in the reverse one: what a short jump leads to is there before
-//!   the jump, and goes after it; of a function that is copied, what must change at once is in one page and changes last
-//!   ([`crate::layout`]).
+//! - a jump lies within one page ([`in_one_page`]), so it is written wholly or not at all;
+//! - records are written in their order, and undone in reverse: the target of a short jump exists
+//!   before the jump, and is removed after it; of a copied function, what has to change at once is
+//!   in one page and changes last ([`crate::layout`]).
 //!
-//! Records that follow each other and are in the same page are read and written together, since each access costs a system call whatever
-//! its length.
+//! Successive records in the same page are read and written together, since each access costs a
+//! system call, whatever its length.
 
 use crate::process::{Program, Refusal};
 
 use crate::record::{PAGE, Record};
 
-/// A part of a page with places that change.
+/// A part of a page, with the places in it that change.
 struct Stretch<'r> {
     begin: u64,
     length: usize,
     records: Vec<&'r Record>,
-    /// What is put where, from the beginning on.
+    /// Offsets from the beginning, and the bytes to write there.
     puts: Vec<(usize, &'r [u8])>,
 }
 
-/// Whether so many bytes from an address on are in one page.
+/// Whether the `length` bytes from an address on are in one page.
 pub(crate) fn in_one_page(address: u64, length: usize) -> bool {
     address / PAGE == (address + length as u64 - 1) / PAGE
 }
 
-/// What a place looks like now.
+/// The present state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Now {
     /// As before the change.
     Old,
-    /// As after it.
+    /// As after the change.
     New,
-    /// Somebody else has changed its first byte.
+    /// Another tool has changed its first byte.
     Foreign,
-    /// Something else, which does not lead to the patch area.
+    /// Other bytes, which do not lead to the patch area.
     Replaced,
-    /// It is not mapped any more.
+    /// No longer mapped.
     Gone,
 }
 
-/// Changes that have been decided on, and not been made.
+/// Changes that are decided, and not yet made.
 pub(crate) struct Change<'r> {
     stretches: Vec<Stretch<'r>>,
 }
 
-/// Decides on the changes that `wanted` makes of each place, which is as it is told now: the bytes to put there, or `None` to leave
-/// it. They are made in the order of the records.
+/// Decides on changes: for each place, `wanted` receives its present state and returns the bytes to
+/// write, or `None` to leave it. The changes are made in the order of the records.
 ///
 /// # Errors
-/// What `wanted` says.
+/// The error of `wanted`.
 pub(crate) fn decide<'r, E: From<Refusal>>(
     program: &Program,
     records: impl IntoIterator<Item = &'r Record>,
@@ -67,10 +68,11 @@ pub(crate) fn decide<'r, E: From<Refusal>>(
             let at = (record.address - stretch.begin) as usize;
             let now = match &found[at..at + record.new.len()] {
                 _ if !readable => Now::Gone,
-                // A short jump can come out as the one that stood there.
+                // A short jump can have the same bytes as the one that it replaced.
                 bytes if bytes == record.old => Now::Old,
                 bytes if bytes == record.new => Now::New,
-                // A breakpoint over the first byte: what is put back there leads to the patch area.
+                // A breakpoint over the first byte: when its owner restores the byte, the place
+                // leads to the patch area again.
                 bytes if bytes[1..] == record.new[1..] => Now::Foreign,
                 _ => Now::Replaced,
             };
@@ -91,7 +93,7 @@ impl Change<'_> {
         let mut done: Vec<(u64, Vec<u8>)> = Vec::new();
         for stretch in self.stretches.iter().filter(|stretch| !stretch.puts.is_empty()) {
             let mut before = vec![0; stretch.length];
-            // Those before may have changed what lies between.
+            // Earlier changes may have changed the bytes in between.
             let written = program.read(stretch.begin, &mut before).and_then(|()| {
                 let mut after = before.clone();
                 for &(at, bytes) in &stretch.puts {
@@ -101,7 +103,7 @@ impl Change<'_> {
             });
             if let Err(source) = written {
                 for (begin, before) in done.iter().rev() {
-                    // What could be written a moment ago can be written back.
+                    // Memory that was writable a moment ago can be restored.
                     let _ = program.write(*begin, before);
                 }
                 let id = program.id();

@@ -1,4 +1,5 @@
-//! What can be decided while the program runs: which bytes change, which instructions run elsewhere.
+//! Plans what can be decided while the program runs: which bytes change, which instructions run
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,14 +14,14 @@ use crate::site::{At, Site, Springboard};
 use crate::taken::Taken;
 use crate::why::Why;
 
-/// Sites that can be put into a program, and what they need.
+/// Sites that can be installed in a program, with all that this needs.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// By ascending address.
     pub(crate) ready: Vec<Ready>,
 }
 
-/// Something that is put in as a whole.
+/// A unit of installation.
 #[derive(Debug)]
 pub(crate) enum Ready {
     Place(Place),
@@ -44,9 +45,9 @@ pub(crate) struct Copied {
     pub(crate) sites: Vec<Site>,
 }
 
-/// A site while it is decided about.
+/// A site that is being decided.
 struct Open {
-    /// Its place in the order in which they were given.
+    /// Its position among the sites given.
     index: usize,
     site: Site,
     way: Option<(Displaced, Way)>,
@@ -54,9 +55,11 @@ struct Open {
 }
 
 impl Plan {
-    /// Decides for each site how it is spliced; those that cannot be come back with the reason, and their place in `sites`.
+    /// Decides for each site how it is spliced. Those that cannot be are returned with the reason,
+    /// and their position in `sites`.
     ///
-    /// A site is spliced in place if all sites of its function can be; else the function is copied, if it can be.
+    /// A site is spliced in place if all sites of its function can be; otherwise the function is
+    /// copied, if it can be.
     pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
         let sites = sites.into_iter().enumerate();
         let open = |(index, site)| Open { index, site, way: None, why: None };
@@ -84,7 +87,7 @@ impl Plan {
         (plan, refused)
     }
 
-    /// How many sites it has.
+    /// Returns the number of sites.
     pub fn len(&self) -> usize {
         let sites = self.ready.iter().map(|ready| match ready {
             Ready::Place(_) => 1,
@@ -93,17 +96,17 @@ impl Plan {
         sites.sum()
     }
 
-    /// Whether it has none.
+    /// Whether it has no site.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
 
-    /// How many functions are copied.
+    /// Returns the number of functions that are copied.
     pub fn copies(&self) -> usize {
         self.ready.iter().filter(|ready| matches!(ready, Ready::Copied(_))).count()
     }
 
-    /// What will change, a line per site or copied function: address, way, displaced bytes.
+    /// Describes the changes, a line per site or copied function: address, way, displaced bytes.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.ready.iter().map(|ready| match ready {
             Ready::Place(place) => place.line(),
@@ -113,7 +116,7 @@ impl Plan {
 }
 
 impl Ready {
-    /// Addresses from which the patch area has to be near: the lowest and the highest.
+    /// Returns the range of addresses that the patch area has to be near.
     pub(crate) fn reach(&self) -> Range<u64> {
         match self {
             Self::Place(place) => place.site.address..place.site.address + JUMP as u64,
@@ -152,7 +155,8 @@ impl Copied {
 
 /// Finds a way for each site by itself.
 fn in_place(open: &mut [Open], taken: &mut Taken) {
-    // First those with room for a jump: what they change is no springboard for others any more.
+    // Sites with room for a jump come first: the bytes that they change are no springboards for
+    // others.
     for one in open.iter_mut().filter(|one| one.site.at == At::Before) {
         match straight(&one.site, taken) {
             Some(Ok(displaced)) => one.take(displaced, Way::Jump, taken),
@@ -163,7 +167,7 @@ fn in_place(open: &mut [Open], taken: &mut Taken) {
     for one in open.iter_mut().filter(|one| one.site.at == At::Before && one.way.is_none()) {
         match around(&one.site, taken) {
             Ok((displaced, place)) => one.take(displaced, Way::Hop(place), taken),
-            // Why a jump will not do says more.
+            // The reason that a jump does not fit says more.
             Err(other) => one.why = Some(one.why.take().unwrap_or(other)),
         }
     }
@@ -193,7 +197,8 @@ impl Open {
     }
 }
 
-/// Copies of the functions that have a site which found no way, as far as they can be made; their sites are not in them yet.
+/// Plans copies of the functions that have a site without a way, as far as they can be copied. The
+/// copies have no sites yet.
 fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
     let mut functions: BTreeMap<u64, (Arc<Body>, Vec<usize>)> = BTreeMap::new();
     for (number, one) in open.iter().enumerate() {
@@ -218,7 +223,8 @@ fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
                     let one = &mut open[number];
                     one.retake(taken);
                     if one.way.is_none() {
-                        // One of them tells why there is no copy, the others why there is no way in place.
+                        // One of the sites reports why there is no copy, the others why there is no
+                        // way in place.
                         one.why = why.take().or(one.why.take());
                     }
                 }
@@ -254,7 +260,7 @@ fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copi
     Ok(Copied { body, members, layout, sites: Vec::new() })
 }
 
-/// The instructions that a jump takes the place of; `None`: it does not fit.
+/// Returns the instructions that a jump displaces; `None` if it does not fit.
 fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
     let room = site.room.min(site.code.len());
     if room < JUMP {
@@ -269,7 +275,7 @@ fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
     (fits && taken.is_free(site.address, length)).then_some(Ok(displaced))
 }
 
-/// The instructions that a short jump takes the place of, and where it leads.
+/// Returns the instructions that a short jump displaces, and the springboard that it leads to.
 fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
     let short = || match *site {
         Site { address, room, alone: true, .. } => Why::Alone { address, room },

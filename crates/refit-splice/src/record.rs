@@ -1,25 +1,27 @@
-//! What a patch area says of itself: its head, and a record of each change.
+//! The format of a patch area: its head, and a record of each change.
 
 use std::ops::Range;
 
-/// How its mappings are called: the kernel puts `/memfd:` before and ` (deleted)` behind.
+/// Name of the memfd; in `/proc/PID/maps` it has `/memfd:` before it and ` (deleted)` behind it.
 pub(crate) const NAME: &std::ffi::CStr = c"refit-splice";
 pub(crate) const PAGE: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"refit-sp");
 const VERSION: u64 = 3;
 
-/// How the parts lie, in bytes from the beginning.
+/// Addresses and offsets of the parts of an area, in bytes from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Where it is mapped in the program for which it was made; its children have it there too.
+    /// Address at which it is mapped in the program for which it was made, and in its forked
+    /// children.
     pub(crate) address: u64,
-    /// Where the code begins; the records fill what is between the first page and here.
+    /// Offset of the code; the records are between the first page and here.
     pub(crate) code: u64,
     pub(crate) data: u64,
     pub(crate) end: u64,
-    /// Records that count.
+    /// Number of records that are valid.
     pub(crate) records: u64,
-    /// Where the instruments' session is mapped for it, and its length; zeros if it is not.
+    /// Address and length of the instruments' session, mapped for the area; zeros if it is not
+    /// mapped.
     pub(crate) session: (u64, u64),
 }
 
@@ -37,7 +39,7 @@ impl Head {
         bytes
     }
 
-    /// The head that these bytes are, if they can be one.
+    /// Decodes a head; `None` if the bytes cannot be one.
     pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let mut words = [0; Self::BYTES / 8];
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -60,36 +62,38 @@ impl Head {
             .then_some(found)
     }
 
-    /// Records that there is room for.
+    /// Returns the number of records that fit.
     pub(crate) fn most_records(&self) -> u64 {
         (self.code - PAGE) / Record::BYTES as u64
     }
 
-    /// Addresses of the code.
+    /// Returns the addresses of the code.
     pub(crate) fn code_range(&self) -> Range<u64> {
         self.address + self.code..self.address + self.data
     }
 }
 
-/// One change of the program's bytes; or, if it has no bytes, only where more copies of instructions are.
+/// A change of the program's bytes; or, without bytes, only the addresses of further copies of
+/// instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) address: u64,
-    /// The bytes before and after; at most five.
+    /// The bytes before and after the change; at most five.
     pub(crate) old: Vec<u8>,
     pub(crate) new: Vec<u8>,
-    /// Addresses of instructions that run elsewhere, and of their copies; at most five, or [`Record::MOST_COPIES`] without bytes.
+    /// Addresses of instructions that run elsewhere, and of their copies; at most five, or
+    /// [`Record::MOST_COPIES`] in a record without bytes.
     pub(crate) copies: Vec<(u64, u64)>,
 }
 
 impl Record {
     pub(crate) const BYTES: usize = 64;
-    /// Copies that a record without bytes tells of at most.
+    /// Most copies in a record without bytes.
     pub(crate) const MOST_COPIES: usize = 11;
-    /// In the place of the number of bytes: there are none.
+    /// Stands for the number of bytes in a record without bytes.
     const NO_BYTES: u8 = 0xff;
 
-    /// Records without bytes that tell of these copies, which ascend in both addresses.
+    /// Packs copies into records without bytes; they ascend in both addresses.
     pub(crate) fn of_copies(copies: &[(u64, u64)]) -> Vec<Self> {
         let mut records: Vec<Self> = Vec::new();
         for &(from, copy) in copies {
@@ -111,7 +115,7 @@ impl Record {
         records
     }
 
-    /// Whether it changes a place where something is done, and not the long half of a jump to it.
+    /// Whether it changes a site, and not a springboard.
     pub(crate) fn is_place(&self) -> bool {
         self.changes() && !self.copies.is_empty()
     }
@@ -121,7 +125,8 @@ impl Record {
         !self.new.is_empty()
     }
 
-    /// Address, addresses of the copies from the first on as distances (at most 5 × 6 bytes), the bytes.
+    /// Encodes it: address, addresses of the copies as distances from the first (4 bytes each), the
+    /// bytes.
     pub(crate) fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());

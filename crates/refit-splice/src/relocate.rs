@@ -1,4 +1,4 @@
-//! Instructions that make room for a jump, and run elsewhere instead.
+//! Instructions that make room for a jump, and run in the patch area instead.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind,
@@ -8,23 +8,23 @@ use iced_x86::{
 use crate::process::signal_frames;
 use crate::why::Why;
 
-/// The instructions at the beginning of a site that a jump takes the place of.
+/// The instructions at the beginning of a site that a jump replaces.
 #[derive(Clone, Debug)]
 pub struct Displaced {
     instructions: Vec<Instruction>,
-    /// Where execution goes on behind them, if it does.
+    /// Address at which execution continues behind them, if it does.
     next: Option<u64>,
-    /// Bytes that they take.
+    /// Their length in bytes.
     length: usize,
 }
 
 impl Displaced {
-    /// The instructions in the first `least` bytes of `code`, which stands at `address`.
+    /// Decodes the instructions in the first `least` bytes of `code`, which stands at `address`.
     ///
-    /// Behind an instruction that does not go on (`ret`, `jmp`) there may be padding; it is not displaced.
+    /// Padding behind an instruction that does not fall through (`ret`, `jmp`) is not displaced.
     ///
     /// # Errors
-    /// [`Why::NoCode`], [`Why::Fixed`]: they cannot run elsewhere.
+    /// [`Why::NoCode`], [`Why::Fixed`]: an instruction cannot run elsewhere.
     pub fn new(address: u64, code: &[u8], least: usize) -> Result<Self, Why> {
         let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
         let mut found = Self { instructions: Vec::new(), next: None, length: 0 };
@@ -47,13 +47,13 @@ impl Displaced {
         }
     }
 
-    /// Bytes that they take at the site.
+    /// Returns the bytes that they take at the site.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Adds what does the same at any place, and a jump to what follows. Each with the address of the original that it
-    /// begins, if it begins one.
+    /// Writes instructions with the same effect at any address, and a jump to what follows. Returns
+    /// the address of each original with the position of its copy.
     pub(crate) fn write(&self, to: &mut Vec<Instruction>) -> Result<Vec<(u64, usize)>, Why> {
         let mut begins = Vec::new();
         for instruction in &self.instructions {
@@ -61,8 +61,9 @@ impl Displaced {
             match instruction.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall => write_call(instruction, to)?,
                 _ => {
-                    // The encoder would lead what tells an address of these instructions to their copies: a loop past its
-                    // snippet, and a pointer to this very function to nobody's.
+                    // With its address, the encoder would turn references to these instructions to
+                    // their copies: a loop past its snippet, and a pointer to this very function to
+                    // an address that no other code knows.
                     let mut copy = *instruction;
                     copy.set_ip(0);
                     to.push(copy);
@@ -93,13 +94,13 @@ pub(crate) fn goes_on(instruction: &Instruction) -> bool {
     )
 }
 
-/// A call that leaves the address that it always left, and jumps: two halves, since no instruction pushes 64 bits.
-/// Neither changes a flag or a register.
+/// Writes a call that pushes its original return address and jumps: in two halves, since no
+/// instruction pushes 64 bits. Neither changes a flag or a register.
 pub(crate) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Result<(), Why> {
     let (at, back) = (call.ip(), call.next_ip());
     let low = back as u32;
     to.push(made(at, Instruction::with1(Code::Pushq_imm32, low.cast_signed()))?);
-    // A push extends the sign; what is right already needs no second half.
+    // A push sign-extends; if the upper half is right already, no second store is needed.
     if i64::from(low.cast_signed()).cast_unsigned() != back {
         let high = MemoryOperand::with_base_displ(Register::RSP, 4);
         to.push(made(at, Instruction::with2(Code::Mov_rm32_imm32, high, (back >> 32) as u32))?);
@@ -118,9 +119,9 @@ pub(crate) fn write_call(call: &Instruction, to: &mut Vec<Instruction>) -> Resul
                 call.segment_prefix(),
             );
             if call.memory_base() == Register::RSP {
-                // The return address lies between now.
+                // The return address now lies between.
                 operand.displacement += 8;
-                // One byte, or four where they do not do.
+                // One byte; the encoder takes four if one does not suffice.
                 operand.displ_size = 1;
             }
             Instruction::with1(Code::Jmp_rm64, operand)
@@ -153,7 +154,7 @@ pub(crate) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
             "it is a far call"
         }
         Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => "it is a breakpoint",
-        // What it faults with tells the handler where.
+        // The address of the fault tells the handler where it happened.
         Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 | Mnemonic::Hlt => {
             "it is there to stop the program"
         }
@@ -162,7 +163,7 @@ pub(crate) fn refuse_fixed(instruction: &Instruction) -> Result<(), Why> {
     Err(fixed(instruction, reason))
 }
 
-/// `code` begins with the instruction.
+/// Refuses the code to which signal handlers return; `code` begins with the instruction.
 pub(crate) fn refuse_end_of_handler(instruction: &Instruction, code: &[u8]) -> Result<(), Why> {
     let reason = "by these bytes it is known that handlers of signals return there";
     if signal_frames::ends_a_handler(code) { Err(fixed(instruction, reason)) } else { Ok(()) }
@@ -178,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// What the instructions at 0x1000 read like at 0x2000.
+    /// Returns the instructions at 0x1000 as they are when moved to 0x2000.
     fn moved(code: &[u8]) -> Vec<Instruction> {
         let mut copies = Vec::new();
         let displaced = Displaced::new(0x1000, code, 5).expect("they can be moved");
@@ -191,10 +192,10 @@ mod tests {
 
     #[test]
     fn a_pointer_to_the_site_stays_one() {
-        // sub $0x48, %rsp; lea -11(%rip), %rdi: where the first one is.
+        // sub $0x48, %rsp; lea -11(%rip), %rdi: the address of the first instruction.
         let copies = moved(&[0x48, 0x83, 0xec, 0x48, 0x48, 0x8d, 0x3d, 0xf5, 0xff, 0xff, 0xff]);
         assert_eq!(copies[1].memory_displacement64(), 0x1000);
-        // dec %edi; jne -4; ret: a loop that begins there passes there each time.
+        // dec %edi; jne -4; ret: a loop that begins there passes there in each round.
         let copies = moved(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]);
         assert_eq!(copies[1].near_branch64(), 0x1000);
     }

@@ -1,8 +1,8 @@
-//! Patch areas that are in a program, and taking out what they stand for: by who put them there, or by somebody later, if
-//! that one was killed.
+//! Finds patch areas in a program and takes out what they stand for, for the process that installed
+//! them or, if it was killed, for any later one.
 //!
-//! All that is needed stands in the area itself. A process that was forked from the program has the changed code too, and the area:
-//! it is cleaned with it.
+//! The area itself has all that is needed. A process forked from the program has the changed code
+//! and the area too; it is cleaned as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,14 +20,14 @@ use crate::why::Why;
 use crate::{contexts, move_threads};
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is waited for that nobody is in an area any more, and how long each time: snippets and handlers are short, and a thread in
-/// one may have to wait for a processor.
+/// Number and length of the pauses in which threads may leave an area: snippets and handlers are
+/// short, but a thread in one may have to wait for a processor.
 const AGAIN: [(usize, Duration); 2] =
     [(50, Duration::from_millis(5)), (20, Duration::from_millis(100))];
-/// Where addresses of programs end.
+/// End of the addresses of programs.
 const USER: u64 = 1 << 47;
 
-/// A patch area in a program.
+/// A patch area found in a program.
 #[derive(Debug)]
 pub struct Remains {
     head: Head,
@@ -36,42 +36,42 @@ pub struct Remains {
     file: (u64, u64),
 }
 
-/// What taking out has done.
+/// Result of taking out patch areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Patch areas that were given back.
+    /// Patch areas that were unmapped.
     pub areas: usize,
-    /// Sites whose bytes are as before.
+    /// Sites whose original bytes were restored.
     pub sites: usize,
-    /// Sites whose bytes somebody else has changed since; they were left.
+    /// Sites whose bytes another tool has changed since; they were left alone.
     pub foreign: usize,
     /// Areas that stay mapped; no site leads there any more.
     pub kept: usize,
-    /// Why the last of them does.
+    /// Why the last of them stays mapped.
     pub because: Option<Because>,
-    /// How long the program stood still.
+    /// Longest time that the program was stopped.
     pub stood: Duration,
 }
 
 /// Why an area stays mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
-    /// A thread is in it, or a handler of a signal returns to it.
+    /// A thread is in it, or a signal handler returns to it.
     InUse,
-    /// Somebody else has changed a site of it, and may change it back.
+    /// Another tool has changed a site of it, and may change it back.
     Foreign,
-    /// No thread of the program may make the call that gives it back (seccomp).
+    /// No thread of the program may make the call that unmaps it (seccomp).
     Filtered,
-    /// Every thread that may make it waits where nothing reaches it.
+    /// Every thread that may make the call waits where no signal reaches it.
     Restless,
-    /// Memory of the program has an address in it where a saved context would.
+    /// Memory of the program has an address in it where a saved context would have one.
     Saved,
-    /// There is too much memory to look for saved contexts in.
+    /// There is too much memory to search for saved contexts.
     Large,
 }
 
 impl Because {
-    /// Whether that may change by itself.
+    /// Whether the reason may pass by itself.
     fn passes(self) -> bool {
         matches!(self, Self::InUse | Self::Restless | Self::Saved)
     }
@@ -91,7 +91,7 @@ impl std::fmt::Display for Because {
 }
 
 impl Removed {
-    /// With what another one did.
+    /// Adds the result of another program.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -105,17 +105,17 @@ impl Removed {
     }
 }
 
-/// The patch areas in a program.
+/// Finds the patch areas in a program.
 ///
 /// # Errors
-/// [`Refusal`]: it has ended.
+/// [`Refusal`]: the program has ended.
 pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
     let mappings = program.mappings()?;
     Ok(mappings.iter().filter_map(|mapping| Remains::at(program, mapping)).collect())
 }
 
-/// Takes out all that refit has put into a program and into what was forked from it since. Areas that a handler of a signal returns to
-/// are asked for again some times: handlers are short.
+/// Takes out all that refit has put into a program, and into processes forked from it since. Areas
+/// to which a signal handler returns are retried a few times: handlers are short.
 ///
 /// # Errors
 /// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
@@ -127,12 +127,12 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
         if !removed.because.is_some_and(Because::passes) {
             break;
         }
-        // Nothing tells from outside that a handler has returned.
+        // Nothing reports to another process that a handler has returned.
         std::thread::sleep(pause);
         (removed.kept, removed.because) = (0, None);
         match repair_once(program, &files) {
             Ok(more) => removed = removed.and(more),
-            // With the program its memory is gone.
+            // The memory of a program ends with it.
             Err(_) if program.ended() => break,
             Err(why) => return Err(why),
         }
@@ -140,12 +140,12 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
     Ok(removed)
 }
 
-/// Does it, but for areas that somebody is in now.
+/// Takes out all areas that no thread is in now.
 fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Removed, Why> {
     let mut removed = take_out(program)?;
-    // In these something stays.
+    // Processes in which something stays, or nothing is left.
     let mut done = BTreeSet::from([program.id()]);
-    // A fork that was going on while the list was made is in the next one.
+    // A fork that was in progress while the list was made is in the next one.
     loop {
         let mut sharers: Vec<u32> = sharers(files);
         let face = program.face();
@@ -169,7 +169,7 @@ fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Remove
     }
 }
 
-/// Processes that have mapped one of these files.
+/// Returns the processes that have mapped one of these files.
 fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
     refit_sys::process::all()
         .filter(|&id| {
@@ -182,7 +182,7 @@ fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
 fn take_out(program: &Program) -> Result<Removed, Why> {
     let leaked = leaked(program);
     let (mut removed, stood) = contexts::stand_still(program, PATIENCE, |still| {
-        // Read while nobody runs: a fork copies what it finds.
+        // Found while no task runs: a fork copies what it finds.
         let remains = find(program)?;
         let mut removed = Removed::default();
         for one in &remains {
@@ -198,7 +198,8 @@ fn take_out(program: &Program) -> Result<Removed, Why> {
     Ok(removed)
 }
 
-/// Takes out the areas at these addresses, which have been made a moment ago; what cannot be given back stays.
+/// Takes out the areas at these addresses, which were just made; those that cannot be unmapped
+/// stay.
 pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     let work = |still: &mut Still<'_>| {
         for one in find(program)?.iter().filter(|one| areas.contains(&one.head.address)) {
@@ -210,7 +211,7 @@ pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
     contexts::stand_still(program, PATIENCE, work).map(drop)
 }
 
-/// Descriptors of areas that a program has open: refit was killed between two calls.
+/// Returns descriptors of areas that a program has open: refit was killed between two calls.
 fn leaked(program: &Program) -> Vec<u64> {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", program.face())).into_iter().flatten();
     let numbers = entries.flatten().filter_map(|entry| {
@@ -226,7 +227,7 @@ fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
         Err(Refusal::Filtered { .. } | Refusal::Restless { .. }) => return Ok(()),
         Err(refusal) => return Err(refusal),
     };
-    // The program may have closed them itself, and opened others, while it ran.
+    // While it ran, the program may have closed them itself and opened others.
     let there = leaked(still.program());
     for &number in numbers.iter().filter(|number| there.contains(number)) {
         call.make(still, "close", libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
@@ -235,7 +236,7 @@ fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
 }
 
 impl Remains {
-    /// The patch area that begins with this mapping.
+    /// Returns the patch area that begins with this mapping.
     fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
         if !is_area(mapping) || mapping.offset != 0 || mapping.writable {
             return None;
@@ -243,8 +244,8 @@ impl Remains {
         Self::parse(&mapping.range, mapping.file, |address, into| program.read(address, into))
     }
 
-    /// The patch area whose head and records are mapped at these addresses of a program. Nothing that `read` finds there is
-    /// believed: it is the program's memory.
+    /// Parses the patch area whose head and records are mapped at these addresses of a program.
+    /// Nothing that `read` returns is trusted: it is the program's memory.
     #[doc(hidden)]
     pub fn parse(
         mapped: &Range<u64>,
@@ -257,13 +258,13 @@ impl Remains {
         if head.code > mapped.end - mapped.start {
             return None;
         }
-        // Copies elsewhere than in its code are none of ours.
+        // A copy outside of the area's code makes the record invalid.
         let code = head.code_range();
         let sound = |record: &Record| {
             let copies = record.copies.iter().all(|&(_, copy)| code.contains(&copy));
             copies && record.address < USER && record.old.len() == record.new.len()
         };
-        // Page by page: what is no record ends it, however many were promised.
+        // Reads page by page: an invalid record ends it, however many the head promised.
         let mut records = Vec::new();
         let mut left = head.records as usize;
         let mut at = head.address + PAGE;
@@ -281,31 +282,33 @@ impl Remains {
         Some(Self { head, records, file })
     }
 
-    /// How many places of the program it has changed.
+    /// Returns the number of sites that it has changed.
     pub fn sites(&self) -> usize {
         self.records.iter().filter(|record| record.is_place()).count()
     }
 
-    /// Instructions of functions that it has copied.
+    /// Returns the addresses of instructions of functions that it has copied.
     pub(crate) fn copied(&self) -> impl Iterator<Item = u64> + '_ {
         let records = self.records.iter().filter(|record| !record.changes());
         records.flat_map(|record| record.copies.iter().map(|&(from, _)| from))
     }
 
-    /// Takes it out. The order is such that it does not matter when refit is killed: short jumps go before what they lead to, threads between
-    /// the two before both, and copies stay until nobody is in them.
+    /// Takes the area out. The order makes a kill harmless at any moment: short jumps are removed
+    /// before their targets, threads between the two are moved before either, and copies stay until
+    /// no thread is in them.
     fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
         let program = still.program();
         let mut removed = Removed::default();
         let mut foreign = false;
         let backwards = self.records.iter().rev();
         let change = patches::decide(program, backwards, |record, now| {
-            // Of a site that is reached by way of a springboard there are two records; one has the copies.
+            // A site with a springboard has two records; the one with copies is counted.
             let site = usize::from(record.is_place());
             match now {
                 Now::New => removed.sites += site,
                 Now::Foreign | Now::Replaced => removed.foreign += site,
-                // It was killed before it could change it; or what it has changed is not mapped any more.
+                // Its owner was killed before it changed the site, or the changed code is no longer
+                // mapped.
                 Now::Old | Now::Gone => {}
             }
             foreign |= now == Now::Foreign;
@@ -335,8 +338,8 @@ impl Remains {
         Ok(removed)
     }
 
-    /// Whether the program has saved the context of a thread that was in it. Those that stand at the copy of an instruction go back to the
-    /// original.
+    /// Whether the program has saved the context of a thread that was in the area. Contexts at the
+    /// copy of an instruction are moved back to the original.
     fn is_saved(&self, still: &Still<'_>) -> Result<Option<Because>, Refusal> {
         let program = still.program();
         let code = self.head.code_range();
@@ -356,7 +359,7 @@ impl Remains {
         Ok(left.then_some(Because::Saved))
     }
 
-    /// Where the copies of instructions come from.
+    /// Returns the originals of copied instructions, by the address of the copy.
     fn back(&self) -> BTreeMap<u64, u64> {
         let copies = self.records.iter().flat_map(|record| &record.copies);
         copies.map(|&(from, copy)| (copy, from)).collect()
@@ -366,7 +369,8 @@ impl Remains {
         signal_frames::is_in_use(still, &self.head.code_range())
     }
 
-    /// Where a thread may stand that has taken the short jump at a site and not yet the long one that it leads to, and the site.
+    /// Returns the addresses between short and long jumps, at which a thread may stand that has
+    /// taken the one and not the other, with their sites.
     fn hops(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.records.iter().filter_map(|record| match record.new[..] {
             [_, distance] => {
@@ -378,10 +382,10 @@ impl Remains {
         })
     }
 
-    /// Sends every thread that stands at the copy of an instruction back to the original. Others are in a snippet, and leave it when they
-    /// run.
+    /// Moves every thread that is at the copy of an instruction back to the original. Other threads
+    /// in the area are in a snippet, and leave it when they run.
     fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
-        // Nobody is there, as a rule, and there may be many copies.
+        // Usually no thread is there, and there may be many copies.
         if !self.in_use(still)? {
             return Ok(());
         }
@@ -389,7 +393,7 @@ impl Remains {
         let back = self.back();
         let asleep: Vec<u64> = still.asleep().map(|(_, waits)| waits.counter).collect();
         if asleep.iter().any(|counter| code.contains(counter)) {
-            // It waits for a page, and goes on where it is.
+            // The thread waits for a page, and will continue where it is.
             return Ok(());
         }
         move_threads::move_counters(still, &back)?;

@@ -1,32 +1,34 @@
-//! Whether threads of a program keep the thread pointer (`fs`) that the C library has given them.
+//! Whether the threads of a program keep the thread pointer (`fs`) that the C library gave them.
 //!
-//! Snippets read the number of the processor, and of the thread, from the C library's area of the thread. A program with threads of its own
-//! may have other thread pointers at times, and what they lead to need not be mapped. It can set them in two ways, by `wrfsbase` and by the
-//! system call `arch_prctl`; its files show whether it has either. The C library and the dynamic linker have, for the beginning of
-//! a thread. A file that only seems to costs some nanoseconds each time that something is counted: snippets ask the processor then.
+//! Snippets read the number of the processor, and of the thread, from the C library's area of the
+//! thread. A program with threads of its own may have other thread pointers at times, and the
+//! memory that they point to need not be mapped. It can set them in two ways, by `wrfsbase` and by
+//! the system call `arch_prctl`; its files show whether they contain either. The C library and the
+//! dynamic linker do, to start a thread, and are excepted. A false alarm costs some nanoseconds
+//! each time that something is counted: snippets then ask the processor.
 
 use memchr::memmem;
 use refit_sys::maps::Mapping;
 
 use crate::process::{Program, Refusal};
 
-/// The number of `arch_prctl` as the operand of `mov eax`, before `syscall`.
+/// Encodings of `mov eax` with the number of `arch_prctl`, before `syscall`.
 const NUMBERS: [&[u8]; 2] = [&[0xb8, 158, 0, 0, 0], &[0x48, 0xc7, 0xc0, 158, 0, 0, 0]];
 const SYSCALL: &[u8] = &[0x0f, 0x05];
-/// And as the first argument (`mov edi`) of a call: of the C library's `syscall`.
+/// The same number as the first argument (`mov edi`) of a call of the C library's `syscall`.
 const ARGUMENTS: [&[u8]; 2] = [&[0xbf, 158, 0, 0, 0], &[0x48, 0xc7, 0xc7, 158, 0, 0, 0]];
 const CALLS: [&[u8]; 2] = [&[0xe8], &[0xff]];
-/// How far behind its number a call is made, in bytes: its other arguments are set between them.
+/// Most bytes from the number to the call: other arguments are set in between.
 const NEAR: usize = 64;
-/// Its name; a file that imports it has a zero before it and one behind it.
+/// Name of the function; in a file that imports it, a zero precedes it and one follows it.
 const NAME: &[u8] = b"arch_prctl";
-/// How much of a mapping is looked at: names stand at the beginning of a file.
+/// Bytes of a mapping that are searched: names stand at the beginning of a file.
 const MOST: u64 = 64 << 20;
 
 /// Whether nothing in the files whose code a program runs sets thread pointers.
 ///
 /// # Errors
-/// [`Refusal`]: it has ended.
+/// [`Refusal`]: the program has ended.
 pub(crate) fn keeps_thread_pointers(program: &Program) -> Result<bool, Refusal> {
     let mappings = program.mappings()?;
     let of_files = mappings.iter().filter(|one| one.file.1 != 0 && !one.writable && one.readable);
@@ -34,7 +36,7 @@ pub(crate) fn keeps_thread_pointers(program: &Program) -> Result<bool, Refusal> 
     Ok(!own.into_iter().any(|mapping| sets_thread_pointers(program, mapping)))
 }
 
-/// Whether it is of the C library, or of the dynamic linker.
+/// Whether the mapping is of the C library or the dynamic linker.
 fn is_of_the_library(mapping: &Mapping) -> bool {
     let name = mapping.name.file_name().unwrap_or_default().to_string_lossy();
     ["libc.so", "libc-2", "libpthread", "ld-linux", "ld-2", "ld-musl", "libc.musl"]
@@ -59,7 +61,7 @@ fn imports_it(bytes: &[u8]) -> bool {
     memmem::find_iter(bytes, NAME).any(|at| at > 0 && zero(at - 1) && zero(at + NAME.len()))
 }
 
-/// Whether something among these instructions sets a thread pointer, wherever they begin.
+/// Whether these bytes have an instruction that sets a thread pointer, at whatever byte it begins.
 fn has_code_for_it(bytes: &[u8]) -> bool {
     let calls = |numbers: [&[u8]; 2], call: &[&[u8]]| {
         numbers.iter().any(|number| {
@@ -115,7 +117,7 @@ mod tests {
         assert!(has_code_for_it(&then(number(0xb8), 20, SYSCALL)));
         assert!(has_code_for_it(&then(number(0xbf), 20, &[0xe8, 1, 2, 3, 4])));
         assert!(has_code_for_it(&then(number(0xbf), 20, &[0xff, 0x15, 1, 2, 3, 4])));
-        // A number that is compared with, or a line of source.
+        // The number in a comparison, or a line of source.
         assert!(!has_code_for_it(&then(number(0xb8), 20, &[0xc3])));
         assert!(!has_code_for_it(&then(number(0xb8), 2 * NEAR, SYSCALL)));
         assert!(!has_code_for_it(&then(number(0xbf), 20, &[0xc3])));

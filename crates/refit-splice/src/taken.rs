@@ -1,4 +1,4 @@
-//! Bytes of the program that are spoken for.
+//! Bytes of the program that are already in use by a plan.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ impl Taken {
         self.0.insert(begin, begin + length as u64);
     }
 
-    /// Gives back what was taken from `begin` on.
+    /// Releases the bytes that were taken from `begin` on.
     pub(crate) fn give_back(&mut self, begin: u64) {
         self.0.remove(&begin);
     }

@@ -1,20 +1,20 @@
-//! Why something cannot be spliced.
+//! The error of splicing.
 
 use crate::process::Refusal;
 
-/// Why nothing can be spliced in at a place, or taken out.
+/// Why code cannot be spliced in at a place, or taken out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Why {
     /// The program cannot be changed.
     #[error(transparent)]
     Program(#[from] Refusal),
-    /// Too few bytes until the next place that code jumps to, and no unused ones near.
+    /// There are too few bytes until the next target of a jump, and no springboard is near.
     #[error(
         "{} at {address:#x} can change, a jump takes 5, and there is no unused place near for a longer one", bytes(*.room)
     )]
     Short {
-        /// The site.
+        /// Address of the site.
         address: u64,
         /// Bytes that may change there.
         room: usize,
@@ -25,93 +25,93 @@ pub enum Why {
          jump takes 5; ask for another function, such as one that calls it", bytes(*.room)
     )]
     Alone {
-        /// The site.
+        /// Address of the site.
         address: u64,
-        /// How long the instruction is.
+        /// Length of the instruction.
         room: usize,
     },
-    /// An instruction that cannot run elsewhere.
+    /// An instruction cannot run elsewhere.
     #[error("the instruction at {address:#x} ({text}) cannot be run at another place: {reason}")]
     Fixed {
-        /// The instruction.
+        /// Address of the instruction.
         address: u64,
-        /// How it reads.
+        /// The instruction as text.
         text: String,
-        /// What stands in the way.
+        /// The obstacle.
         reason: &'static str,
     },
-    /// There is no way but a copy of the function, and none can be made.
+    /// Only a copy of the function would do, and it cannot be copied.
     #[error(
         "at {address:#x} only a copy of the whole function would do, and it cannot be copied: some of its ways are not known"
     )]
     Uncopied {
-        /// The site.
+        /// Address of the site.
         address: u64,
     },
-    /// A copy of the function would change it at several pages at once.
+    /// Only a copy of the function would do, and it would have to change several pages at once.
     #[error(
         "at {address:#x} only a copy of the whole function would do, and what has to change at once for it is not in one page of memory"
     )]
     Torn {
-        /// The function.
+        /// Entry of the function.
         address: u64,
     },
-    /// The program limits its system calls, and what is to be done makes some.
+    /// The actions make system calls, and the program limits its own.
     #[error(
         "what is to be done at {address:#x} makes system calls, and a thread of the program limits its own (seccomp): leave out cpu, fields in memory, and numbers of threads and processes"
     )]
     Filtered {
-        /// The site.
+        /// Address of the site.
         address: u64,
     },
-    /// The bytes are no instructions.
+    /// The bytes are no instruction.
     #[error("the bytes at {address:#x} are no instruction")]
     NoCode {
-        /// Where.
+        /// Address of the bytes.
         address: u64,
     },
-    /// No memory within reach of a jump.
+    /// There is no free memory within reach of a jump.
     #[error("there is no free memory within 2 GiB of {address:#x}")]
     Far {
-        /// The site.
+        /// Address of the site.
         address: u64,
     },
-    /// The program's bytes are not those that were analysed.
+    /// The program's bytes differ from those that were analysed.
     #[error(
         "the code at {address:#x} is not what its file says: another tool has changed it, or the program itself"
     )]
     Changed {
-        /// Where they differ.
+        /// Address of the first difference.
         address: u64,
     },
-    /// A thread cannot be brought out of the patch area.
+    /// A thread does not leave the patch area.
     #[error("thread {thread} is in spliced code and does not leave it; what it runs stays mapped")]
     InUse {
-        /// The thread.
+        /// Id of the thread.
         thread: u32,
     },
     /// The processor lacks an instruction that the action needs.
     #[error("this processor has no {instruction}, which {action} needs")]
     Processor {
-        /// Its name.
+        /// Name of the instruction.
         instruction: &'static str,
-        /// What needs it.
+        /// The action.
         action: &'static str,
     },
-    /// Too much would be kept.
+    /// The actions need too many cells.
     #[error(
         "{cells} numbers would have to be kept for each processor, which is too many: name fewer places, or leave `by` out"
     )]
     Cells {
-        /// How many.
+        /// Number of cells.
         cells: u32,
     },
-    /// The machine code could not be made.
+    /// The machine code could not be encoded.
     #[error("could not generate code for {address:#x}: {reason}")]
     Generate {
-        /// The site.
+        /// Address of the site.
         address: u64,
-        /// What the encoder says.
+        /// The error of the encoder.
         reason: String,
     },
 }

@@ -1,16 +1,17 @@
-//! Taking single sites out of a program while the others stay.
+//! Takes single sites out of a program while the others stay.
 //!
-//! Only the bytes at the sites change back; the patch area stays as it is until everything is taken out. So nobody has to be
-//! moved:
+//! Only the bytes at the sites change back; the patch area stays as it is until everything is taken
+//! out. So no thread has to be moved:
 //!
-//! - a thread whose program counter is at a site finds the original instruction there, as any that comes later. None is further inside the
-//!   bytes that change: they are one jump;
-//! - one that has jumped already, or whose handler of a signal will return there, finishes the snippet and the displaced instructions in
-//!   the patch area and jumps back behind them, where nothing has changed;
-//! - where a short jump leads to a long one, the long one stays: a thread may stand before it.
+//! - a thread at a site meets the original instruction there, like any that comes later. No thread
+//!   is further inside the bytes that change: they are one jump;
+//! - a thread that has already jumped, or whose signal handler will return there, finishes the
+//!   snippet and the displaced instructions in the patch area and jumps back behind them, where
+//!   nothing has changed;
+//! - the long half of a short jump stays: a thread may be about to run it.
 //!
-//! Nothing is written down for it either: bytes that are as before are left alone by [`remains::repair`](crate::remains::repair),
-//! whenever refit was killed.
+//! Nothing is recorded for it either: [`remains::repair`](crate::remains::repair) leaves original
+//! bytes alone, whenever refit was killed.
 
 use std::time::Duration;
 
@@ -21,14 +22,15 @@ use crate::process::{Program, Refusal, Still};
 use crate::record::Record;
 use crate::why::Why;
 
-/// What has become of sites that were to be taken out.
+/// Result of taking out single sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Withdrawn {
-    /// Sites whose bytes are as before.
+    /// Sites whose original bytes were restored.
     pub sites: usize,
-    /// Sites whose bytes somebody else has changed, or that are not mapped any more; they were left.
+    /// Sites whose bytes another tool has changed, or that are no longer mapped; they were left
+    /// alone.
     pub foreign: usize,
-    /// How long the program stood still.
+    /// How long the program was stopped.
     pub stood: Duration,
 }
 
@@ -38,11 +40,12 @@ impl Installed {
         self.change_at(address).is_some()
     }
 
-    /// Takes out the sites at these addresses, in one stop; addresses where none can be taken out by itself are passed over. What they
-    /// have counted stays. Processes that were forked from the program keep theirs. `within` is how long threads have to stop.
+    /// Takes out the sites at these addresses, in one stop; addresses at which none can be taken
+    /// out by itself are skipped. The counts stay readable. Processes forked from the program keep
+    /// their sites. `within` is the time that threads have to stop.
     ///
     /// # Errors
-    /// [`Why`]: the program cannot be stopped or changed; all sites are in then.
+    /// [`Why`]: the program cannot be stopped or changed; all sites are still installed then.
     pub fn remove_sites(
         &self,
         program: &Program,
