@@ -1,5 +1,5 @@
-//! System calls made in a program that stands still, by one of its threads, which goes back to its own registers whenever refit is killed
-//! ([`refit_sys::trace::Tracee::call_returning`]).
+//! Makes system calls in a stopped program, by one of its threads, which returns to its own
+//! registers whenever refit is killed ([`refit_sys::trace::Tracee::call_returning`]).
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::signal_frames::counters_in;
 use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
 use super::still::Still;
 
-/// Makes system calls in a program that stands still.
+/// Makes system calls in a stopped program.
 #[derive(Debug)]
 pub struct Call {
     thread: u32,
@@ -20,15 +20,16 @@ pub struct Call {
 }
 
 impl Call {
-    /// A way to make calls: a thread that may make any, and a place for the code that it makes them by.
+    /// Selects a thread that may make any call, and a place for the code by which it makes them.
     ///
     /// # Errors
-    /// [`Refusal::Filtered`]: no thread may make any call. [`Refusal::NoSyscall`]: there is no place for the code. [`Refusal::Restless`]: all
-    /// threads that may make calls wait where nothing reaches them.
+    /// [`Refusal::Filtered`]: no thread may make any call. [`Refusal::NoSyscall`]: there is no
+    /// place for the code. [`Refusal::Restless`]: all threads that may make calls wait where no
+    /// signal reaches them.
     pub fn new(still: &Still<'_>) -> Result<Self, Refusal> {
         let id = still.program.id();
         let mut free: Vec<u32> = still.own().filter(|&thread| !is_filtered(thread)).collect();
-        // A signal that waits comes first: better to one to which none does.
+        // A pending signal would run first, so threads without one are preferred.
         free.sort_by_key(|&thread| {
             still.held(thread).is_ok_and(|held| held.has_signals().unwrap_or(true))
         });
@@ -43,15 +44,16 @@ impl Call {
         Ok(Self { thread, slack })
     }
 
-    /// The thread that makes them.
+    /// Returns the thread that makes the calls.
     pub(super) fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// Makes one call: `name` for reports, its number and arguments. Returns what it returns.
+    /// Makes a call with this number and these arguments, and returns its result; `name` is for
+    /// error messages.
     ///
     /// # Errors
-    /// [`Refusal::Call`]: what the call itself says. Others: the program was killed.
+    /// [`Refusal::Call`]: the call failed. Others: the program was killed.
     pub fn make(
         &self,
         still: &mut Still<'_>,
@@ -62,7 +64,8 @@ impl Call {
         self.make_with_text(still, name, number, c"", |_| arguments)
     }
 
-    /// Makes a call whose first or second argument is a text of less than 32 bytes, which stands in the program for as long.
+    /// Makes a call whose first or second argument is a text of less than 32 bytes, which is in the
+    /// program's memory during the call.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -83,7 +86,7 @@ impl Call {
         let mut bytes = [0; LONGEST_TEXT];
         let text = text.to_bytes_with_nul();
         bytes.get_mut(..text.len()).ok_or(Refusal::NoSyscall { id })?.copy_from_slice(text);
-        // It is known for ours before there is anything else in it.
+        // The mark comes first, so that the rest can be identified as refit's.
         program.write(self.slack.start, &slack::MARK).map_err(failed)?;
         program.write(place, &bytes).map_err(failed)?;
         let held = still.threads.get_mut(&self.thread).ok_or(Refusal::NoSuch { id })?;
@@ -100,7 +103,7 @@ impl Call {
     }
 }
 
-/// A slack in which no task stands, nor will when a handler of a signal returns.
+/// Returns a slack in which no task stands, nor will when a signal handler returns.
 fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     let mappings = still.program.mappings()?;
     for found in slack::all(&still.program.memory, &mappings) {
@@ -111,7 +114,7 @@ fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
     Ok(None)
 }
 
-/// Makes zeros again of slacks that nobody stands in.
+/// Zeroes the slacks in which no thread stands.
 pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
     let program = still.program;
     let mappings = program.mappings()?;
@@ -121,7 +124,7 @@ pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
             program.read(found.start, &mut bytes).is_ok() && bytes != [0; slack::SIZE as usize];
         if marked && !counters_in(still, &found)? {
             bytes = [0; slack::SIZE as usize];
-            // The mark goes last, with the rest: one page is written at once.
+            // The mark goes with the rest: one page is written at once.
             let written = program.write(found.start, &bytes);
             written.map_err(|source| Refusal::System {
                 id: program.id(),

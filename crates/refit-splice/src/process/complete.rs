@@ -1,20 +1,20 @@
-//! Calls that a stop has cut short, or ended, completed by the thread itself, whatever becomes of
-//! refit.
+//! Completes calls that a stop has cut short or ended. The thread itself does so, whatever happens
+//! to refit.
 //!
-//! A thread that has done a part of what its call was to do is sent to code in a slack of the
-//! program ([`super::slots`]) that asks for the rest, and returns to the program with the sum and
-//! with its own registers. A call that is made again with a time limit is made there, too, with
-//! what is left of the limit: it is counted from the moment at which the call was first stopped.
+//! A thread whose call has done only a part of its work is sent to code in a slack of the program
+//! ([`super::slots`]) that asks for the rest, and returns to the program with the sum and with its
+//! own registers. A call that is restarted with a time limit runs there, too, with the remaining
+//! time: the limit counts from the moment at which the call was first stopped.
 //!
 //! The thread stands behind the `syscall` of that code, and the kernel finds `ERESTARTNOHAND`
-//! there: it makes the call, unless the handler of a signal is to run, in which case it is as if
-//! the program's own call had ended with the part, or with `EINTR`.
+//! there: it makes the call, unless a signal handler is to run, in which case the program's own
+//! call appears to have ended with the part, or with `EINTR`.
 //!
-//! A slot is free when nobody stands in it. The thread never needs refit for it, and it never needs
-//! an area that could be given back. Whenever all stand still, those that are in such a call are
-//! behind the program's own `syscall` again ([`Still::take_out`]), so that whoever changes code
-//! sees where they go on. Where a handler has interrupted one, the word of the slot that it goes
-//! back by is as good as a saved program counter ([`super::find_slots::backs`]).
+//! A slot is free when no thread stands in it. The thread never needs refit for it, and never needs
+//! an area that could be unmapped. Whenever all tasks are stopped, those in such a call are put
+//! back behind the program's own `syscall` ([`Still::take_out`]), so that code which changes bytes
+//! sees where they will continue. If a signal handler has interrupted one, the word of the slot by
+//! which it returns is as good as a saved program counter ([`super::find_slots::backs`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use super::signal_frames::counters;
 use super::slots::{SLOTS, SYSCALL, Shape, Slot};
 use super::still::{Limited, Still};
 
-/// Places for slots.
+/// Space for slots.
 struct Places {
     slacks: Vec<Range<u64>>,
-    /// Slots in which somebody stands.
+    /// Slots in which a thread stands.
     used: Vec<Range<u64>>,
 }
 
@@ -47,7 +47,7 @@ impl Places {
         Ok(Self { slacks, used: ranges.filter(stands).collect() })
     }
 
-    /// A free place; the slack that it is in.
+    /// Reserves space for a slot; returns its address and that of its slack.
     fn take(&mut self, shape: Shape) -> Option<(u64, u64)> {
         for slack in &self.slacks {
             let mut at = slack.start + SLOTS;
@@ -66,8 +66,8 @@ impl Places {
 }
 
 impl Still<'_> {
-    /// Puts every thread that makes the rest of a call in a slot behind the program's own call
-    /// again.
+    /// Puts every thread that makes the rest of a call in a slot back behind the program's own
+    /// call.
     pub(super) fn take_out(&mut self) -> Result<(), Refusal> {
         let mappings = self.program.mappings()?;
         let slacks: Vec<_> = slack::in_use(&self.program.memory, &mappings).collect();
@@ -90,9 +90,9 @@ impl Still<'_> {
         Ok(())
     }
 
-    /// Has every thread whose call the stop has cut short, or ended before its time, go on with it
-    /// in a slot. Where there is no place for that, it sees the part, as after a signal; the time
-    /// limit begins anew.
+    /// Sends every thread whose call the stop has cut short, or ended before its time, to a slot
+    /// that continues it. If there is no space, the thread sees the partial result, as after a
+    /// signal, and a time limit starts anew.
     pub(super) fn complete(&mut self) {
         let program = self.program;
         let word = |at: u64| program.word(at).ok();
@@ -110,7 +110,7 @@ impl Still<'_> {
         }
         let Ok(mut places) = Places::of(self) else { return };
         for (thread, registers, rest) in all {
-            // What cannot be had leaves the thread as it is.
+            // A thread for which this fails stays as it is.
             let _ = match rest {
                 Ok(left) => self.complete_one(&mut places, thread, &registers, left),
                 Err(limited) => self.make_again(&mut places, thread, &registers, limited),
@@ -118,8 +118,8 @@ impl Still<'_> {
         }
     }
 
-    /// Whether a thread stands behind a system call, and not before one that is about to be made again: then what would be its answer is its
-    /// number.
+    /// Whether a thread stands behind a system call that has returned, and not before one that is
+    /// about to be restarted: in the latter case rax holds the number of the call.
     fn has_returned(&self, registers: &Registers) -> bool {
         let call = |at: u64| {
             let mut code = [0; SYSCALL as usize];
@@ -165,7 +165,7 @@ impl Still<'_> {
         self.enter(thread, registers, (at, slack), &slot, Call { arguments, ..call })
     }
 
-    /// Has a thread make a call in a slot of a slack.
+    /// Sends a thread to a slot of a slack, where it makes `call`.
     fn enter(
         &self,
         thread: u32,
@@ -185,13 +185,13 @@ impl Still<'_> {
     }
 }
 
-/// The call that a thread stands behind.
+/// Returns the call that a thread stands behind.
 fn call_of(registers: &Registers) -> Call {
     Call { number: registers.orig_rax, arguments: restart::arguments(registers) }
 }
 
-/// The registers with which a thread that stands in a slot, so far behind its beginning, would
-/// stand behind the program's own call. `None`: its call is over, and it finds back by itself.
+/// Returns the registers with which a thread at `offset` in a slot would stand behind the program's
+/// own call. `None` if its call is over: it returns by itself.
 fn taken_out(registers: &Registers, slot: &Slot, offset: u64) -> Option<Registers> {
     let rax = answer(registers.rax, slot, offset)?;
     let Call { number, arguments: [rdi, rsi, rdx, r10, r8, r9] } = slot.call();
@@ -199,22 +199,22 @@ fn taken_out(registers: &Registers, slot: &Slot, offset: u64) -> Option<Register
     Some(Registers { rax, orig_rax: number, rdi, rsi, rdx, r10, r8, r9, rip, rcx, ..*registers })
 }
 
-/// What the program's own call would have returned so far.
+/// Returns the result so far of the program's own call.
 fn answer(rax: u64, slot: &Slot, offset: u64) -> Option<u64> {
     let before = slot.done_at(offset)?;
-    // At the beginning of the slot the call is about to be made once more.
+    // At the beginning of the slot the call is about to be restarted.
     let interrupted = offset == 0 || AGAIN.contains(&rax.cast_signed());
     match (slot.shape, interrupted) {
         (Shape::Again, true) => Some(NO_HANDLER.cast_unsigned()),
         (Shape::Again, false) => Some(rax),
         (_, true) => Some(before),
-        // An error, or the end: to ask once more could have the program be told twice.
+        // An error or the end of a file: asking once more could report it to the program twice.
         (_, false) if rax.cast_signed() <= 0 => None,
         (_, false) => Some(before.wrapping_add(rax)),
     }
 }
 
-/// Nanoseconds of the monotonic clock, which all processes of a host share.
+/// Returns the time of the monotonic clock, which all processes of a host share, in nanoseconds.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (seconds, nanoseconds) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());

@@ -1,4 +1,4 @@
-//! The slots that stand in the slacks of a program.
+//! Finds the slots that stand in the slacks of a program.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use refit_sys::slack;
 use super::program::Program;
 use super::slots::{SLOTS, Slot};
 
-/// The slots of these slacks, and where they are: what was left of others that have been
-/// overwritten is not among them.
+/// Returns the slots in these slacks with their addresses, without the remains of slots that were
+/// overwritten.
 pub(super) fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)> {
     let mut found = Vec::new();
     for slack in slacks {
@@ -25,7 +25,7 @@ pub(super) fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)
                     at += slot.shape.size();
                     found.push((begin, slot));
                 }
-                // Sizes are multiples of it.
+                // Sizes of slots are multiples of 8.
                 None => at += 8,
             }
         }
@@ -33,7 +33,7 @@ pub(super) fn slots(program: &Program, slacks: &[Range<u64>]) -> Vec<(u64, Slot)
     found
 }
 
-/// Where slots of a program say where they go back to: the words' addresses, and what they say.
+/// Returns the addresses of the words by which slots return to the program, and their values.
 pub(super) fn backs(program: &Program, mappings: &[Mapping]) -> Vec<(u64, u64)> {
     let slacks: Vec<_> = slack::in_use(&program.memory, mappings).collect();
     let all = slots(program, &slacks).into_iter();

@@ -1,14 +1,17 @@
-//! All tasks that run a program's code held still at once, for a time that is measured: its threads, and processes that share its memory.
+//! Stops all tasks that run a program's code at once, its threads and those of processes that share
+//! its memory, and measures for how long.
 //!
-//! Tasks are made by tasks: once every one that is found is held, and no more are found, nobody is left who could make another. So they are
-//! looked for anew until that is so.
+//! Only tasks create tasks: once every task found is stopped and no further one is found, no task
+//! is left that could create another. So the search repeats until that is so.
 //!
-//! The work is done on a thread of its own, whose end lets everything go that it has traced, whatever state it is in:
-//! there is no other way to let go of a task that does not stop.
+//! The work is done on a thread of its own, whose end releases everything that it has traced,
+//! whatever state it is in: there is no other way to release a task that does not stop.
 //!
-//! *Whenever refit is killed*, each task goes on as the kernel has it go on when nobody traces it any more, with the registers that it has at
-//! that moment; none ever has others than its own ([`super::Call`] makes calls such that this holds). A call that the stop has ended with `EINTR`
-//! is to be made again from the moment at which its thread is seen to have stopped; for what refit is killed before that, the program sees `EINTR`.
+//! *Whenever refit is killed*, each task continues as an untraced task does, with the registers
+//! that it has at that moment; no task ever has other registers than its own ([`super::Call`] makes
+//! calls such that this holds). A call that the stop ended with `EINTR` is restarted from the
+//! moment at which its thread was seen to have stopped; if refit is killed before that, the program
+//! sees `EINTR`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,19 +26,21 @@ use super::still::Still;
 use super::tasks::{self, Patience, Stood};
 
 impl Program {
-    /// Holds all threads still, does `work`, and lets them go on. Returns what `work` says, and for how long nobody ran.
+    /// Stops all threads, does `work`, and lets them continue. Returns the result of `work`, and
+    /// for how long no thread ran.
     ///
-    /// A thread that waits where nothing reaches it stays there. One that can neither be stopped nor be seen to wait holds the others up: it
-    /// is waited for in turns, each twice as long as the one before, with as long a pause between them in which all run; all turns together
-    /// take `HELD_UP` at most. For threads that only need a processor the time is `within`.
+    /// A thread that waits where no signal reaches it stays there. One that can neither be stopped
+    /// nor be seen to wait delays the others: refit waits for it in turns, each twice as long as
+    /// the one before, with equally long pauses in which all threads run; all turns together take
+    /// `HELD_UP` at most. Threads that only need a processor have the time `within`.
     ///
-    /// A call that waits is made again where the kernel has ended it for the stop, and what a stop
-    /// has cut short is completed ([`refit_sys::restart`]). A time limit among its arguments counts
-    /// from the first stop that has interrupted the call; one that is a property of a socket begins
-    /// anew with each.
+    /// A waiting call that the kernel ended for the stop is restarted, and one that the stop cut
+    /// short is completed ([`refit_sys::restart`]). A time limit among its arguments counts from
+    /// the first stop that interrupted the call; one that is a property of a socket starts anew
+    /// with each stop.
     ///
     /// # Errors
-    /// [`Refusal`]: the program has ended, is not ours, or a thread has not stopped.
+    /// [`Refusal`]: the program has ended, may not be changed, or a thread has not stopped.
     pub fn stand_still<R: Send, E: From<Refusal> + Send>(
         &self,
         within: Duration,
@@ -57,7 +62,8 @@ impl Program {
         })
     }
 
-    /// One turn, on a thread of its own. The work is done at most once: only when all stand still.
+    /// Makes one attempt, on a thread of its own. The work is done at most once: only when all
+    /// threads are stopped.
     fn hold_and<R: Send, E: From<Refusal> + Send>(
         &self,
         turn: Duration,
@@ -78,16 +84,16 @@ impl Program {
     }
 }
 
-/// For how long threads are held up by one that does not stop, in all.
+/// Longest time for which a thread that does not stop delays the others, in all turns together.
 const HELD_UP: Duration = Duration::from_millis(100);
-/// How many turns there are.
+/// Number of turns.
 const TURNS: u32 = 6;
-/// How long those are waited for that may be told of the stop.
+/// Longest wait for a task that the kernel may report as stopped.
 const SEEN: Duration = Duration::from_secs(1);
-/// How long those are waited for that were asked to stop when another one does not.
+/// Longest wait for tasks that were asked to stop, when another one does not.
 const UNSEEN: Duration = Duration::from_millis(20);
 
-/// Why a turn did not end well.
+/// Why a turn failed.
 enum Ended<E> {
     /// A thread did not stop in time; nothing has been done.
     Restless(Refusal),
@@ -105,7 +111,7 @@ impl<E: From<Refusal>> Ended<E> {
 
 impl<'p> Still<'p> {
     fn hold(program: &'p Program, turn: Duration, within: Duration) -> Result<Self, Refusal> {
-        // Nobody stands yet.
+        // Reads the list of processes before any task is stopped.
         let mut sharers = Sharers::default();
         sharers.of(program.face(), program.id());
         let began = Instant::now();
@@ -136,7 +142,8 @@ impl<'p> Still<'p> {
         Ok(still)
     }
 
-    /// Brings these to a stand: the first to be asked to stop wait for the last, so all are asked before any is waited for.
+    /// Stops these tasks: all are asked before any is waited for, since the first to be asked wait
+    /// for the last.
     fn bring(&mut self, fresh: &[(u32, bool)], patience: Patience) -> Result<(), Refusal> {
         let id = self.program.id();
         let mut asked = Vec::new();
@@ -177,7 +184,8 @@ impl<'p> Still<'p> {
         refusal
     }
 
-    /// Tasks of the program and of these processes that are not held yet, and whether they are the program's own.
+    /// Returns tasks of the program and of these processes that are not stopped yet, and whether
+    /// they are the program's own.
     fn unheld(&self, others: &[u32]) -> Vec<(u32, bool)> {
         let own = self.program.threads().into_iter().map(|thread| (thread, true));
         let others = others.iter().flat_map(|&id| refit_sys::process::threads(id));
@@ -197,7 +205,8 @@ impl<'p> Still<'p> {
         for (_, held) in std::mem::take(&mut self.threads) {
             held.let_go().map_err(|error| Refusal::of_tracing(id, "let a thread go", error))?;
         }
-        // The others run: those that wait in a call that the stop may end are seen to before they are let go.
+        // The other tasks already run: those in a call that the stop may end are seen to stop
+        // before they are released.
         let now = Instant::now();
         for (_, (held, waits)) in std::mem::take(&mut self.asleep) {
             let ends = waits.call.is_some_and(tasks::ends_for_a_stop);

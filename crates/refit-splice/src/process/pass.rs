@@ -1,4 +1,4 @@
-//! Files that go from the program to us, and from us to the program.
+//! Passes files from the program to refit, and from refit to the program.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -14,14 +14,15 @@ use super::refusal::Refusal;
 use super::still::Still;
 
 impl Call {
-    /// The program's file descriptor, as one of ours.
+    /// Duplicates a file descriptor of the program into this process.
     ///
     /// # Errors
-    /// [`Refusal`]: it has none of this number, or has ended.
+    /// [`Refusal`]: the program has no such descriptor, or has ended.
     pub fn fetch(&self, program: &Program, descriptor: u64) -> Result<File, Refusal> {
         let (id, thread) = (program.id(), self.thread());
         let number = u32::try_from(descriptor).unwrap_or(u32::MAX);
-        // Its first thread may have ended, and has no files then; kernels before 6.9 know no other.
+        // The first thread may have ended, and has no files then; kernels before 6.9 accept no
+        // other thread.
         let opened = Pidfd::open_thread(thread).or_else(|_| Pidfd::open(id));
         let fetched = opened.and_then(|opened| opened.get_fd(number));
         fetched.map(File::from).map_err(|source| Refusal::System {
@@ -32,14 +33,15 @@ impl Call {
     }
 }
 
-/// What `recvmsg` is told, in one piece: the message, where its byte goes, the byte, what comes with it
-/// (`struct msghdr`, `struct iovec`, `struct cmsghdr` of x86-64).
+/// Offsets of the argument of `recvmsg`, in one piece: the message, the descriptor of its buffer,
+/// the buffer of one byte, the control message (`struct msghdr`, `struct iovec`, `struct cmsghdr`
+/// of x86-64).
 mod message {
     pub(super) const IOVEC: usize = 56;
     pub(super) const BYTE: usize = IOVEC + 16;
     pub(super) const CONTROL: usize = BYTE + 8;
     pub(super) const DESCRIPTOR: usize = CONTROL + 16;
-    /// What `cmsg_len` is when one descriptor came.
+    /// Value of `cmsg_len` if one descriptor was received.
     pub(super) const WITH_ONE: u64 = 20;
 }
 
@@ -47,11 +49,12 @@ mod message {
 const PASSING: usize = message::CONTROL + 24;
 
 impl Call {
-    /// Gives the program a file of ours: its number there, which the caller closes. The program needs no right to open it. `place` is
-    /// memory of the program that nobody uses and that it may write to: as many bytes as `PASSING`.
+    /// Passes a file to the program and returns its descriptor there, which the caller closes. The
+    /// program needs no permission to open it. `place` is unused writable memory of the program, of
+    /// `PASSING` bytes.
     ///
     /// # Errors
-    /// [`Refusal`]: it has no place for more files, or was killed.
+    /// [`Refusal`]: the program cannot have more open files, or was killed.
     pub fn pass(&self, still: &mut Still<'_>, file: &File, place: u64) -> Result<u64, Refusal> {
         let program = still.program();
         let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
@@ -86,7 +89,8 @@ impl Call {
         self.make(still, "recvmsg", libc::SYS_recvmsg, [end, place, flags, 0, 0, 0])?;
         read(program, place, &mut bytes)?;
         program.write(place, &[0; PASSING]).map_err(failed)?;
-        // Its length tells whether a file came: the program may have no place for more.
+        // The length shows whether a descriptor was received: the program may have reached its
+        // limit.
         if half(&bytes, message::CONTROL) < message::WITH_ONE {
             let source = io::Error::from_raw_os_error(libc::EMFILE);
             return Err(Refusal::Call { id, call: "recvmsg", source });
@@ -118,7 +122,7 @@ fn read(program: &Program, place: u64, into: &mut [u8]) -> Result<(), Refusal> {
     })
 }
 
-/// 32 bits of what a call has told.
+/// Returns 32 bits of what a call has written.
 fn half(bytes: &[u8], at: usize) -> u64 {
     let half = bytes.get(at..at + 4).and_then(|half| half.try_into().ok());
     u64::from(u32::from_le_bytes(half.unwrap_or_default()))

@@ -1,76 +1,76 @@
-//! Why a program is not touched.
+//! The error of touching a program.
 
 use std::io;
 
-/// Why the code of a process cannot be changed. The process goes on as if nothing had been asked.
+/// Why the code of a process cannot be changed. The process continues as if nothing had been asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No process has this number.
+    /// There is no such process.
     #[error("there is no process {id}")]
     NoSuch {
-        /// The number.
+        /// Process id.
         id: u32,
     },
-    /// It has ended; its parent has not asked for its status yet.
+    /// The process has ended, and its parent has not waited for it yet.
     #[error("process {id} has ended")]
     Ended {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
-    /// The number is that of a thread.
+    /// The id is that of a thread.
     #[error("{id} is a thread of process {process}; name the process")]
     Thread {
-        /// The thread.
+        /// Thread id.
         id: u32,
-        /// Its process.
+        /// Process id of the thread.
         process: u32,
     },
-    /// It is the one that asks.
+    /// The process is the caller.
     #[error("process {id} is refit itself, which cannot hold itself still; name another one")]
     Own {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
-    /// It belongs to the kernel.
+    /// The process is a kernel thread.
     #[error("process {id} is a thread of the kernel and runs no program")]
     Kernel {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
-    /// It belongs to somebody else, or the system keeps it from us.
+    /// The process belongs to another user, or the system denies access to it.
     #[error(
         "process {id} may not be changed by you: {source}; it is another user's, or made itself \
              unreadable, or ptrace is restricted (kernel.yama.ptrace_scope); root may"
     )]
     NotYours {
-        /// Its number.
+        /// Process id.
         id: u32,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A debugger or tracer is attached to it.
+    /// The process is traced already.
     #[error(
         "process {id} is traced by process {by}; only one can be at a time: end that one first"
     )]
     Traced {
-        /// Its number.
+        /// Process id.
         id: u32,
-        /// Who traces it.
+        /// Process id of the tracer.
         by: u32,
     },
-    /// Its code is not x86-64.
+    /// The program is not for x86-64.
     #[error("the program of process {id} is not 64-bit x86-64 code")]
     Machine {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
-    /// All its threads run under seccomp, and a call made in it could kill it.
+    /// All threads are under seccomp, so a call that is made in the process could kill it.
     #[error(
         "process {id} limits its own system calls (seccomp): a call that refit makes in it could end it"
     )]
     Filtered {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
     /// A thread does not stop.
@@ -78,54 +78,54 @@ pub enum Refusal {
         "thread {thread} ({name}) of process {id} does not stop: {doing}; the others were let go on; ask again later"
     )]
     Restless {
-        /// Its process.
+        /// Process id.
         id: u32,
-        /// The thread.
+        /// Thread id.
         thread: u32,
-        /// What the kernel calls it.
+        /// Name of the thread (`comm`).
         name: String,
-        /// The call or state that the thread is in.
+        /// The call or state that it is in.
         doing: String,
     },
-    /// It has started another program meanwhile.
+    /// The process has run another program (`execve`) meanwhile.
     #[error("process {id} has started another program; ask again")]
     Replaced {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
-    /// There is no place in it for the code by which a system call could be made.
+    /// The process has no place for the code of a system call.
     #[error(
         "process {id} has no page of code with {} unused bytes at its end, which refit needs for the calls that it makes there",
         refit_sys::slack::SIZE
     )]
     NoSyscall {
-        /// Its number.
+        /// Process id.
         id: u32,
     },
-    /// A system call made in it was refused.
+    /// A system call that was made in the process failed.
     #[error("the system refused {call} in process {id}: {source}")]
     Call {
-        /// Its number.
+        /// Process id.
         id: u32,
-        /// The name of the call.
+        /// Name of the call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
-    /// Something else of the system failed.
+    /// Another operation on the process failed.
     #[error("process {id}: could not {what}: {source}")]
     System {
-        /// Its number.
+        /// Process id.
         id: u32,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Refusal {
-    /// That a thread does not stop, and what it does instead.
+    /// Returns the refusal for a thread that does not stop, with what it does instead.
     pub(crate) fn restless(id: u32, thread: u32) -> Self {
         let name = refit_sys::process::name(thread);
         let state = refit_sys::process::life(thread).map_or(b'X', |life| life.state);
@@ -145,7 +145,7 @@ impl Refusal {
         Self::Restless { id, thread, name, doing }
     }
 
-    /// What it means that something of `/proc/ID` could not be opened.
+    /// Returns the refusal for an error of opening a file in `/proc/PID`.
     pub(crate) fn of_opening(id: u32, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::NoSuch { id },
@@ -154,7 +154,7 @@ impl Refusal {
         }
     }
 
-    /// What it means that `ptrace` failed.
+    /// Returns the refusal for an error of `ptrace`.
     pub(crate) fn of_tracing(id: u32, what: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuch { id },

@@ -1,8 +1,10 @@
-//! Program counters that the kernel has put on stacks: where a thread goes on when a handler of a signal returns.
+//! Finds program counters that the kernel has saved on stacks, at which threads continue when
+//! signal handlers return.
 //!
-//! The kernel leaves a frame (`rt_sigframe`, arch/x86/include/asm/sigframe.h) with the address of the code that calls
-//! `rt_sigreturn` on top, then a `ucontext`. So a word of a stack that is the address of such code has a saved
-//! program counter at a known distance, and a saved stack pointer: of the stack that was interrupted, which may be another one.
+//! The kernel leaves a frame (`rt_sigframe`, arch/x86/include/asm/sigframe.h) that has the address
+//! of the code which calls `rt_sigreturn` on top, then a `ucontext`. So a word of a stack that is
+//! the address of such code has a saved program counter at a known distance, and a saved stack
+//! pointer: that of the interrupted stack, which may be another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,27 +18,27 @@ use super::still::Still;
 
 /// `mov rax, 15; syscall`, by which every C library on x86-64 ends a handler.
 const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
-/// The same as others write it: `mov eax, 15; syscall`.
+/// The same in a shorter encoding: `mov eax, 15; syscall`.
 const SHORT_RESTORER: [u8; 7] = [0xb8, 15, 0, 0, 0, 0x0f, 0x05];
 
-/// From the address of the restorer to the saved `rsp` and `rip`: 8, 40 bytes of `ucontext` before the registers, then
-/// the 16th and the 17th of them.
+/// Distance from the address of the restorer to the saved `rsp` and `rip`: 8, then 40 bytes of
+/// `ucontext` before the registers, of which these are the 16th and 17th.
 const STACK_POINTER: usize = 8 + 40 + 15 * 8;
 pub(crate) const PROGRAM_COUNTER: usize = STACK_POINTER + 8;
 
-/// How much of a stack is looked at, from its pointer up.
+/// Bytes of a stack that are searched, from its pointer up.
 const DEEPEST: u64 = 8 << 20;
 
 /// A saved program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Saved {
-    /// Where it stands.
+    /// Address of the word.
     pub(crate) at: u64,
     pub(crate) counter: u64,
 }
 
-/// Every saved program counter of every thread, also where one goes back to that is in a call which
-/// a stop has interrupted.
+/// Returns every saved program counter of every thread, including those to which threads return
+/// that are in a call interrupted by a stop.
 pub(crate) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     let program = still.program();
     let mappings = program.mappings()?;
@@ -46,14 +48,14 @@ pub(crate) fn saved(still: &Still<'_>) -> Result<Vec<Saved>, Refusal> {
     Ok(found.into_iter().collect())
 }
 
-/// Those to which handlers return that threads are in.
+/// Returns those to which signal handlers return.
 pub(crate) fn of_handlers(
     still: &Still<'_>,
     mappings: &[Mapping],
 ) -> Result<BTreeSet<Saved>, Refusal> {
     let program = still.program();
     let mut found = BTreeSet::new();
-    // Most words that point at code are return addresses, and the same ones again and again.
+    // Most words that point to code are return addresses, and few distinct ones.
     let mut known = BTreeMap::new();
     let mut tops = Vec::new();
     for thread in still.threads() {
@@ -97,8 +99,9 @@ pub(crate) fn of_handlers(
     Ok(found)
 }
 
-/// Where a thread's stack begins, for frames: a handler that has returned to the code that ends it has taken the address of that code from the
-/// stack, and its frame is there still.
+/// Returns where the search of a thread's stack begins: if its handler has just returned to the
+/// code that ends it, the return popped the address of that code, and the frame begins a word below
+/// the stack pointer.
 fn top(program: &Program, counter: u64, stack: u64) -> u64 {
     let below = stack.wrapping_sub(8);
     let ends = |at: u64| counter.wrapping_sub(at) <= RESTORER.len() as u64;
@@ -109,7 +112,7 @@ fn top(program: &Program, counter: u64, stack: u64) -> u64 {
     if returned { below } else { stack }
 }
 
-/// Whether a word is the address of code that ends a handler; `known` are those that have been looked at.
+/// Whether a word is the address of code that ends a handler; `known` caches the answers.
 pub(crate) fn is_restorer(
     program: &Program,
     mappings: &[Mapping],
@@ -130,7 +133,8 @@ pub(crate) fn is_go(still: &Still<'_>) -> Result<bool, Refusal> {
     Ok(false)
 }
 
-/// Whether a task stands in this code, or will when a handler of a signal returns. Where there are zeros nobody does.
+/// Whether a task stands in this code, or will when a signal handler returns. Zeros are no code
+/// that a task stands in.
 pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     let mut bytes = vec![0; (code.end - code.start) as usize];
     let read = still.program().read(code.start, &mut bytes);
@@ -140,12 +144,12 @@ pub(crate) fn counters_in(still: &Still<'_>, code: &Range<u64>) -> Result<bool, 
     is_in_use(still, code)
 }
 
-/// As [`counters_in`], for code that is known to have more than zeros.
+/// Implements [`counters_in`] for code that is known to have more than zeros.
 pub(crate) fn is_in_use(still: &Still<'_>, code: &Range<u64>) -> Result<bool, Refusal> {
     Ok(counters(still)?.iter().any(|counter| code.contains(counter)))
 }
 
-/// Where tasks stand, and where they will when handlers of signals return.
+/// Returns where tasks stand, and where they will when signal handlers return.
 pub(crate) fn counters(still: &Still<'_>) -> Result<Vec<u64>, Refusal> {
     let positions = still.positions()?.into_iter().map(|(counter, _)| counter);
     Ok(positions.chain(saved(still)?.iter().map(|frame| frame.counter)).collect())
@@ -156,9 +160,10 @@ fn end_of_stack(mappings: &[Mapping], top: u64) -> Option<u64> {
     Some(mapping.range.end.min(top.saturating_add(DEEPEST)))
 }
 
-/// The stack of the goroutine that a thread runs, or of what Go's runtime does for it: stacks of many lie side by side there, with
-/// frames of handlers that have returned long ago. Go keeps the address of its `g` before the thread pointer (`runtime·tlsg`), whose first
-/// words say where its stack is. In other programs what stands there does not enclose the stack pointer.
+/// Returns the stack of the goroutine that a thread runs, or of Go's runtime: the stacks of many
+/// lie side by side, with frames of handlers that returned long ago. Go keeps the address of its
+/// `g` before the thread pointer (`runtime·tlsg`), and the first words of the `g` delimit its
+/// stack. In other programs the words there do not enclose the stack pointer.
 fn goroutine(program: &Program, thread_pointer: u64, top: u64) -> Option<Range<u64>> {
     let word = |at: u64| program.word(at).ok();
     let g = word(thread_pointer.checked_sub(8)?).filter(|g| *g != 0 && g % 8 == 0)?;
@@ -178,8 +183,8 @@ fn words(program: &Program, top: u64, end: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Whether the word is the address of code that ends a handler. What looks like a frame and is none does no harm: the word
-/// in it is changed only if it is the address of a byte that has gone.
+/// Whether the word is the address of code that ends a handler. A mistake does no harm: the saved
+/// word is changed only if it is the address of a byte that is removed.
 fn restores(program: &Program, mappings: &[Mapping], word: u64) -> bool {
     let at = mappings.partition_point(|mapping| mapping.range.end <= word);
     let code =
@@ -188,7 +193,7 @@ fn restores(program: &Program, mappings: &[Mapping], word: u64) -> bool {
     code && program.read(word, &mut bytes).is_ok() && ends_a_handler(&bytes)
 }
 
-/// Whether this is the code that ends a handler. Unwinders know it by its bytes too.
+/// Whether this is the code that ends a handler. Unwinders recognise it by its bytes, too.
 pub(crate) fn ends_a_handler(code: &[u8]) -> bool {
     code.starts_with(&RESTORER) || code.starts_with(&SHORT_RESTORER)
 }

@@ -1,5 +1,5 @@
-//! Code in which a thread makes a call by itself that a stop has interrupted, and goes back to the
-//! program ([`super::complete`]).
+//! Code by which a thread continues a call that a stop has interrupted, without refit, and returns
+//! to the program ([`super::complete`]).
 //!
 //! ```text
 //! syscall                        the rest of the call
@@ -12,8 +12,8 @@
 //! syscall, errors become 0, rax += done, as above
 //! ```
 //!
-//! Words behind the code say what the call came from, so that whoever stops the thread next can put
-//! it back behind the program's own `syscall`, with the program's registers.
+//! Words behind the code record what the call came from, so that the next process to stop the
+//! thread can put it back behind the program's own `syscall`, with the program's registers.
 
 use std::ops::Range;
 
@@ -21,23 +21,23 @@ use refit_sys::restart::{Call, HEADER};
 use refit_sys::slack;
 use refit_sys::trace::RETURNING_BYTES;
 
-/// Where the code by which refit makes a call stands in a slack ([`super::call`]), from its beginning on.
+/// Offset in a slack of the code by which refit makes a call ([`super::call`]).
 pub(super) const CODE: u64 = slack::MARK.len() as u64;
-/// Where the text that such a call reads stands.
+/// Offset of the text that such a call reads.
 pub(super) const TEXT: u64 = CODE + RETURNING_BYTES;
 /// Bytes of the longest text.
 pub(super) const LONGEST_TEXT: usize = 32;
-/// Where the first slot stands.
+/// Offset of the first slot.
 pub(super) const SLOTS: u64 = TEXT + LONGEST_TEXT as u64;
 
-/// Which code a slot has.
+/// The kinds of code in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// One call; what it returns is added to what was done before.
+    /// One call; its result is added to what was done before.
     Rest,
-    /// One call, made again: what it returns, errors too, is the result.
+    /// One call, restarted: its result, errors included, is the result.
     Again,
-    /// Two calls, the second only if the first has done all of its own.
+    /// Two calls, the second only if the first does all of its part.
     Two,
 }
 
@@ -62,10 +62,11 @@ const REST: [u8; 88] = [
     0xff, 0x25, 0, 0, 0, 0, // jmp [back]
     0xcc, 0xcc, 0xcc, 0xcc,
 ];
-/// Where it makes an error 0, and what stands there where errors count: `nop`.
+/// Range of the instruction that turns an error into 0, and the `nop` that replaces it where errors
+/// count.
 const CLEARS: Range<usize> = 13..18;
 const KEEPS: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-/// Where instructions end that read a word, and which word.
+/// Ends of instructions that read a word, and the index of the word.
 const REST_READS: [(usize, usize); 9] = [
     (25, DONE),
     (36, ARGUMENTS),
@@ -128,32 +129,32 @@ const TWO_READS: [(usize, usize); 14] = [
     (143, SECOND_DONE),
 ];
 
-/// Words behind the code: what was done, the six arguments, where the thread goes back to, the
-/// number of the program's call,
+/// Indices of the words behind the code: what was done before, the six arguments, the address to
+/// return to, the number of the program's call,
 const DONE: usize = 0;
 const ARGUMENTS: usize = 1;
 const BACK: usize = 7;
 const NUMBER: usize = 8;
-/// when the call's time limit is over (nanoseconds of the monotonic clock), and what is left of it,
-/// as a `struct timespec`;
+/// the end of the call's time limit (nanoseconds of the monotonic clock), the remaining time (a
+/// `struct timespec`);
 const DEADLINE: usize = 9;
 const TIME: usize = 10;
 const WORDS: usize = 12;
-/// and of [`Shape::Two`]: minus the bytes that the first is to do, the second's second and third
-/// argument and its number, what is done before it, and its `struct msghdr`.
+/// and for [`Shape::Two`]: minus the bytes that the first call is to do, the second and third
+/// argument and the number of the second call, what is done before it, and its `struct msghdr`.
 const FIRST: usize = 12;
 const SECOND: usize = 13;
 const SECOND_DONE: usize = 16;
 const HEADER_AT: usize = 17;
 const WORDS_OF_TWO: usize = HEADER_AT + HEADER;
 
-/// Bytes of `syscall`.
+/// Length of `syscall`.
 pub(super) const SYSCALL: u64 = 2;
-/// Behind the `syscall` of the second call.
+/// Offset behind the `syscall` of the second call.
 const BEHIND_SECOND: u64 = 120;
 
 impl Shape {
-    /// The code, with the distances to its words.
+    /// Returns the code, with the displacements of its words filled in.
     fn code(self) -> Vec<u8> {
         let (mut code, reads) = match self {
             Self::Rest | Self::Again => (REST.to_vec(), &REST_READS[..]),
@@ -180,13 +181,13 @@ impl Shape {
         if self == Self::Two { WORDS_OF_TWO } else { WORDS }
     }
 
-    /// Bytes of a slot.
+    /// Returns the size of a slot in bytes.
     pub(super) fn size(self) -> u64 {
         self.code_size() + 8 * self.words() as u64
     }
 }
 
-/// What a call in a slot came from.
+/// The call that a slot continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) shape: Shape,
@@ -194,8 +195,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A slot for the rest of a call of the program's, of which so much was done, and which goes
-    /// back to `back`.
+    /// Returns a slot for the rest of a call of which `done` has been done, and which returns to
+    /// `back`.
     pub(super) fn new(shape: Shape, call: Call, done: u64, back: u64) -> Self {
         let mut words = vec![0; shape.words()];
         words[DONE] = done;
@@ -205,8 +206,8 @@ impl Slot {
         Self { shape, words }
     }
 
-    /// The first call is to do so many bytes, and the second is this one; a slot at `at` has its
-    /// message there.
+    /// Sets the bytes that the first call is to do, and the second call; the message of a slot at
+    /// `at` is in the slot.
     pub(super) fn set_second(
         &mut self,
         first: u64,
@@ -228,18 +229,18 @@ impl Slot {
         self.words[SECOND_DONE] = self.done().wrapping_add(first);
     }
 
-    /// The time limit is over at `deadline`, and this is left of it.
+    /// Sets the end of the time limit, and the remaining time.
     pub(super) fn set_limit(&mut self, deadline: u64, remains: [u64; 2]) {
         self.words[DEADLINE] = deadline;
         self.words[TIME..WORDS].copy_from_slice(&remains);
     }
 
-    /// Where what is left of the time limit stands in a slot at `at`.
+    /// Returns the address of the remaining time in a slot at `at`.
     pub(super) fn time(&self, at: u64) -> u64 {
         at + self.shape.code_size() + 8 * TIME as u64
     }
 
-    /// When the time limit is over, if there is one.
+    /// Returns the end of the time limit, if there is one.
     pub(super) fn deadline(&self) -> Option<u64> {
         Some(self.words[DEADLINE]).filter(|deadline| *deadline != 0)
     }
@@ -248,7 +249,7 @@ impl Slot {
         self.words[DONE]
     }
 
-    /// The program's own call.
+    /// Returns the program's own call.
     pub(super) fn call(&self) -> Call {
         let mut arguments = [0; 6];
         arguments.copy_from_slice(&self.words[ARGUMENTS..BACK]);
@@ -259,12 +260,13 @@ impl Slot {
         self.words[BACK]
     }
 
-    /// Where the address that it goes back to stands in a slot at `at`.
+    /// Returns the address of the word that holds the return address in a slot at `at`.
     pub(super) fn back_at(shape: Shape, at: u64) -> u64 {
         at + shape.code_size() + 8 * BACK as u64
     }
 
-    /// What was done before the call that a thread is in which stands at `offset`; `None`: in none.
+    /// Returns what was done before the call in which a thread at `offset` is; `None` if it is in
+    /// none.
     pub(super) fn done_at(&self, offset: u64) -> Option<u64> {
         match offset {
             0 | SYSCALL => Some(self.done()),
@@ -279,7 +281,7 @@ impl Slot {
         bytes
     }
 
-    /// The slot that stands at the beginning of `bytes`.
+    /// Decodes the slot at the beginning of `bytes`.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let shape = SHAPES.into_iter().find(|shape| bytes.starts_with(&shape.code()))?;
         let (words, _) = bytes.get(shape.code_size() as usize..)?.as_chunks::<8>();

@@ -11,12 +11,12 @@ use refit_sys::trace::{Registers, Tracee};
 use super::program::Program;
 use super::refusal::Refusal;
 
-/// A call with a time limit that a stop has interrupted before.
+/// A call with a time limit that an earlier stop has interrupted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limited {
-    /// When it is over, in nanoseconds of the monotonic clock.
+    /// End of the limit, in nanoseconds of the monotonic clock.
     pub(super) deadline: u64,
-    /// The call, and where it goes back to.
+    /// The call, and the address that it returns to.
     pub(super) call: (Call, u64),
 }
 
@@ -26,11 +26,11 @@ pub struct Still<'p> {
     pub(super) program: &'p Program,
     /// Tasks that are stopped, of all processes.
     pub(super) threads: BTreeMap<u32, Tracee>,
-    /// Tasks that wait in the kernel and stop before they run anything.
+    /// Tasks that wait in the kernel, and stop before they run anything.
     pub(super) asleep: BTreeMap<u32, (Tracee, Waits)>,
-    /// Which of all are threads of the program itself.
+    /// Those tasks that are threads of the program itself.
     pub(super) own: BTreeSet<u32>,
-    /// Tasks that ran something else, or ended, since they were found.
+    /// Tasks that have ended, or run other memory, since they were found.
     pub(super) gone: BTreeSet<u32>,
     /// Calls with a time limit that an earlier stop has interrupted, by task.
     pub(super) limited: BTreeMap<u32, Limited>,
@@ -38,30 +38,31 @@ pub struct Still<'p> {
 }
 
 impl<'p> Still<'p> {
-    /// The program that stands still.
+    /// Returns the program.
     pub fn program(&self) -> &'p Program {
         self.program
     }
 
-    /// The threads that are held.
+    /// Returns the threads that are stopped.
     pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
         self.threads.keys().copied()
     }
 
-    /// Those of them that are threads of the program itself.
+    /// Returns the stopped threads that belong to the program itself.
     pub(super) fn own(&self) -> impl Iterator<Item = u32> + '_ {
         self.threads().filter(|thread| self.own.contains(thread))
     }
 
-    /// Threads that wait in the kernel where nothing reaches them, and where they go on.
+    /// Returns the threads that wait in the kernel where no signal reaches them, and where they
+    /// will continue.
     pub fn asleep(&self) -> impl Iterator<Item = (u32, Waits)> + '_ {
         self.asleep.iter().map(|(&thread, &(_, waits))| (thread, waits))
     }
 
-    /// Program counters and stack pointers of all tasks.
+    /// Returns program counters and stack pointers of all tasks.
     ///
     /// # Errors
-    /// [`Refusal`]: one was killed.
+    /// [`Refusal`]: a task was killed.
     pub fn positions(&self) -> Result<Vec<(u64, u64)>, Refusal> {
         let asleep = self.asleep.values().map(|(_, waits)| Ok((waits.counter, waits.stack)));
         let held = self.threads().map(|thread| {
@@ -71,17 +72,18 @@ impl<'p> Still<'p> {
         held.chain(asleep).collect()
     }
 
-    /// Tasks whose thread areas tell where things are in all: not those that borrow the memory of a thread that waits for them.
+    /// Returns tasks whose thread areas are laid out like those of all others: not those that
+    /// borrow the memory of a thread that waits for them.
     fn settled(&self) -> impl Iterator<Item = (u32, &Tracee)> {
         let lent = !self.asleep.is_empty();
         let all = self.threads.iter().map(|(&thread, held)| (thread, held));
         all.filter(move |(thread, _)| !lent || self.own.contains(thread))
     }
 
-    /// The general registers of a thread.
+    /// Returns the general registers of a thread.
     ///
     /// # Errors
-    /// [`Refusal`]: it was killed.
+    /// [`Refusal`]: the thread was killed.
     pub fn registers(&self, thread: u32) -> Result<Registers, Refusal> {
         self.held(thread)?.registers().map_err(|error| self.lost("read registers", error))
     }
@@ -89,14 +91,14 @@ impl<'p> Still<'p> {
     /// Sets the general registers of a thread.
     ///
     /// # Errors
-    /// [`Refusal`]: it was killed.
+    /// [`Refusal`]: the thread was killed.
     pub fn set_registers(&self, thread: u32, registers: &Registers) -> Result<(), Refusal> {
         let held = self.held(thread)?;
         held.set_registers(registers).map_err(|error| self.lost("set registers", error))
     }
 
-    /// Where the restartable-sequence area of its threads is, relative to their thread pointers; `None` where
-    /// they have none, or not all at the same place.
+    /// Returns the offset of the restartable-sequence area from the thread pointer; `None` if
+    /// threads have none, or at different offsets.
     pub fn rseq_offset(&self) -> Option<i32> {
         let offsets = self.settled().map(|(_, held)| {
             let area = held.rseq().ok().flatten()?;
@@ -108,8 +110,8 @@ impl<'p> Still<'p> {
         if let [offset] = offsets[..] { offset } else { None }
     }
 
-    /// Where the C library keeps the number of each thread, relative to its thread pointer; `None` where that cannot be told:
-    /// another library, or a program that has only begun.
+    /// Returns the offset, from the thread pointer, at which the C library keeps the id of each
+    /// thread; `None` if it is unknown: another library, or a program that has just started.
     pub fn thread_offset(&self) -> Option<i32> {
         KEPT_AT.into_iter().find(|&offset| {
             self.settled().all(|(thread, held)| {
@@ -132,5 +134,6 @@ impl<'p> Still<'p> {
     }
 }
 
-/// `tid` of glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and of musl's.
+/// Offset of `tid` in glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and in
+/// musl's.
 const KEPT_AT: [i32; 2] = [0x2d0, 0x30];

@@ -1,12 +1,15 @@
-//! Which tasks have a program's memory, and how each of them is kept from running its code.
+//! Stops single tasks that have a program's memory, or proves that they need not be stopped.
 //!
-//! A task is a thread of the program, or of another process that shares its memory: the child of a `vfork` until it runs another program,
-//! what `clone` with `CLONE_VM` has made. Every one of them runs the same code, so every one has to stand.
+//! A task is a thread of the program, or of another process that shares its memory: the child of a
+//! `vfork` until it execs, or one made by `clone` with `CLONE_VM`. All of them run the same code,
+//! so all have to stop.
 //!
-//! *A task that does not stop need not.* An interruption is seen to by the kernel before the task's next instruction in user space
-//! (`exit_to_user_mode_loop`): from the moment at which it is asked for, a task that waits in the kernel where nothing reaches it (state `D`: the
-//! thread that waits for the child of its `vfork`, or for a device) runs no code of the program without having stopped. It is known where
-//! it will go on ([`refit_sys::process::waits`]); it only can make no call, and cannot be sent elsewhere.
+//! *A task that does not stop need not.* The kernel handles an interruption before the task's next
+//! instruction in user space (`exit_to_user_mode_loop`): once it is requested, a task that waits in
+//! the kernel where no signal reaches it (state `D`: a thread that waits for the child of its
+//! `vfork`, or for a device) runs no code of the program without stopping first. It is known where
+//! it will continue ([`refit_sys::process::waits`]); it only cannot make calls, and cannot be
+//! moved.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +20,10 @@ use refit_sys::trace::{RETURNING, Stop, Tracee};
 
 use super::refusal::Refusal;
 
-/// How long a task may take to stop before it is looked at why it does not.
+/// Time that a task may take to stop before its state is examined.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// How a task has been brought to a stand.
+/// How a task was brought to a stand.
 #[derive(Debug)]
 pub(super) enum Stood {
     /// It is stopped.
@@ -31,16 +34,16 @@ pub(super) enum Stood {
     Gone,
 }
 
-/// How long tasks are waited for, counted from the same moment.
+/// Deadlines of one attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Until when those are waited for that wait where they cannot be seen to.
+    /// Deadline for tasks that wait where they cannot be examined.
     pub(super) waiting: Instant,
-    /// Until when those are waited for that only need a processor.
+    /// Deadline for tasks that only need a processor.
     pub(super) running: Instant,
 }
 
-/// Asks a task to stop; `None`: it has ended.
+/// Asks a task to stop; `None` if it has ended.
 pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Tracee>, Refusal> {
     let held = Tracee::seize_with(thread, RETURNING);
     match held.and_then(|held| held.interrupt().map(|()| held)) {
@@ -54,8 +57,8 @@ pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Tracee>, Refusal> {
     }
 }
 
-/// Waits until a task of the program stands. A call that the stop has ended is made again when it goes on, from here on
-/// whatever becomes of refit.
+/// Waits until a task of the program is stopped. A call that the stop ended is restarted when the
+/// task continues, from here on whatever happens to refit.
 pub(super) fn settle(
     program: u32,
     is_own: bool,
@@ -95,38 +98,39 @@ pub(super) fn settle(
     }
 }
 
-/// Has a call that the stop has ended with `EINTR` be made again.
+/// Has a call that the stop ended with `EINTR` restarted.
 fn redo(held: &Tracee) {
-    // One that was killed meanwhile has nothing to go on with.
+    // A task that was killed meanwhile has no registers.
     let Ok(registers) = held.registers() else { return };
     if let Some(again) = restart::redo(&registers) {
         let _ = held.set_registers(&again);
     }
 }
 
-/// Lets a task go that was asked to stop and was not seen to.
+/// Releases a task that was asked to stop and was not seen to.
 pub(super) fn let_go_unseen(mut held: Tracee, until: Instant) {
     match held.settle(until) {
         Ok(Stop::Event) => {
             redo(&held);
-            // It is stopped; what remains to be said is not of interest.
+            // It is stopped; a failure to release it does not matter, since it is released when the
+            // tracing thread ends.
             let _ = held.let_go();
         }
         Ok(_) => drop(held.let_go()),
-        // It is let go when the thread that traces it ends.
+        // The task is released when the thread that traces it ends.
         Err(_) => held.leave(),
     }
 }
 
-/// Whether a call can end, or end early, for a stop.
+/// Whether a stop can end a call, or shorten it.
 pub(super) fn ends_for_a_stop(call: i64) -> bool {
     !matches!(restart::of(call.cast_unsigned()), Some(Restart::Kernel))
 }
 
-/// Where a task waits that nothing wakes but what it waits for.
+/// Returns where a task waits that no signal wakes.
 fn asleep(thread: u32) -> Option<Waits> {
     let uninterruptible = || life(thread).is_some_and(|life| life.state == b'D');
-    // Between two looks at the same state it may have gone on; then it stops.
+    // Between two looks at the same state it may have continued; then it stops.
     let (before, found, after) = (uninterruptible(), waits(thread), uninterruptible());
     found.filter(|_| before && after)
 }

@@ -1,4 +1,4 @@
-//! The code of a step.
+//! Writes the code of a step.
 
 use super::step::{Action, DURATIONS, Step, TIMER};
 use super::timer::Timer;
@@ -7,12 +7,12 @@ use super::writer::Writer;
 use crate::why::Why;
 
 impl Writer<'_> {
-    /// All of one step.
+    /// Writes a whole step.
     pub(super) fn step(&mut self, step: &Step) -> Result<(), Why> {
         let over = self.label();
         self.condition(&step.when, over)?;
         match step.action {
-            // When the registers are the program's again.
+            // Written once the registers are the program's again.
             Action::Poison { .. } => {}
             Action::Flag { cell } => self.flag(cell)?,
             Action::Count { .. } => {

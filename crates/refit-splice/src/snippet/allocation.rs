@@ -1,4 +1,4 @@
-//! Which registers a snippet takes, and where the program's values of them are meanwhile.
+//! Allocates the registers of a snippet.
 
 use refit_analysis::live::{Live, flag};
 
@@ -6,25 +6,25 @@ use super::registers::{Home, Needs, RED_ZONE, Set};
 use super::setting::Setting;
 use super::step::Step;
 
-/// The flags that arithmetic changes; snippets touch no other.
+/// The flags that arithmetic changes; snippets change no others.
 const STATUS: u8 =
     flag::CARRY | flag::PARITY | flag::AUXILIARY | flag::ZERO | flag::SIGN | flag::OVERFLOW;
 
-/// Registers that a snippet takes, in the order of preference; all but the stack pointer.
+/// Registers in the order in which snippets take them; all but the stack pointer.
 const CHOICE: [u8; 15] = [11, 10, 0, 1, 2, 6, 7, 8, 9, 3, 5, 13, 14, 15, 12];
 
-/// Who is taken, and who lives where.
+/// Registers that a snippet takes, and where the program's values are meanwhile.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     /// Registers for any use.
     pub(super) scratch: Vec<u8>,
-    /// By register.
+    /// Where the program's value of each register is.
     pub(super) homes: [Home; 16],
-    /// Whether they have to be put back at the end, by register: somebody needs them.
+    /// Registers that have to be restored, since they are live.
     pub(super) kept: Set,
     /// Whether flags have to be saved.
     pub(super) flags: bool,
-    /// Whether the bytes below the stack pointer belong to the program, and something goes onto the stack.
+    /// Whether the program uses the red zone, and the snippet pushes something.
     pub(super) red_zone: bool,
 }
 
@@ -36,7 +36,7 @@ impl Taken {
             all
         });
         let kept = Set(live.general);
-        // Those that nobody needs first.
+        // Dead registers come first.
         let wanted = kept | needs.reads;
         let mut order: Vec<u8> =
             CHOICE.into_iter().filter(|&register| !needs.fixed.has(register)).collect();

@@ -1,8 +1,9 @@
-//! Records written by the program itself into the instruments' buffers: what `Ring::write` of refit-instruments does, in machine code.
+//! Writes records into the instruments' buffers from the program itself: `Ring::write` of
+//! refit-instruments, in machine code.
 //!
-//! The order of the stores is that of the instructions, which is all that x86-64 needs for a Release, and any load is an
-//! Acquire; the compare-exchange is a full barrier. A record that finds no place is lost and counted: nothing waits in a program
-//! that knows nothing of it.
+//! The stores are in program order, which is all that x86-64 needs for a Release, and any load is
+//! an Acquire; the compare-exchange is a full barrier. A record that finds no place is lost and
+//! counted: a program that knows nothing of it does not wait.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use refit_instruments::session::layout::{self, ring};
@@ -16,7 +17,7 @@ use crate::why::Why;
 const WORD: u64 = 8;
 
 impl Writer<'_> {
-    /// Writes a record: `what` is the word of its event and phase.
+    /// Writes a record; `what` is the word of its event and phase.
     pub(super) fn event(
         &mut self,
         what: u32,
@@ -45,11 +46,12 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_rm32_r32, thread_at, thread.full_register32()))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(2), first))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), second))?;
-        // The time last: who sees it sees the rest.
+        // Stores the time last: a reader that sees it sees the rest.
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(0), Register::RDX))
     }
 
-    /// The address of this processor's ring head in `head`; its number times the bytes of a head in `processor`.
+    /// Finds the address of this processor's ring head, in `head`, and its number times the bytes
+    /// of a head, in `processor`.
     fn ring_of_processor(
         &mut self,
         rings: Rings,
@@ -63,7 +65,7 @@ impl Writer<'_> {
             self.put(Instruction::with2(Code::Cmp_rm32_imm32, narrow, count))?;
             self.jump(Code::Jb_rel32_64, known)?;
         }
-        // Any ring will do for who does not know.
+        // Without the number of the processor any ring will do.
         self.put(Instruction::with2(Code::Xor_r32_rm32, narrow, narrow))?;
         self.bind(known);
         let heads = rings.address + rings.geometry.rings_at() as u64 * WORD;
@@ -73,7 +75,8 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Add_r64_rm64, head, processor))
     }
 
-    /// Takes the next record's place, its number in `number` and a time at which it was the next in `rdx`; counts and jumps where there is none.
+    /// Reserves the place of the next record: its number in `number`, and a time at which it was
+    /// the next in `rdx`. If there is none, counts a loss and jumps.
     fn reserve(
         &mut self,
         head: Register,
@@ -85,7 +88,7 @@ impl Writer<'_> {
         let (again, full, taken) = (self.label(), self.label(), self.label());
         self.bind(again);
         self.put(Instruction::with2(Code::Mov_r64_rm64, number, word(ring::RESERVED)))?;
-        // A closed ring's number is beyond any limit: its top bit is set.
+        // The number of a closed ring is beyond any limit: its top bit is set.
         self.put(Instruction::with2(Code::Cmp_r64_rm64, number, word(ring::LIMIT)))?;
         self.jump(Code::Jae_rel32_64, full)?;
         self.time(Clock::Wall)?;
@@ -103,7 +106,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The address of a record's slot in `slot`. `head` is the ring's.
+    /// Computes the address of a record's slot in `slot`; `head` is the ring's.
     fn slot_of(
         &mut self,
         rings: Rings,
@@ -114,7 +117,7 @@ impl Writer<'_> {
         let geometry = rings.geometry;
         let heads = rings.address + geometry.rings_at() as u64 * WORD;
         let slots = rings.address + geometry.slots_at() as u64 * WORD;
-        // Heads are 256 bytes apart, slots of a ring as many as there are records.
+        // Heads are 256 bytes apart; a ring has as many slots as records.
         let bytes = (layout::RING as u64 * WORD).trailing_zeros();
         let record = (layout::SLOT as u64 * WORD).trailing_zeros();
         self.put(Instruction::with2(Code::Mov_r64_imm64, slot, heads))?;

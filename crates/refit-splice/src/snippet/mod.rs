@@ -1,4 +1,4 @@
-//! The code of what is done at a site, in registers that nobody needs.
+//! Generates the code of the actions at a site, in registers that are dead.
 //!
 //! ```text
 //! save        registers that are taken and still needed go to others, or onto the stack, as do flags
@@ -6,8 +6,10 @@
 //! restore
 //! ```
 //!
-//! `step` says what can be done, `value` what can be looked at, `allocation` which registers are taken, `writer` writes instructions one by
-//! one; `actions` writes a step, of the parts in `values`, `cells`, `search`, `timer`, `spread` and `event`.
+//! `step` has the actions, `value` the values that they can look at, `setting` what they find in a
+//! program; `registers` and `allocation` decide which registers are taken; `writer` writes single
+//! instructions. `actions` writes a step, out of the parts in `values`, `cells`, `search`, `timer`,
+//! `spread` and `event`.
 
 mod actions;
 mod allocation;
@@ -34,7 +36,7 @@ use crate::why::Why;
 use allocation::Taken;
 use writer::Writer;
 
-/// Adds the code of `steps` to `to`.
+/// Appends the code of `steps` to `to`.
 pub(super) fn write(
     address: u64,
     steps: &[Step],

@@ -1,4 +1,5 @@
-//! Sets of general registers, what a step needs of them, and where the program's values of them are meanwhile.
+//! Sets of general registers, what a step needs of them, and where the program's values are
+//! meanwhile.
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -8,7 +9,7 @@ pub(super) struct Set(pub(super) u16);
 
 impl Set {
     pub(super) const NONE: Self = Self(0);
-    /// What a system call changes, with what it takes its number from: `rax`, `rcx`, `r11`.
+    /// The registers that a system call changes, and the one with its number: `rax`, `rcx`, `r11`.
     pub(super) const SYSCALL: Self = Self(1 | 1 << 1 | 1 << 11);
 
     pub(super) fn of(registers: &[u8]) -> Self {
@@ -33,21 +34,21 @@ impl BitOrAssign for Set {
     }
 }
 
-/// What a step needs.
+/// The registers and stack that a step needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// Registers, whichever they are.
+    /// Number of registers, whichever they are.
     pub(super) scratch: usize,
-    /// Registers that its instructions change, and no others would do.
+    /// Registers that its instructions change by their encoding.
     pub(super) fixed: Set,
-    /// Registers whose values in the program it looks at.
+    /// Registers whose values in the program it reads.
     pub(super) reads: Set,
-    /// Whether it puts something onto the stack.
+    /// Whether it pushes something.
     pub(super) stack: bool,
 }
 
 impl Needs {
-    /// Also needs what `other` does.
+    /// Adds the needs of another step.
     pub(super) fn take(&mut self, other: Self) {
         self.scratch = self.scratch.max(other.scratch);
         self.fixed |= other.fixed;
@@ -59,13 +60,13 @@ impl Needs {
 /// Where the program's value of a register is while the snippet runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
-    /// Where it always is.
+    /// In the register itself.
     Same,
     /// In another register.
     Register(u8),
-    /// On the stack: so many bytes below the program's stack pointer.
+    /// On the stack, this many bytes below the program's stack pointer.
     Stack(i64),
 }
 
-/// Bytes below the stack pointer that belong to a leaf (System V ABI §3.2.2).
+/// Bytes below the stack pointer that a leaf function may use (System V ABI §3.2.2).
 pub(super) const RED_ZONE: i64 = 128;

@@ -1,6 +1,6 @@
-//! How the entry of a key is found in a table: open addressing without removal. An entry's first word is its key (0: free), set once by
-//! whoever is first, by compare-exchange; a place that is taken stays taken by that key, so a key that was found in a table is
-//! found there again.
+//! Finds the entry of a key in a table, by open addressing without removal. An entry's first word
+//! is its key (0: free), set once by the first thread, by compare-exchange; an entry stays with its
+//! key, so a key that was found in a table is found there again.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -13,30 +13,31 @@ use crate::why::Why;
 pub(super) struct Search {
     /// Holds the key.
     pub(super) key: Register,
-    /// Will hold the entry's place, less `table`.
+    /// Receives the entry's address, less `table`.
     pub(super) place: Register,
-    /// Holds the address that `table` begins behind, which may be `left`.
+    /// Holds the address that `table` is relative to; may be the same register as `left`.
     pub(super) base: Register,
-    /// Counts the places to look at yet.
+    /// Counts the remaining probes.
     pub(super) left: Register,
-    /// Bytes from the base to the first entry.
+    /// Offset of the first entry from the base, in bytes.
     pub(super) table: i64,
-    /// Entries that keys are spread over: a power of two. Behind them there are [`PROBES`] more.
+    /// Number of entries over which keys are spread: a power of two. [`PROBES`] more follow them.
     pub(super) entries: u32,
     /// Bytes of an entry.
     pub(super) bytes: u32,
-    /// Whether an entry is made if there is none.
+    /// Whether a missing entry is made.
     pub(super) makes: bool,
 }
 
-/// `lock cmpxchg` compares with it.
+/// The register that `lock cmpxchg` compares with.
 pub(super) const COMPARED: Register = Register::RAX;
 
 impl Writer<'_> {
-    /// Where a search begins: spreads the key over the table.
+    /// Computes where a search begins, by hashing the key.
     pub(super) fn spread(&mut self, search: Search) -> Result<(), Why> {
         let Search { key, place, .. } = search;
-        // Numbers of threads and addresses alike: the upper half of a product with an odd number mixes all lower bits.
+        // Works for thread ids and addresses alike: the upper half of a product with an odd number
+        // mixes all lower bits.
         self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, place, key, 0x5bd1_e995))?;
         self.put(Instruction::with2(Code::Shr_rm64_imm8, place, 20))?;
         let mask = search.entries as i32 - 1;
@@ -49,8 +50,8 @@ impl Writer<'_> {
         self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, place, place, bytes))
     }
 
-    /// Looks for the entry from there on, and jumps to `found`; to `absent` if there is none and none is made. Behind this stands what is
-    /// done if there is no room.
+    /// Searches from there on, and jumps to `found`; to `absent` if there is no entry and none is
+    /// made. Falls through if the table is full.
     pub(super) fn search(
         &mut self,
         search: Search,
@@ -72,7 +73,7 @@ impl Writer<'_> {
         if search.makes {
             self.put_locked(Instruction::with2(Code::Cmpxchg_rm64_r64, word, key))?;
             self.jump(Code::Je_rel32_64, found)?;
-            // Somebody was first: perhaps with the same key.
+            // Another thread was first, perhaps with the same key.
             self.put(Instruction::with2(Code::Cmp_r64_rm64, COMPARED, key))?;
             self.jump(Code::Je_rel32_64, found)?;
         } else {

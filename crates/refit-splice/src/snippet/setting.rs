@@ -6,21 +6,23 @@ use refit_instruments::session::Geometry;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) cells: Cells,
-    /// Where the C library keeps a thread's number, from the thread pointer on; `None`: the kernel is asked.
+    /// Offset of the C library's thread id from the thread pointer; `None`: snippets ask the
+    /// kernel.
     pub(crate) thread: Option<i32>,
-    /// Whether threads can be told by their thread pointers, which an instruction reads.
+    /// Whether the processor can read thread pointers (`rdfsbase`), which distinguish threads.
     pub(crate) pointers: bool,
-    /// Where records go, if any do.
+    /// Where records go, if any are written.
     pub(crate) rings: Option<Rings>,
 }
 
-/// How a thread finds the cells of its processor. Wrong guesses cost time, never a count: adding is atomic.
+/// How a thread finds the cells of its processor. A wrong guess costs time, never a count:
+/// additions are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// The kernel keeps the processor's number in the thread's restartable-sequence area: this far from the
-    /// thread pointer.
+    /// The kernel keeps the processor's number in the thread's restartable-sequence area, at this
+    /// offset from the thread pointer.
     Area(i32),
-    /// `rdpid` tells it.
+    /// By `rdpid`.
     Asked,
     /// All threads share one lane.
     One,
@@ -34,16 +36,16 @@ pub(crate) struct Cells {
     pub(crate) base: u64,
     /// Address of the first lane.
     pub(crate) first: u64,
-    /// Lanes, and bytes from one to the next, as powers of two.
+    /// Number of lanes, and bytes from one to the next, as powers of two.
     pub(crate) lanes: u32,
     pub(crate) stride: u32,
 }
 
-/// A session's rings, as the program has them mapped.
+/// The rings of a session, as mapped in the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rings {
-    /// Where the session is mapped.
+    /// Address of the session.
     pub(crate) address: u64,
-    /// How it is cut.
+    /// Layout of the session.
     pub(crate) geometry: Geometry,
 }

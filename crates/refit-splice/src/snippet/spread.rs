@@ -1,9 +1,10 @@
-//! How durations of single calls are spread: the time of each entry is kept until the call is left.
+//! Distribution of durations of single calls: keeps the time of each entry until the call is left.
 //!
-//! A thread leaves last what it has entered first, so its entries less its exits are the depth at which it is, and the time of an entry
-//! is kept under its depth. Who was inside before the site was put in is told as for [`timer`](super::timer)s. A call that ends by an
-//! exception or `longjmp` leaves its place taken: what comes later is one deeper, and is timed right all the same. What is too deep
-//! counts as such.
+//! A thread leaves last what it entered first, so its entries less its exits are its depth, and the
+//! time of an entry is kept under its depth. Threads that were inside before the site was installed
+//! are recognised as in [`timer`](super::timer). A call that ends by an exception or `longjmp`
+//! leaves its place occupied: later calls are one deeper, and are still timed correctly. Calls that
+//! are too deep are counted as such.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -13,7 +14,7 @@ use super::timer::Timer;
 use super::writer::{Label, Writer};
 use crate::why::Why;
 
-/// Cells of a thread, as [`DURATIONS`](super::step::DURATIONS) tells them.
+/// Indices of the cells of a thread ([`DURATIONS`](super::step::DURATIONS)).
 const DEEP: i64 = 1;
 const ENTRIES: i64 = 2;
 const EXITS: i64 = 3;
@@ -22,7 +23,7 @@ const BEGINNINGS: i64 = 5;
 const SIZES: i64 = BEGINNINGS + DEPTH as i64;
 
 impl Timer {
-    /// The cell behind `first` that a register tells.
+    /// Returns the operand of the cell that `index` selects, behind `first`.
     fn among(self, place: Register, first: i64, index: Register) -> MemoryOperand {
         let offset = self.cell(place, first).displacement;
         MemoryOperand::with_base_index_scale_displ_size(place, index, 8, offset, 8)
@@ -30,7 +31,7 @@ impl Timer {
 }
 
 impl Writer<'_> {
-    /// The thread enters.
+    /// Writes the code for a thread that enters.
     pub(super) fn begin(&mut self, timer: Timer, clock: Clock, over: Label) -> Result<(), Why> {
         let place = self.cells_of_thread(timer, true, over)?;
         let deep = self.label();
@@ -45,7 +46,7 @@ impl Writer<'_> {
         self.put_own(Instruction::with1(Code::Inc_rm64, timer.cell(place, ENTRIES)))
     }
 
-    /// It leaves, and has entered before.
+    /// Writes the code for a thread that leaves, if it has entered before.
     pub(super) fn end(&mut self, timer: Timer, clock: Clock, over: Label) -> Result<(), Why> {
         self.time(clock)?;
         let place = self.cells_of_thread(timer, false, over)?;
@@ -59,14 +60,14 @@ impl Writer<'_> {
         self.jump(Code::Jae_rel32_64, deep)?;
         let beginning = timer.among(place, BEGINNINGS, COMPARED);
         self.put(Instruction::with2(Code::Sub_r64_rm64, Register::RDX, beginning))?;
-        // Counters of two processors may differ by some cycles.
+        // The counters of two processors may differ by some cycles.
         self.jump(Code::Jae_rel32_64, forward)?;
         self.put(Instruction::with2(Code::Xor_r32_rm32, Register::EDX, Register::EDX))?;
         self.bind(forward);
         self.copy(Register::RAX, Register::RDX)?;
         let other = self.scratch(2);
         if clock == Clock::Wall {
-            // Cycles times nanoseconds of 2^32 cycles, of which the upper part is wanted.
+            // Multiplies cycles by the nanoseconds of 2^32 cycles, and takes the upper part.
             let factor = refit_sys::clock::nanos(1 << 32);
             self.put(Instruction::with2(Code::Mov_r64_imm64, other, factor))?;
             self.put(Instruction::with1(Code::Mul_rm64, other))?;
@@ -78,7 +79,8 @@ impl Writer<'_> {
             timer.cell(place, SUM),
             Register::RAX,
         ))?;
-        // 64 less the zeros before the first one; whatever was in the cells, it stays among them.
+        // 64 less the number of leading zeros; the mask keeps it among the cells, whatever they
+        // held.
         self.put(Instruction::with2(Code::Lzcnt_r64_rm64, other, Register::RAX))?;
         self.put(Instruction::with1(Code::Neg_rm64, other))?;
         self.put(Instruction::with2(Code::And_rm64_imm8, other, 63))?;

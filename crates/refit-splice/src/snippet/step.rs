@@ -1,75 +1,82 @@
-//! What can be done at a site, and what each of it needs.
+//! The actions at a site, and what each of them needs.
 
 use super::registers::{Needs, Set};
 use super::setting::{Lane, Setting};
 use super::value::{Base, Test, Value};
 
-/// How many keys an action keeps cells for; what comes under others is added up in the cells of all others.
+/// Number of keys that have cells of their own; values under other keys are added up in shared
+/// cells.
 pub const KEYS: u32 = 256;
-/// The same for a histogram, which has many cells.
+/// The same number for a histogram, which has many cells.
 const HISTOGRAM_KEYS: u32 = 32;
-/// Cells of one thread's timer, as many as a cache line has: the thread, time, entries, exits. Before the first there is as much for what
-/// all others do: how many calls were not timed.
+/// Cells of one thread's timer, as many as a cache line has: the thread, time, entries, exits. A
+/// line for all other threads precedes the first one: the number of calls that were not timed.
 pub const TIMER: u32 = 8;
-/// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits, the sum; 59 times of entries, then
-/// the sizes of durations, from 0 on as in a histogram.
+/// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits,
+/// the sum; 59 times of entries, then the sizes of durations, from 0 on as in a histogram.
 pub const DURATIONS: u32 = 128;
-/// For how many there is room among [`DURATIONS`]: how deep calls of a thread may be nested in each other for their durations to be told.
+/// Deepest nesting of a thread's calls for which there is room among [`DURATIONS`].
 pub(super) const DEPTH: u32 = 59;
-/// A key is looked for in so many places, so there are as many more.
+/// Number of places in which a key is searched, and number of entries added to a table for that.
 pub(super) const PROBES: u32 = 16;
 
-/// Something that is done at a site, under conditions.
+/// An action at a site, with its conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// It is done if all tests of one of these hold, or if there are none.
+    /// Conditions: the action runs if all tests of one of these hold, or if there are none.
     pub when: Vec<Vec<Test>>,
-    /// The value by which cells are told apart, if they are: each has its own.
+    /// The value by which cells are distinguished; each value has its own cells.
     pub key: Option<Value>,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
-/// What is done at a site.
+/// An action at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Adds one to a cell.
     Count {
-        /// Its number.
+        /// Number of the cell.
         cell: u32,
     },
-    /// Adds one to the cell of a value's size: the first for 0, the next for 1, then 2–3, 4–7, … 65 cells.
+    /// Adds one to the cell of a value's size: the first for 0, the next for 1, then 2–3, 4–7, … 65
+    /// cells.
     Histogram {
-        /// The number of the first one.
+        /// Number of the first cell.
         cell: u32,
-        /// What is measured.
+        /// The value.
         value: Value,
     },
-    /// Stores one in a cell: a single instruction, which needs no register and no flag, and may be done again.
+    /// Stores one in a cell: a single instruction, which needs no register and no flag, and may be
+    /// repeated.
     Flag {
-        /// Its number.
+        /// Number of the cell.
         cell: u32,
     },
-    /// Writes garbage into all that is said to be dead, after everything else: a program that then says the same has been understood.
+    /// Writes garbage into everything that is dead, after all else: a program that behaves as
+    /// before confirms the analysis.
     Poison {
-        /// What unused stack gets, sign-extended; registers get what tells them.
+        /// Value of unused stack, sign-extended; registers get their numbers.
         stack: i32,
     },
-    /// Adds the time to a cell of the thread where control leaves, takes it away where it enters, and counts either. So the cell holds
-    /// the time that was spent inside, once as many have left as have entered, at any depth. Who leaves more often than it has entered
-    /// was inside already when the site was put in: that does not count. See [`TIMER`] for the cells.
+    /// Adds the time to a cell of the thread where control leaves, subtracts it where control
+    /// enters, and counts both. So, at any depth, the cell holds the time spent inside once exits
+    /// equal entries. A thread that leaves more times than it has entered was inside before the
+    /// site was installed, and that does not count. [`TIMER`] describes the cells.
     Time {
-        /// The number of the first one: a multiple of [`TIMER`].
+        /// Number of the first cell: a multiple of [`TIMER`].
         cell: u32,
-        /// How many threads have cells: a power of two. What others do is not timed, but counted in the first cell.
+        /// Number of threads that have cells: a power of two. Calls of other threads are not timed,
+        /// but counted in the first cell.
         threads: u32,
-        /// Whether control enters here; else it leaves.
+        /// Whether control enters here; otherwise it leaves.
         enters: bool,
-        /// Which time.
+        /// The clock.
         clock: Clock,
     },
-    /// Keeps the time in a cell of the thread where control enters, one for each depth of calls, and adds one to the cell of the size
-    /// of the nanoseconds since then where it leaves. See [`DURATIONS`] for the cells.
+    /// Stores the time in a cell of the thread where control enters, one for each depth of calls,
+    /// and where it leaves adds one to the cell of the size of the nanoseconds since. [`DURATIONS`]
+    /// describes the cells.
     Durations {
         /// As in `Time`.
         cell: u32,
@@ -82,31 +89,33 @@ pub enum Action {
     },
     /// Writes a record into the instruments' buffers.
     Event {
-        /// The event and its phase, as [`What::word`](refit_instruments::record::What::word) says it.
+        /// The event and its phase, encoded by
+        /// [`What::word`](refit_instruments::record::What::word).
         what: u32,
         /// Its payload.
         payload: [Option<Value>; 2],
     },
 }
 
-/// What tells the time.
+/// A clock that snippets read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The time-stamp counter: cycles, whoever runs.
+    /// The time-stamp counter: cycles, on whichever thread.
     Wall,
-    /// The kernel's clock of the thread: nanoseconds while it runs, which costs a system call.
+    /// The kernel's CPU clock of the thread: nanoseconds while it runs. Reading it costs a system
+    /// call.
     Thread,
 }
 
 impl From<Action> for Step {
-    /// Always done, in cells that all share.
+    /// Returns a step that always runs, with cells that all keys share.
     fn from(action: Action) -> Self {
         Self { when: Vec::new(), key: None, action }
     }
 }
 
 impl Step {
-    /// How many cells it takes.
+    /// Returns the number of cells that it takes.
     pub fn cells(&self) -> u32 {
         let each = self.action.cells();
         match self.key {
@@ -116,7 +125,7 @@ impl Step {
         }
     }
 
-    /// How many keys have cells of their own.
+    /// Returns the number of keys that have cells of their own.
     pub fn keys(&self) -> u32 {
         match self.action {
             Action::Histogram { .. } => HISTOGRAM_KEYS,
@@ -124,7 +133,7 @@ impl Step {
         }
     }
 
-    /// How many threads are timed.
+    /// Returns the number of threads that are timed.
     pub(crate) fn threads(&self) -> u32 {
         match self.action {
             Action::Time { threads, .. } | Action::Durations { threads, .. } => threads,
@@ -132,18 +141,18 @@ impl Step {
         }
     }
 
-    /// Cells of each thread that is timed.
+    /// Returns the number of cells of each thread that is timed.
     fn line(&self) -> u32 {
         if matches!(self.action, Action::Durations { .. }) { DURATIONS } else { TIMER }
     }
 
-    /// Entries of the table of keys, each a key and then its cells: the numbers of its first cell and of the one behind the last.
-    /// The table stands behind the cells of all other keys.
+    /// Returns the range of cells of the table of keys, whose entries are a key followed by its
+    /// cells. The table stands behind the cells of all other keys.
     pub fn table(&self, first: u32) -> std::ops::Range<u32> {
         first + self.action.cells()..first + self.cells()
     }
 
-    /// More than its code takes.
+    /// Returns an upper bound of the bytes of its code.
     pub(crate) fn most_bytes(&self) -> u64 {
         let own = match self.action {
             Action::Event { .. } => 320,
@@ -154,7 +163,7 @@ impl Step {
         own + key + 224 * self.values().count() as u64
     }
 
-    /// The values that it looks at.
+    /// Returns the values that it reads.
     pub(super) fn values(&self) -> impl Iterator<Item = Value> + '_ {
         let own: [Option<Value>; 2] = match self.action {
             Action::Histogram { value, .. } => [Some(value), None],
@@ -169,12 +178,12 @@ impl Step {
         tested.chain(self.key).chain(own.into_iter().flatten())
     }
 
-    /// Whether it changes flags: all does but storing one.
+    /// Whether it changes flags: every step does, except an unconditional store of a flag.
     pub(super) fn changes_flags(&self) -> bool {
         !(matches!(self.action, Action::Flag { .. }) && self.when.is_empty())
     }
 
-    /// What it needs for itself.
+    /// Returns what it needs of registers and stack.
     pub(super) fn needs(&self, setting: Setting) -> Needs {
         let mut needs = self.action.needs(setting.cells.lane);
         if self.threads() > 0 && self.key.is_none() {
@@ -191,7 +200,7 @@ impl Step {
             needs.scratch = needs.scratch.max(1);
         }
         if self.key.is_some() && self.threads() == 0 {
-            // Its cells, itself, places to look at, and the value of the action.
+            // The lane, the key, the place and count of the search, and the value of the action.
             needs.scratch = needs.scratch.max(5);
             needs.fixed |= Set::of(&[0]);
         }
@@ -200,10 +209,10 @@ impl Step {
 }
 
 impl Action {
-    /// Garbage everywhere.
+    /// Poison with the usual garbage.
     pub const POISON: Self = Self::Poison { stack: 0x0bad_beef };
 
-    /// How many cells it counts into, for each key; timers have their own.
+    /// Returns the number of cells for each key; timers have their own.
     pub fn cells(self) -> u32 {
         match self {
             Self::Count { .. } | Self::Flag { .. } => 1,
@@ -215,7 +224,7 @@ impl Action {
         }
     }
 
-    /// The number of its first cell.
+    /// Returns the number of its first cell.
     pub(super) fn first(self) -> u32 {
         match self {
             Self::Count { cell }
@@ -234,13 +243,13 @@ impl Action {
             Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
             Self::Count { .. } => needs(1, Set::NONE),
             Self::Histogram { .. } => needs(2, Set::NONE),
-            // `rdtsc` tells the time in these.
+            // `rdtsc` returns the time in these.
             Self::Time { clock: Clock::Wall, .. } | Self::Durations { clock: Clock::Wall, .. } => {
                 needs(3, Set::of(&[0, 2]))
             }
             Self::Time { clock: Clock::Thread, .. }
             | Self::Durations { clock: Clock::Thread, .. } => {
-                // The call and its arguments, and where the time is put together.
+                // The call with its arguments, and the register in which the time is computed.
                 let fixed = Set::SYSCALL | Set::of(&[2, 6, 7]);
                 Needs { stack: true, ..needs(3, fixed) }
             }
@@ -250,7 +259,7 @@ impl Action {
 }
 
 impl Base {
-    /// What finding it takes, beside the register that it goes to.
+    /// Returns what finding the value needs, beside the register that receives it.
     fn needs(self, thread: Option<i32>) -> Needs {
         let call = |fixed: Set, stack| Needs { scratch: 1, fixed, reads: Set::NONE, stack };
         match self {

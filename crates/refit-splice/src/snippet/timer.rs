@@ -1,12 +1,13 @@
-//! Timers: time from entry to exit, of each thread apart.
+//! Timers: time from entry to exit, for each thread.
 //!
-//! A function is entered and left by one thread, the last entered first. So the entries and exits of a thread tell by themselves whether
-//! who leaves was seen when it entered: if there were more entries than exits. That makes timers right at any depth of recursion and
-//! for calls that went on when they were put in, with nothing kept per call.
+//! A function is entered and left by one thread, the last entered first. So the entries and exits
+//! of a thread show whether a thread that leaves was seen when it entered: if there were more
+//! entries than exits. This makes timers correct at any depth of recursion, and for calls that were
+//! in progress when the sites were installed, with nothing kept per call.
 //!
-//! A thread finds its cells by open addressing, as in [`search`](super::search); they lie in a cache line that no other thread
-//! writes to, so nothing has to be atomic but where threads are told by their thread pointers: a forked child has the same ones,
-//! and shares the cells.
+//! A thread finds its cells by open addressing, as in [`search`](super::search). They are in a
+//! cache line that no other thread writes to, so nothing has to be atomic, except where threads are
+//! distinguished by their thread pointers: a forked child has the same ones, and shares the cells.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -21,25 +22,26 @@ use crate::why::Why;
 pub(super) struct Timer {
     pub(super) cell: u32,
     pub(super) threads: u32,
-    /// Cells of a thread; before the first one there are as many for all others.
+    /// Cells of a thread; as many for all other threads precede the first one.
     pub(super) line: u32,
     pub(super) key: Base,
 }
 
 impl Timer {
-    /// Bytes from the first lane on to the first thread's cells.
+    /// Returns the offset of the first thread's cells from the first lane, in bytes.
     fn table(self) -> i64 {
         i64::from(self.cell + self.line) * 8
     }
 
-    /// A cell of the thread whose place is in a register: 1 is the time, 2 counts entries, 3 exits.
+    /// Returns the operand of a cell of the thread whose place is in a register: 1 is the time, 2
+    /// counts entries, 3 exits.
     pub(super) fn cell(self, place: Register, number: i64) -> MemoryOperand {
         MemoryOperand::with_base_displ(place, self.table() + number * 8)
     }
 }
 
 impl Writer<'_> {
-    /// The thread enters.
+    /// Writes the code for a thread that enters.
     pub(super) fn enter(&mut self, timer: Timer, clock: Clock, over: Label) -> Result<(), Why> {
         let place = self.cells_of_thread(timer, true, over)?;
         self.time(clock)?;
@@ -48,7 +50,7 @@ impl Writer<'_> {
         self.put_own(Instruction::with1(Code::Inc_rm64, timer.cell(place, 2)))
     }
 
-    /// It leaves, and has entered before.
+    /// Writes the code for a thread that leaves, if it has entered before.
     pub(super) fn leave(&mut self, timer: Timer, clock: Clock, over: Label) -> Result<(), Why> {
         self.time(clock)?;
         let place = self.cells_of_thread(timer, false, over)?;
@@ -60,7 +62,7 @@ impl Writer<'_> {
         self.put_own(Instruction::with1(Code::Inc_rm64, timer.cell(place, 3)))
     }
 
-    /// An instruction on cells of this thread.
+    /// Writes an instruction on cells of this thread.
     pub(super) fn put_own(
         &mut self,
         one: Result<Instruction, iced_x86::IcedError>,
@@ -68,14 +70,15 @@ impl Writer<'_> {
         if self.setting.thread.is_some() { self.put(one) } else { self.put_locked(one) }
     }
 
-    /// Where the cells of this thread are; made if it has none and `enters`, else it jumps.
+    /// Finds the cells of this thread. If it has none, makes them where it enters, and otherwise
+    /// jumps.
     pub(super) fn cells_of_thread(
         &mut self,
         timer: Timer,
         enters: bool,
         over: Label,
     ) -> Result<Register, Why> {
-        // The register of the counter is free until it counts.
+        // The register of the counter is free until the search begins.
         let (key, place, left) = (self.scratch(0), self.scratch(1), self.scratch(2));
         let search = Search {
             key,
@@ -92,7 +95,7 @@ impl Writer<'_> {
         self.load(whole, key, over)?;
         self.spread(search)?;
         self.shared(left)?;
-        // Who leaves and has no cells has not entered.
+        // A thread that leaves and has no cells has not entered.
         self.search(search, found, over)?;
         if enters {
             self.shared(left)?;

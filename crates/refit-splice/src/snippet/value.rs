@@ -1,10 +1,10 @@
-//! Values of the program that steps look at, and conditions over them.
+//! Values of the program that steps read, and conditions over them.
 
 use iced_x86::Code;
 
 use super::registers::Set;
 
-/// A value that can be looked at.
+/// A value that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Where it is.
@@ -18,25 +18,25 @@ pub struct Value {
 pub enum Base {
     /// In a general register, by its number.
     Register(u8),
-    /// The number of the thread.
+    /// The thread id.
     Thread,
-    /// The number of the process.
+    /// The process id.
     Process,
-    /// What tells the thread from all others of the process, whatever it is.
+    /// Any number that distinguishes the thread from others of the process.
     Context,
-    /// The goroutine, by its address in Go's runtime: what a thread of Go's runs changes within a function.
+    /// The goroutine, by its address in Go's runtime: one function call may run on several threads.
     Goroutine,
-    /// In memory, so many bytes from where a register points. The kernel copies it, so that a pointer that leads nowhere does no
-    /// harm: what depends on it is not done.
+    /// In memory, at an offset from the address in a register. The kernel copies it, so an invalid
+    /// pointer does no harm: actions that depend on the value are skipped.
     Memory {
-        /// The register's number.
+        /// Number of the register.
         register: u8,
-        /// Bytes to add.
+        /// Offset in bytes.
         offset: i32,
     },
 }
 
-/// How wide a value is; negative numbers keep their sign.
+/// Width of a value, and whether negative numbers keep their sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// 8 bits.
@@ -45,7 +45,7 @@ pub enum Width {
     U16,
     /// 32 bits.
     U32,
-    /// All 64.
+    /// All 64 bits.
     Whole,
     /// 8 bits, signed.
     I8,
@@ -55,18 +55,18 @@ pub enum Width {
     I32,
 }
 
-/// A comparison.
+/// A comparison of a value with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// What is compared.
+    /// The value.
     pub value: Value,
-    /// How.
+    /// The relation.
     pub relation: Relation,
-    /// With what.
+    /// The number.
     pub than: i64,
 }
 
-/// How two numbers compare, as signed ones of 64 bits.
+/// Relations of signed 64-bit numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// `==`
@@ -84,7 +84,7 @@ pub enum Relation {
 }
 
 impl Value {
-    /// All of a general register.
+    /// Returns the value of a whole general register.
     pub fn register(number: u8) -> Self {
         Self { base: Base::Register(number), width: Width::Whole }
     }
@@ -98,7 +98,7 @@ impl Value {
 }
 
 impl Width {
-    /// Bytes that it takes.
+    /// Returns its bytes.
     pub(super) fn bytes(self) -> i32 {
         match self {
             Self::U8 | Self::I8 => 1,
@@ -110,14 +110,14 @@ impl Width {
 }
 
 impl Test {
-    /// Whether an instruction can hold what is compared with.
+    /// Whether the number fits an immediate operand.
     pub(super) fn is_small(&self) -> bool {
         i32::try_from(self.than).is_ok()
     }
 }
 
 impl Relation {
-    /// The jump that is taken where it does not hold.
+    /// Returns the jump that is taken if the relation does not hold.
     pub(super) fn otherwise(self) -> Code {
         match self {
             Self::Equal => Code::Jne_rel32_64,

@@ -1,4 +1,4 @@
-//! The code that finds a value, and that of conditions.
+//! Writes the code that finds values and evaluates conditions.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -8,7 +8,7 @@ use super::writer::{Label, Writer, wide};
 use crate::why::Why;
 
 impl Writer<'_> {
-    /// Goes on where all tests of one of `any` hold, or where there are none; else jumps.
+    /// Falls through if all tests of one of `any` hold, or if there are none; otherwise jumps.
     pub(super) fn condition(&mut self, any: &[Vec<Test>], otherwise: Label) -> Result<(), Why> {
         let holds = self.label();
         for (index, all) in any.iter().enumerate() {
@@ -42,7 +42,7 @@ impl Writer<'_> {
         self.jump(test.relation.otherwise(), otherwise)
     }
 
-    /// Brings a value into a register; jumps where there is none.
+    /// Loads a value into a register; jumps if it cannot be read.
     pub(super) fn load(&mut self, value: Value, into: Register, nowhere: Label) -> Result<(), Why> {
         match value.base {
             Base::Register(register) => self.program_value(register, into)?,
@@ -51,7 +51,7 @@ impl Writer<'_> {
                 self.put(Instruction::with1(Code::Rdfsbase_r64, into))?;
             }
             Base::Context => self.thread(into)?,
-            // Where Go's linker puts it (runtime·tlsg).
+            // Go's linker places it there (runtime·tlsg).
             Base::Goroutine => {
                 let none = Register::None;
                 let place = MemoryOperand::new(none, none, 1, -8, 8, false, Register::FS);
@@ -73,7 +73,7 @@ impl Writer<'_> {
         self.extend(into, value.width)
     }
 
-    /// The number of this thread.
+    /// Finds the id of this thread.
     pub(super) fn thread(&mut self, into: Register) -> Result<(), Why> {
         match self.setting.thread {
             Some(offset) => self.word_of_thread(into, offset),
@@ -84,17 +84,18 @@ impl Writer<'_> {
         }
     }
 
-    /// 32 bits from the thread pointer on.
+    /// Loads 32 bits at an offset from the thread pointer.
     pub(super) fn word_of_thread(&mut self, into: Register, offset: i32) -> Result<(), Why> {
         let none = Register::None;
         let place = MemoryOperand::new(none, none, 1, offset.into(), 8, false, Register::FS);
         self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), place))
     }
 
-    /// Replaces an address by what is there, `bytes` of it; jumps where nothing is. The kernel reads, and writes where we are:
-    /// `process_vm_readv` of ourselves, which fails where a load would be the program's end.
+    /// Replaces an address by the `bytes` bytes stored there; jumps if it is not mapped. Uses
+    /// `process_vm_readv` on the process itself, which fails where a load would kill the program.
     fn fetch(&mut self, place: Register, bytes: i32, nowhere: Label) -> Result<(), Why> {
-        // The value; then where it goes, and its length; where it comes from, and its length.
+        // Words on the stack: the value; its address and length; the address and length of the
+        // source.
         let at = |word: i64| MemoryOperand::with_base_displ(Register::RSP, word * 8);
         self.deepen(40)?;
         self.put(Instruction::with2(Code::Mov_rm64_imm32, at(0), 0))?;
@@ -102,7 +103,7 @@ impl Writer<'_> {
         self.put(Instruction::with2(Code::Mov_rm64_imm32, at(2), bytes))?;
         self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), place))?;
         self.put(Instruction::with2(Code::Mov_rm64_imm32, at(4), bytes))?;
-        // Any thread of a process stands for it.
+        // Any thread stands for its process.
         self.thread(Register::RDI)?;
         self.put(Instruction::with2(Code::Lea_r64_m, Register::RSI, at(1)))?;
         self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, 1))?;
@@ -135,7 +136,7 @@ impl Writer<'_> {
         self.put(extended)
     }
 
-    /// How many bits a value has, less 64 and negated: 64 for 0, 63 for 1, … for what counts by size.
+    /// Computes the size of a value as its number of bits less 64, negated: 64 for 0, 63 for 1, …
     pub(super) fn size_of(
         &mut self,
         value: Value,
@@ -143,7 +144,7 @@ impl Writer<'_> {
         nowhere: Label,
     ) -> Result<(), Why> {
         match (value.base, value.width) {
-            // As a rule it is read where it is.
+            // Usually the register still holds the program's value.
             (Base::Register(register), Width::Whole)
                 if self.taken.homes[usize::from(register)] == Home::Same
                     && wide(register) != Register::RSP =>

@@ -1,4 +1,4 @@
-//! Instructions, one by one.
+//! Writes single instructions.
 
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
@@ -16,17 +16,17 @@ pub(super) struct Writer<'t> {
     pub(super) address: u64,
     pub(super) taken: Taken,
     pub(super) setting: Setting,
-    /// How far below the program's stack pointer it is.
+    /// Distance of the stack pointer below the program's, in bytes.
     pub(super) depth: i64,
     labels: u64,
     to: &'t mut Vec<Instruction>,
 }
 
-/// A place in a snippet that is jumped to.
+/// A target of jumps within a snippet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(u64);
 
-/// The general register with this number, in 64 bits.
+/// Returns the 64-bit general register with this number.
 pub(super) fn wide(number: u8) -> Register {
     Register::RAX + u32::from(number)
 }
@@ -38,7 +38,8 @@ impl<'t> Writer<'t> {
         setting: Setting,
         to: &'t mut Vec<Instruction>,
     ) -> Self {
-        // Addresses that no program has: unlike those of any instruction, and of any other snippet that is encoded with it.
+        // Labels are no valid addresses: they differ from those of all instructions, and of all
+        // other snippets that are encoded together.
         let labels = 1 << 63 | (to.len() as u64) << 16;
         Self { address, taken, setting, depth: 0, labels, to }
     }
@@ -48,12 +49,12 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// One without operands.
+    /// Writes an instruction without operands.
     pub(super) fn plain(&mut self, code: Code) {
         self.to.push(Instruction::with(code));
     }
 
-    /// An atomic one.
+    /// Writes an instruction with a `lock` prefix.
     pub(super) fn put_locked(
         &mut self,
         instruction: Result<Instruction, IcedError>,
@@ -64,26 +65,26 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// A place that is bound later.
+    /// Returns a label that is bound later.
     pub(super) fn label(&mut self) -> Label {
         self.labels += 1;
         Label(self.labels)
     }
 
-    /// The place is here.
+    /// Binds a label to the current position.
     pub(super) fn bind(&mut self, label: Label) {
-        // An instruction of no bytes, which has the address by which others know it.
+        // An instruction of no bytes, whose address is the label.
         let mut here = Instruction::with(Code::Zero_bytes);
         here.set_ip(label.0);
         self.to.push(here);
     }
 
-    /// A jump, conditional or not.
+    /// Writes a jump, conditional or not.
     pub(super) fn jump(&mut self, code: Code, to: Label) -> Result<(), Why> {
         self.put(Instruction::with_branch(code, to.0))
     }
 
-    /// A register that the steps may use.
+    /// Returns a register that steps may use.
     pub(super) fn scratch(&self, number: usize) -> Register {
         wide(self.taken.scratch[number])
     }
@@ -92,14 +93,14 @@ impl<'t> Writer<'t> {
         self.put(Instruction::with2(Code::Mov_r64_rm64, into, from))
     }
 
-    /// Moves the stack pointer down (or up, for less than 0) without touching a flag.
+    /// Moves the stack pointer down (or up, for a negative number) without changing a flag.
     pub(super) fn deepen(&mut self, by: i64) -> Result<(), Why> {
         self.depth += by;
         let to = MemoryOperand::with_base_displ(Register::RSP, -by);
         self.put(Instruction::with2(Code::Lea_r64_m, Register::RSP, to))
     }
 
-    /// Brings what is needed to where it is while the snippet runs.
+    /// Moves the program's values to where they are while the snippet runs.
     pub(super) fn save(&mut self) -> Result<(), Why> {
         if self.taken.red_zone {
             self.deepen(RED_ZONE)?;
@@ -121,7 +122,7 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// And back.
+    /// Moves them back.
     pub(super) fn restore(&mut self) -> Result<(), Why> {
         if self.taken.flags {
             self.plain(Code::Popfq);
@@ -143,14 +144,14 @@ impl<'t> Writer<'t> {
         if self.taken.red_zone { self.deepen(-RED_ZONE) } else { Ok(()) }
     }
 
-    /// Registers and their homes; those on the stack in the order of their places.
+    /// Returns registers and their homes; those on the stack in the order in which they are pushed.
     fn homes(&self) -> Vec<(u8, Home)> {
         let mut homes: Vec<_> = (0..).zip(self.taken.homes).collect();
         homes.sort_by_key(|(_, home)| if let Home::Stack(depth) = home { *depth } else { 0 });
         homes
     }
 
-    /// The program's value of a register.
+    /// Copies the program's value of a register.
     pub(super) fn program_value(&mut self, register: u8, into: Register) -> Result<(), Why> {
         let stack = |depth: i64| MemoryOperand::with_base_displ(Register::RSP, depth);
         match self.taken.homes[usize::from(register)] {
@@ -165,14 +166,14 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// A system call; its arguments are in their registers.
+    /// Writes a system call; its arguments are in their registers.
     pub(super) fn call(&mut self, number: i64) -> Result<(), Why> {
         self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EAX, number as i32))?;
         self.plain(Code::Syscall);
         Ok(())
     }
 
-    /// The time, in `rdx`.
+    /// Reads the time into `rdx`.
     pub(super) fn time(&mut self, clock: Clock) -> Result<(), Why> {
         if clock == Clock::Wall {
             self.plain(Code::Rdtsc);
@@ -197,9 +198,9 @@ impl<'t> Writer<'t> {
         self.put_locked(Instruction::with1(Code::Inc_rm64, place))
     }
 
-    /// Garbage in all that nobody needs.
+    /// Writes garbage into everything that is dead.
     pub(super) fn poison(&mut self, live: Live, stack: i32) -> Result<(), Why> {
-        // More than snippets store there.
+        // More words than snippets push.
         const WORDS: i64 = 16;
         let below = if live.red_zone { RED_ZONE } else { 0 };
         self.deepen(below)?;
@@ -216,13 +217,13 @@ impl<'t> Writer<'t> {
         }
         for number in 0..16 {
             if live.vectors >> number & 1 == 0 {
-                // All bits set: no number.
+                // All bits set: not a number.
                 let register = Register::XMM0 + number;
                 self.put(Instruction::with2(Code::Pcmpeqd_xmm_xmmm128, register, register))?;
             }
         }
         if !self.taken.flags {
-            // Carry; neither zero nor sign nor overflow.
+            // Sets carry; clears zero, sign and overflow.
             self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RSP, -1))?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! The program of `calls.c`, in a call; also for the tests of other crates that stop its threads.
+//! Runs the program of `calls.c`, which makes one system call; tests of other crates that stop its
+//! threads use it too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,21 +10,21 @@ use std::time::Duration;
 
 use refit_sys::process;
 
-/// A call that is not over by then never ends: no part of what is tested.
+/// A call that takes longer than this never ends.
 pub(crate) const NEVER: Duration = Duration::from_secs(30);
-/// How often a call that waits is stopped before it gets what it waits for.
+/// Number of times that a waiting call is stopped before its event happens.
 pub(crate) const STOPS: usize = 5;
 
-/// A row of the program: a call, and who makes it end.
+/// A row of the program: a system call, and the event that ends it.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) number: i64,
-    /// Whether it ends by its time limit alone.
+    /// Whether only its time limit ends it.
     pub(crate) by_time: bool,
 }
 
 impl Row {
-    /// All rows of the program.
+    /// Returns all rows of the program.
     pub(crate) fn all(program: &Path) -> Vec<Self> {
         let output = Command::new(program).output().expect("it runs");
         let text = String::from_utf8(output.stdout).expect("text");
@@ -35,7 +36,7 @@ impl Row {
         text.lines().map(row).collect()
     }
 
-    /// Whether its call waits for something; `getrandom` only works.
+    /// Whether its call waits for an event; `getrandom` only computes.
     pub(crate) fn waits(&self) -> bool {
         self.number != libc::SYS_getrandom
     }
@@ -44,20 +45,20 @@ impl Row {
 /// A process that makes the call of a row.
 pub(crate) struct Caller {
     child: Child,
-    /// What it writes.
+    /// Lines that it prints.
     pub(crate) lines: Receiver<String>,
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
         self.kill();
-        // Whoever traces it may have been told of its end instead.
+        // A tracer may have received its exit status instead.
         let _ = self.child.wait();
     }
 }
 
 impl Caller {
-    /// Starts it. `None`: this host lacks what the row needs, which is printed.
+    /// Starts it. `None` if this host lacks what the row needs, which is printed.
     pub(crate) fn of(program: &Path, row: &Row) -> Option<Self> {
         let mut command = Command::new(program);
         command.arg(&row.name).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -78,14 +79,14 @@ impl Caller {
         Some(caller)
     }
 
-    /// Its number.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Has the other thread of the program do what makes the call end.
+    /// Has the other thread of the program cause the event that ends the call.
     pub(crate) fn go(&mut self) {
-        // It may have ended, by its time limit.
+        // The process may have ended by its time limit.
         let _ = self.child.stdin.as_mut().expect("a pipe").write_all(b"go\n");
     }
 
@@ -94,7 +95,7 @@ impl Caller {
         let _ = self.child.kill();
     }
 
-    /// Whether its first thread waits in a call: that of the row, or what has taken its place.
+    /// Whether its first thread waits in a call: that of the row, or one that replaces it.
     pub(crate) fn waits(&self) -> bool {
         let asleep = process::life(self.id()).is_some_and(|life| life.state == b'S');
         asleep && process::waits(self.id()).is_some_and(|waits| waits.call.is_some())

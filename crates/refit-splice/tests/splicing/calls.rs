@@ -1,5 +1,5 @@
-//! Each call that a stop can end, or cut short, returns what it returns where nobody stops it: the
-//! rows of [`restart`]'s table.
+//! Each call that a stop can end or cut short returns what it returns without a stop: the rows of
+//! [`restart`]'s table.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use refit_sys::restart;
 use super::caller::{Caller, NEVER, Row, STOPS};
 use super::victim::{Built, build, until};
 
-/// Calls of the table that wait for nobody, or on hardware only.
+/// Calls of the table that wait for no event, or for hardware only.
 const WAIT_FOR_NOBODY: [i64; 2] = [libc::SYS_pwrite64, libc::SYS_copy_file_range];
 
 fn program() -> &'static Path {
@@ -20,15 +20,15 @@ fn program() -> &'static Path {
     BUILT.get_or_init(|| build("cc", "splicing/calls.c", &["-pthread"])).path()
 }
 
-/// Stops it once; whether it is still there.
+/// Stops the process once; returns whether it still runs.
 fn stop(caller: &Caller) -> bool {
     let Ok(program) = Program::open(caller.id()) else { return false };
     let stood = program.stand_still(Duration::from_secs(60), |_| Ok::<_, Refusal>(()));
     match stood {
         Ok(_) => true,
         Err(refusal) => {
-            // It ends meanwhile, which the kernel tells in several ways; nothing else stands in the
-            // way.
+            // It may end meanwhile, which the kernel reports in several ways; no other error is
+            // accepted.
             let begun = Instant::now();
             while !program.ended() {
                 assert!(begun.elapsed() < NEVER, "{refusal}");
@@ -39,7 +39,7 @@ fn stop(caller: &Caller) -> bool {
     }
 }
 
-/// What the row says, if this host has what it needs.
+/// Returns what the row prints, if this host has what it needs.
 fn told(row: &Row, stops: bool) -> Option<String> {
     let mut caller = Caller::of(program(), row)?;
     if row.waits() {

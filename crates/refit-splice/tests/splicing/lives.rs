@@ -1,5 +1,6 @@
-//! Programs that do not stand as others do: whose first thread ends, which share their memory, limit their calls, switch threads by themselves,
-//! change their thread pointers, unload what is watched, fault and trap all the time.
+//! Unusual programs: their first thread ends, they share their memory, limit their calls, switch
+//! threads by themselves, change their thread pointers, unload what is watched, fault and trap all
+//! the time.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -42,7 +43,7 @@ fn counted(victim: &Victim) -> Installed {
     watch(victim, vec![Action::Count { cell: 0 }.into()]).expect("installed")
 }
 
-/// Counting comes and goes, often.
+/// Installs and removes counters repeatedly.
 fn come_and_go(victim: &Victim, times: usize) {
     let program = victim.program();
     for _ in 0..times {
@@ -64,7 +65,7 @@ fn the_first_thread_may_end_before_the_others() {
     until(|| installed.cell(0).expect("read") > before);
     let removed = remains::repair(&its).expect("taken out");
     assert_eq!((removed.sites, removed.areas, removed.kept), (1, 1, 0));
-    // It can be watched from now on, too.
+    // From now on it can be watched, too.
     come_and_go(&victim, 3);
     assert_eq!(victim.ask("end"), "right");
 }
@@ -117,13 +118,15 @@ fn threads_that_a_program_switches_by_itself_are_waited_for() {
     assert_eq!(victim.ask("end"), "right");
 }
 
-/// A quarter of the time a handler has a program counter in a register and nowhere else, and that is mostly one of the patch area.
+/// A quarter of the time a handler has a program counter in a register and nowhere else, mostly one
+/// in the patch area.
 #[test]
 fn contexts_that_a_handler_has_in_its_hands_are_waited_for() {
     let mut victim = Victim::with(program(), &["holds"]);
     let program = victim.program();
     for round in 0..60 {
-        // The next area is where this one was: what is counted differs, so that who comes back late finds something else.
+        // The next area has the same address, and counts something else: a thread that returns late
+        // would run the wrong code.
         let cells = if round % 2 == 0 { 16 } else { 1 };
         let steps = (0..cells).map(|cell| Action::Count { cell }.into()).collect();
         let installed = watch(&victim, steps).expect("installed");

@@ -1,4 +1,4 @@
-//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
+//! Splicing into running programs: counts are exact, results are unchanged, nothing is left behind.
 
 mod caller;
 mod calls;

@@ -7,12 +7,12 @@ use refit_analysis::Live;
 use refit_splice::process::{Program, Refusal};
 use refit_splice::{Action, At, Installed, Plan, Site, Springboard, Value, Why, remains};
 
-/// All but some general registers is dead.
+/// Returns a live set of these general registers alone.
 fn general(mask: u16) -> Live {
     Live { general: mask, flags: 0, vectors: 0, upper: 0, masks: 0, x87: false, red_zone: false }
 }
 
-/// A site at the entry of a function of the victim.
+/// Returns a site at the entry of a function of the victim.
 fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
     let address = victim.address(function);
     let mut code = vec![0; 32];
@@ -22,7 +22,7 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
         at: At::Before,
         code,
         room,
-        // `r11` is nobody's.
+        // `r11` is dead there.
         live: general(!(1 << 11)),
         alone: false,
         springboards: Vec::new(),
@@ -31,7 +31,7 @@ fn site(victim: &Victim, function: &str, room: usize, cell: u32) -> Site {
     }
 }
 
-/// A site that takes a short jump, to a long one in the gap.
+/// Returns a site that takes a short jump, to a long one in the gap.
 fn short_site(victim: &Victim, cell: u32) -> Site {
     let place = victim.address("gap");
     let mut code = [0; 5];
@@ -81,7 +81,7 @@ fn code_comes_and_goes_under_running_threads_and_handlers() {
         assert_eq!(removed.foreign, 0);
         drop(installed);
     }
-    // An area stays for as long as a handler that was on its way would return to it.
+    // An area stays as long as a signal handler that was running would return to it.
     while remains::find(&program).expect("its mappings").iter().any(|left| left.sites() > 0) {
         remains::repair(&program).expect("taken out");
     }
@@ -101,7 +101,7 @@ fn a_histogram_counts_sizes() {
     let installed = install(&program, vec![at], 66);
     victim.work(8);
     let cells: Vec<u64> = (0..6).map(|cell| installed.cell(cell).expect("read")).collect();
-    // Two threads, arguments 0 to 7: 0; 1; 2 and 3; 4 to 7.
+    // Two threads, with arguments 0 to 7: 0; 1; 2 and 3; 4 to 7.
     assert_eq!(cells, [2, 2, 4, 8, 0, 0]);
     assert_eq!(installed.cell(65).expect("read"), 16);
     remains::repair(&program).expect("taken out");
@@ -127,7 +127,7 @@ fn poison_shows_what_is_wrongly_called_dead() {
     let plain = victim.work(100);
     let mut at = site(&victim, "work", 11, 0);
     at.actions = vec![Action::POISON.into()];
-    // The argument, and what functions keep for their callers.
+    // The argument, and the registers that functions preserve.
     let kept = 1 << 7 | 1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12;
     at.live = general(kept);
     let installed = install(&program, vec![at.clone()], 1);
@@ -217,14 +217,14 @@ fn who_waits_where_nothing_reaches_it_stands_and_who_could_make_calls_is_named()
     let program = victim.program();
     let before = victim.traces();
     victim.lend();
-    // Its child, which has its memory, is stopped; it waits for that child.
+    // The child that shares its memory is stopped; the thread waits for that child.
     let stood = program.stand_still(Duration::from_secs(10), |still| {
         let asleep: Vec<u32> = still.asleep().map(|(thread, _)| thread).collect();
         Ok::<_, Refusal>((asleep, still.threads().count()))
     });
     let ((asleep, stopped), _) = stood.expect("it stands");
     assert_eq!((asleep, stopped), (vec![program.id()], 1));
-    // Nobody is left who could make room for a patch area.
+    // No thread is left that could map a patch area.
     let (plan, _) = Plan::new(vec![site(&victim, "work", 11, 0)]);
     let error = Installed::new(&program, &plan, 1, None).expect_err("it waits for its child");
     let named = |refusal: &Refusal| matches!(refusal, Refusal::Restless { thread, .. } if *thread == program.id());
@@ -261,7 +261,7 @@ fn sites_go_one_by_one_under_running_threads_and_handlers() {
     let before = victim.traces();
     let flag = |mut site: Site, cell: u32| {
         site.actions = vec![Action::Flag { cell }.into()];
-        // A flag leaves everything alone.
+        // A flag changes no register.
         site.live = Live::ALL;
         site
     };

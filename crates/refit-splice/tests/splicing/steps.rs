@@ -1,4 +1,5 @@
-//! What is done at a site: conditions, keys, fields in memory, records. The program works on as if nothing were there.
+//! Actions at a site: conditions, keys, fields in memory, records. The program works on as if
+//! nothing were there.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +15,12 @@ use refit_splice::{
     Value, Width, remains,
 };
 
-/// The first argument.
+/// Number of the register of the first argument.
 const FIRST: u8 = 7;
 const STACK: u8 = 4;
 const TIMES: u32 = 10_000;
 
-/// A site at the entry of `work`, where as little is dead as there can be, and the stack belongs to the function.
+/// Returns a site at the entry of `work` at which nearly everything is live, the red zone included.
 fn site(victim: &Victim, steps: Vec<Step>) -> Site {
     let address = victim.address("work");
     let mut code = vec![0; 32];
@@ -37,7 +38,8 @@ fn site(victim: &Victim, steps: Vec<Step>) -> Site {
     }
 }
 
-/// Has the steps done at each call of `work` by two threads, `TIMES` each with 0, 1, 2, …; asks what they came to.
+/// Runs the steps at each call of `work` by two threads, `TIMES` each with 0, 1, 2, …; then
+/// evaluates the result.
 fn worked<R>(steps: &[Step], cells: u32, ask: impl Fn(&Installed) -> R) -> R {
     let mut victim = Victim::start();
     let program = victim.program();
@@ -79,7 +81,7 @@ fn conditions_hold_or_do_not() {
             ],
             4,
         ),
-        // A number that no instruction holds.
+        // A number that does not fit an immediate operand.
         (vec![vec![test(first, Relation::Less, i64::MAX)]], TIMES),
         (vec![vec![test(first, Relation::Less, i64::MIN)]], 0),
         (vec![vec![test(narrow(Width::U8), Relation::Equal, 255)]], 39),
@@ -140,7 +142,8 @@ fn threads_and_the_process_are_told_by_their_numbers() {
 #[test]
 fn memory_is_looked_at_and_a_pointer_to_nowhere_does_no_harm() {
     let field = |register, width| Value { base: Base::Memory { register, offset: 0 }, width };
-    // What is on top of the stack at an entry is the return address; what the argument points to is not mapped.
+    // The top of the stack at an entry is the return address; the argument points to unmapped
+    // memory.
     let steps = [
         count(Vec::new(), Some(field(STACK, Width::Whole)), 0),
         count(
@@ -176,7 +179,7 @@ fn time(enters: bool, threads: u32, clock: Clock, base: Base) -> Step {
 fn time_inside_is_told_for_each_thread() {
     for base in [Base::Thread, Base::Context] {
         for clock in [Clock::Wall, Clock::Thread] {
-            // In and out at once: what is between is next to nothing, but not less.
+            // Enters and leaves at once: the time in between is almost zero, but not negative.
             let steps = [time(true, 16, clock, base), time(false, 16, clock, base)];
             let (threads, lost) = worked(&steps, steps[0].cells(), |installed| {
                 installed.timers(&steps[0], 0).expect("read")
@@ -199,7 +202,7 @@ fn durations(enters: bool, clock: Clock) -> Step {
 
 #[test]
 fn durations_are_told_one_by_one_as_deep_as_there_is_room() {
-    // One leaves that never entered; then so many enter, and leave.
+    // Once it leaves without having entered; then it enters and leaves equally many times.
     for (nested, clock) in [(1, Clock::Wall), (3, Clock::Thread), (62, Clock::Wall)] {
         let mut steps = vec![durations(false, clock)];
         steps.extend((0..2 * nested).map(|number| durations(number < nested, clock)));
@@ -214,7 +217,7 @@ fn durations_are_told_one_by_one_as_deep_as_there_is_room() {
             assert_eq!(deep, u64::from(TIMES) * nested.saturating_sub(59), "{nested}");
             let sizes = &cells[64..];
             assert_eq!(sizes.iter().sum::<u64>(), all - deep);
-            // The sum is of what the sizes say: each from half of its power of two on.
+            // The sum matches the sizes: each duration is from half of its power of two on.
             let least: u64 = (1..).zip(&sizes[1..]).map(|(bits, n)| n << (bits - 1)).sum();
             assert!(least <= sum && sum <= 2 * least, "{least} {sum}");
         }
@@ -225,7 +228,7 @@ fn durations_are_told_one_by_one_as_deep_as_there_is_room() {
 fn who_was_inside_before_does_not_count_when_it_leaves() {
     let first = Value::register(FIRST);
     let thread = Base::Thread;
-    // Leaves three times more often than it enters: before, between, and after.
+    // Leaves three times per entry: before, between, and after.
     let leave = || time(false, 16, Clock::Wall, thread);
     let steps = [leave(), time(true, 16, Clock::Wall, thread), leave(), leave()];
     let (threads, _) =
@@ -234,12 +237,13 @@ fn who_was_inside_before_does_not_count_when_it_leaves() {
         assert_eq!((timer[ENTRIES], timer[EXITS]), (TIMES.into(), TIMES.into()));
         assert!(timer[TIME].cast_signed() > 0, "{timer:?}");
     }
-    // Threads for which there is no room are told, once for each call: here each argument stands for one.
+    // Calls of threads for which there is no room are counted: here each argument stands for a
+    // thread.
     let many = [Step { key: Some(first), ..time(true, 16, Clock::Wall, thread) }];
     let (threads, lost) =
         worked(&many, many[0].cells(), |installed| installed.timers(&many[0], 0).expect("read"));
     let timed: u64 = threads.values().map(|timer| timer[ENTRIES]).sum();
-    // Argument 0 is no thread.
+    // Argument 0 stands for no thread.
     assert!(threads.len() <= 32 && lost > 0 && timed + lost <= 2 * u64::from(TIMES));
 }
 

@@ -1,4 +1,4 @@
-//! A program to splice into, built with the C compiler, and questions to it.
+//! A program to splice into, built with the C compiler, and commands to it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use refit_splice::process::Program;
 
-/// A running victim; killed when it is dropped, with the children that it told of.
+/// A running victim; killed on drop, with the children that it reported.
 pub(crate) struct Victim {
     child: Child,
     stdin: ChildStdin,
@@ -24,7 +24,7 @@ fn binary() -> &'static Path {
     BUILT.get_or_init(|| build("cc", "splicing/victim.c", &["-pthread"])).path()
 }
 
-/// A program; it goes when this is dropped.
+/// A program that was built; deleted on drop.
 pub(crate) struct Built {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -56,12 +56,12 @@ impl Victim {
         Self::of(binary())
     }
 
-    /// One of this program.
+    /// Starts this program.
     pub(crate) fn of(path: &Path) -> Self {
         Self::with(path, &[])
     }
 
-    /// The same, with arguments.
+    /// Starts this program with arguments.
     pub(crate) fn with(path: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(path)
             .args(arguments)
@@ -90,13 +90,13 @@ impl Victim {
         self.addresses[function]
     }
 
-    /// Has two threads call each function `times` times; the sum of what they got.
+    /// Has two threads call each function `times` times; returns the sums of their results.
     pub(crate) fn work(&mut self, times: u32) -> String {
         self.say(&format!("work {times}"));
         self.line()
     }
 
-    /// Has two threads call the functions, and a handler of signals run, until [`end`](Self::end).
+    /// Has two threads call the functions, and a signal handler run, until [`end`](Self::end).
     pub(crate) fn begin(&mut self) {
         self.say("begin");
         assert_eq!(self.line(), "begun");
@@ -108,7 +108,8 @@ impl Victim {
         assert_eq!(self.line(), "begun");
     }
 
-    /// Has it lend its memory to a child, until [`end`](Self::end): it cannot be stopped meanwhile.
+    /// Has a thread lend its memory to a child (`vfork`), until [`end`](Self::end): it cannot be
+    /// stopped meanwhile.
     pub(crate) fn lend(&mut self) {
         self.say("vfork");
         assert_eq!(self.line(), "borrowed");
@@ -126,7 +127,8 @@ impl Victim {
         Program::open(child.cast_unsigned()).expect("a grandchild of ours")
     }
 
-    /// What splicing could leave: its code, its mappings but for how large heap and stacks have grown, its open files, who traces it.
+    /// Returns everything that splicing could leave behind: its code, its mappings except for the
+    /// sizes of heap and stacks, the number of its open files, its tracer.
     pub(crate) fn traces(&self) -> (Vec<u8>, Vec<String>, usize, String) {
         let program = self.program();
         let mappings = program.mappings().expect("its mappings");
@@ -146,7 +148,7 @@ impl Victim {
         (bytes, names, files, tracer.to_owned())
     }
 
-    /// Says something, and waits for the answer.
+    /// Sends a command, and waits for the answer.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.say(line);
         self.line()
@@ -168,7 +170,7 @@ impl Drop for Victim {
     fn drop(&mut self) {
         for &child in &self.forked {
             let process = rustix::process::Pid::from_raw(child).expect("a number");
-            // It may have ended with its parent's terminal.
+            // It may have ended already.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
         }
         let _ = self.child.kill();
