@@ -1,4 +1,4 @@
-//! Whole functions, for copies of them.
+//! Describes whole functions for copying them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,13 +12,14 @@ use refit_splice::{Body, Part};
 
 use crate::code::{decode, entered_inside, fills, padding};
 
-/// The function as it is in the program, `bias` bytes from where its file says; `None` if it cannot be copied: some ways to it
-/// or in it are not known, or its faults are part of what it does.
+/// Returns the function as it is in the program, `bias` bytes from its address in the file; `None`
+/// if it cannot be copied: some ways to it or within it are unknown, or its faults are part of its
+/// behaviour.
 pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
     let function = module.function(flow.function());
-    // Go's runtime makes a panic of a fault, and asks which of its functions it happened in.
+    // Go's runtime turns a fault into a panic, and looks up the function in which it happened.
     let known = flow.edges().iter().all(|edge| edge.to != Target::Unknown);
-    // A way out of it into the middle of another one's code is none: something was misread.
+    // A way into the middle of another function's code cannot be real: something was misread.
     let within = |address| function.ranges.iter().any(|range| range.contains(&address));
     let own = flow.instructions().iter().all(|one| within(one.address));
     if !known || !own || function.convention == Convention::Go {
@@ -48,7 +49,8 @@ fn part(module: &Module, flow: &Flow, range: &Range<u64>, bias: u64) -> Option<P
     })
 }
 
-/// Bytes of filling behind a part; none that control goes through on its way to the next function.
+/// Counts the bytes of padding behind a part, up to the first through which control passes on its
+/// way to the next function.
 fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
     let behind = end..end + padding(module, end) as u64;
     let own = flow.edges().iter().filter_map(|edge| match edge.to {
@@ -59,7 +61,7 @@ fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
     (first.unwrap_or(behind.end) - end) as usize
 }
 
-/// Bytes between instructions that no way leads to, and that are there to fill.
+/// Returns the ranges of padding between instructions, which no way leads to.
 fn gaps(module: &Module, flow: &Flow, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut gaps = Vec::new();
     let mut end = range.start;
@@ -83,7 +85,8 @@ fn is_filling(module: &Module, range: Range<u64>) -> bool {
     })
 }
 
-/// Addresses in the file at which control may arrive otherwise than from the instruction before or by a direct jump.
+/// Returns addresses of the file at which control may arrive other than by falling through or by a
+/// direct jump of the function.
 fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
     let mut found = BTreeSet::from([function.entry]);
     let mut reached = vec![false; flow.blocks().len()];
@@ -97,7 +100,7 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
             }
         }
     }
-    // Nobody knows who comes by those that nothing leads to.
+    // Control may arrive in unknown ways at blocks that no edge leads to.
     let unreached = flow.blocks().iter().zip(reached).filter(|(_, reached)| !reached);
     found.extend(unreached.map(|(block, _)| block.start));
     found.extend(entered_inside(module, function));
@@ -111,7 +114,8 @@ fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
     found
 }
 
-/// The instruction of the function whose address the one at `address` computes or reads at, if it does.
+/// Returns the instruction of the function whose address the one at `address` computes, or which it
+/// reads as data.
 fn told(module: &Module, flow: &Flow, address: u64) -> Option<u64> {
     let told = decode(module, address)?;
     let there = told.is_ip_rel_memory_operand().then(|| told.memory_displacement64())?;

@@ -1,17 +1,19 @@
-//! Single instructions of a file, the filling between its functions, and where functions are entered past their beginning.
+//! Reads single instructions of a file, the padding between its functions, and entries past the
+//! beginning of a function.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 use refit_analysis::Module;
 use refit_analysis::functions::Function;
 
-/// Returns the instruction at an address of the file; `None` where there is none.
+/// Decodes the instruction at an address of the file; `None` if there is none.
 pub(crate) fn decode(module: &Module, address: u64) -> Option<Instruction> {
     let bytes = (1..=15).rev().find_map(|length| module.bytes(address, length))?;
     let found = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     (!found.is_invalid()).then_some(found)
 }
 
-/// The address, or the one behind what marks the target of an indirect jump, which stays where it is.
+/// Returns the address behind the `endbr64` at `address`, which has to stay in place, or `address`
+/// if there is none.
 pub(crate) fn behind_mark(module: &Module, address: u64) -> u64 {
     match decode(module, address) {
         Some(mark) if mark.code() == Code::Endbr64 => mark.next_ip(),
@@ -19,7 +21,7 @@ pub(crate) fn behind_mark(module: &Module, address: u64) -> u64 {
     }
 }
 
-/// Addresses within a function that others jump or call to.
+/// Returns the addresses within a function that others jump to or call.
 pub(crate) fn entered_inside(module: &Module, function: &Function) -> impl Iterator<Item = u64> {
     function.ranges.iter().flat_map(move |range| {
         let next = move |from: u64| module.entered_inside(from..range.end);
@@ -27,7 +29,7 @@ pub(crate) fn entered_inside(module: &Module, function: &Function) -> impl Itera
     })
 }
 
-/// Bytes from `address` on that are there to fill a gap.
+/// Counts the bytes of padding from `address` on.
 pub(crate) fn padding(module: &Module, address: u64) -> usize {
     let mut at = address;
     while at < address + 16 && module.function_at(at).is_none() {
@@ -39,9 +41,9 @@ pub(crate) fn padding(module: &Module, address: u64) -> usize {
     (at - address) as usize
 }
 
-/// Whether the instruction is one that compilers fill gaps with.
+/// Whether compilers use the instruction as padding.
 pub(crate) fn fills(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-        // `xchg ax, ax`, as some assemblers fill two bytes.
+        // `xchg ax, ax`: some assemblers fill two bytes with it.
         || instruction.code() == Code::Xchg_r16_AX
 }

@@ -1,11 +1,13 @@
-//! Which basic blocks of a program are reached: a flag before each block, taken out again once it is set.
+//! Finds which basic blocks of a program are reached: by a flag before each block, which is removed
+//! once it is set.
 //!
-//! A flag is one store, which needs no register. Flags lie in memory that refit has mapped too, so looking at them costs the program
-//! nothing; taking out those that are set costs it a stop, so that is done for many at once, and the less often the fewer new ones
-//! there are (`Pace`). A program that runs for long soon runs as if nobody watched it.
+//! A flag is one store, which needs no register. Flags are in memory that refit has mapped too, so
+//! reading them costs the program nothing. Removing those that are set costs it a stop, so many are
+//! removed at once, and the fewer new ones there are, the rarer the stops (`Pace`). A long-running
+//! program soon runs as if it were not watched.
 //!
-//! A block that has no room for a jump is not watched, and said so; or else its function is copied with the flags of all its blocks,
-//! which then stay until the end ([`Blocks::All`]).
+//! A block without room for a jump is either not watched, and reported, or its function is copied
+//! with the flags of all its blocks, which then stay until the end ([`Blocks::All`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,30 +26,30 @@ use crate::modules::{self, Mapped};
 use crate::sites::{NoSite, Place};
 use crate::watch::{Error, open, take_out};
 
-/// How many sites go in one stop: some milliseconds.
+/// Most sites that are removed in one stop, which then takes some milliseconds.
 const BATCH: usize = 2000;
-/// How long threads have to stop for it. Who does not is asked again later.
+/// Time that threads have to stop for it. If one does not, the stop is retried later.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A file whose blocks are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its name.
+    /// File name.
     pub name: String,
-    /// Its path, as the program sees it.
+    /// Path, as the program sees it.
     pub path: PathBuf,
-    /// What the program adds to its addresses.
+    /// Distance of addresses in the program from those in the file.
     pub bias: u64,
     /// Its lowest address and the one behind its highest, in the file.
     pub span: (u64, u64),
-    /// Its functions by address, without stubs of the procedure linkage table.
+    /// Functions by address, without stubs of the procedure linkage table.
     pub functions: Vec<Function>,
 }
 
 /// A function whose blocks are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
     /// Its entry, in the file.
     pub address: u64,
@@ -58,15 +60,15 @@ pub struct Function {
 /// A basic block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins, in the file.
+    /// Its address in the file.
     pub address: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub size: u64,
-    /// The number of its flag; `None`: it is not watched.
+    /// Index of its flag; `None` if it is not watched.
     flag: Option<u32>,
 }
 
-/// How many blocks were reached.
+/// Counts of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Blocks that were reached.
@@ -78,7 +80,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// With what another one counts.
+    /// Adds the counts of another tally.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -93,31 +95,31 @@ impl Tally {
 #[derive(Debug)]
 pub struct Prepared {
     files: Vec<File>,
-    /// How many blocks are not watched, by the reason.
+    /// Number of blocks that are not watched, by the reason.
     pub refused: BTreeMap<&'static str, u64>,
     plan: Plan,
-    /// Addresses of the sites in the program, by the numbers of their flags.
+    /// Addresses of the sites in the program, by the indices of their flags.
     addresses: Vec<u64>,
     watched: usize,
 }
 
-/// Blocks that are watched in a program. They stay until [`remove`](Self::remove) or
+/// Flags that are installed in a program. They stay until [`remove`](Self::remove) or
 /// [`remains::repair`](refit_splice::remains::repair).
 #[derive(Debug)]
 pub struct Cover {
     /// The files, by address.
     pub files: Vec<File>,
-    /// What has been taken out because it was reached: sites, and the longest stop.
+    /// Sites removed because they were reached, and the longest stop for it.
     pub relieved: Withdrawn,
-    /// How many stops that took.
+    /// Number of these stops.
     pub stops: usize,
     installed: Installed,
     addresses: Vec<u64>,
-    /// Which flags are set.
+    /// Flags that were seen set.
     reached: Vec<bool>,
-    /// Flags that are set and whose sites are still there.
+    /// Flags that are set, and whose sites are still installed.
     pending: Vec<u32>,
-    /// Sites that are still there.
+    /// Number of sites that are still installed.
     left: usize,
     pace: Pace,
 }
@@ -125,18 +127,19 @@ pub struct Cover {
 /// Which blocks are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocks {
-    /// Those that have room for a jump: their flags go as they are set.
+    /// Blocks with room for a jump; their flags are removed once set.
     Roomy,
-    /// All of them, but for functions that cannot be copied. Where a block has no room, its function runs in a copy, with a store
-    /// for each block until the end.
+    /// All blocks, except in functions that cannot be copied. Where a block has no room, its
+    /// function runs in a copy, with a store for each block until the end.
     All,
 }
 
-/// Decides which blocks can be watched, of the files that one of the patterns `modules` names by path or file name; of the program itself if
-/// there is none. Nothing is changed.
+/// Decides which blocks can be watched, in the files that one of the patterns `modules` names by
+/// path or file name, or in the program's own file if there is no pattern. Changes nothing.
 ///
 /// # Errors
-/// [`Error`]: a name that nothing has, a file that cannot be read, nothing that can be watched.
+/// [`Error`]: a pattern that matches no file, a file that cannot be read, no block that can be
+/// watched.
 pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<Prepared, Error> {
     let (mut files, mut sites, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
     for mapped in chosen(program, modules)? {
@@ -166,7 +169,7 @@ pub fn prepare(program: &Program, modules: &[String], which: Blocks) -> Result<P
     decide(files, sites, refused)
 }
 
-/// Files of the program that the patterns name.
+/// Returns the files of the program that the patterns name.
 fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> {
     let mapped = modules::of(program)?;
     let there = || mapped.iter().map(Mapped::name).collect();
@@ -199,7 +202,7 @@ fn span(module: &Module) -> (u64, u64) {
     (lowest / PAGE * PAGE, highest.next_multiple_of(PAGE))
 }
 
-/// A function with its blocks, and a site for each of them.
+/// Returns a function with its blocks, and a site for each of them.
 fn function(
     module: &Module,
     id: FunctionId,
@@ -207,7 +210,7 @@ fn function(
     which: Blocks,
 ) -> Option<(Function, Vec<Result<Site, NoSite>>)> {
     let known = module.function(id);
-    // A stub only jumps on.
+    // A stub only jumps to another function.
     if known.sources.contains(Sources::STUB) {
         return None;
     }
@@ -230,7 +233,7 @@ fn decide(
     mut refused: BTreeMap<&'static str, u64>,
 ) -> Result<Prepared, Error> {
     let addresses: Vec<u64> = sites.iter().map(|site| site.address).collect();
-    // A block that is nothing but a mark shares its site with the next one.
+    // A block that consists of an `endbr64` shares its site with the next one.
     let mut first: BTreeMap<u64, u32> = BTreeMap::new();
     let mut shared: BTreeMap<u32, u32> = BTreeMap::new();
     for (cell, &address) in (0..).zip(&addresses) {
@@ -277,15 +280,15 @@ fn reason(why: &Why) -> &'static str {
 }
 
 impl Prepared {
-    /// What will change in the program, a line per site.
+    /// Describes the changes, a line per site.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.plan.lines()
     }
 
-    /// Puts the flags into the program.
+    /// Installs the flags in the program.
     ///
     /// # Errors
-    /// [`Error`]; the program is as before then.
+    /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Cover, Error> {
         let Self { files, plan, addresses, watched, .. } = self;
         let installed = Installed::new(program, &plan, addresses.len() as u32, None)?;
@@ -304,22 +307,22 @@ impl Prepared {
 }
 
 impl Cover {
-    /// How long the program stood still while the flags were put in.
+    /// Returns how long the program was stopped to install the flags.
     pub fn stood(&self) -> Stood {
         self.installed.stood
     }
 
-    /// How many sites are in the program still.
+    /// Returns the number of sites that are still installed.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Whether a block was reached, as far as was seen by [`look`](Self::look).
+    /// Whether a block was reached, as of the last [`look`](Self::look).
     pub fn is_reached(&self, block: &Block) -> bool {
         block.flag.is_some_and(|flag| self.reached[flag as usize])
     }
 
-    /// What was seen of a function's blocks.
+    /// Counts the blocks of a function.
     pub fn tally(&self, function: &Function) -> Tally {
         let count = |wanted: &dyn Fn(&Block) -> bool| {
             function.blocks.iter().filter(|block| wanted(block)).count() as u64
@@ -331,10 +334,10 @@ impl Cover {
         }
     }
 
-    /// Sees which blocks have been reached; the program notices nothing.
+    /// Reads which blocks have been reached; the program does not notice.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the flags.
     pub fn look(&mut self) -> io::Result<()> {
         let flags = self.installed.flags()?;
         let flags = (0..).zip(flags);
@@ -348,10 +351,10 @@ impl Cover {
         Ok(())
     }
 
-    /// Takes out what was reached, if it is time for that.
+    /// Removes sites that were reached, if a stop is due.
     ///
     /// # Errors
-    /// [`Why`]: the program cannot be stopped now. Asking again later is right.
+    /// [`Why`]: the program cannot be stopped now; call it again later.
     pub fn relieve(&mut self, program: &Program, now: Instant) -> Result<(), Why> {
         if self.pending.is_empty() || !self.pace.is_due(now) {
             return Ok(());
@@ -377,10 +380,11 @@ impl Cover {
         }
     }
 
-    /// Names of files that one of the patterns names and that the program has loaded since: they are not watched.
+    /// Returns the names of files that the patterns name and that the program has loaded since:
+    /// they are not watched.
     ///
     /// # Errors
-    /// [`Refusal`]: it has ended.
+    /// [`Refusal`]: the program has ended.
     pub fn arrivals(&self, program: &Program, patterns: &[String]) -> Result<Vec<String>, Refusal> {
         let wanted = |file: &&Mapped| patterns.iter().any(|pattern| names(pattern, file));
         let known = |file: &&Mapped| self.files.iter().any(|one| one.path == file.path);
@@ -388,19 +392,21 @@ impl Cover {
         Ok(mapped.iter().filter(|file| wanted(file) && !known(file)).map(Mapped::name).collect())
     }
 
-    /// Takes all out; what was reached until then is seen. Returns what has become of all that was in the program.
+    /// Removes all flags, and reads them a last time. Returns what has been removed from the
+    /// program.
     ///
     /// # Errors
-    /// [`Why`]: the program cannot be changed any more.
+    /// [`Why`]: the program can no longer be changed.
     pub fn remove(&mut self, program: &Program) -> Result<Removed, Why> {
         let removed = take_out(program);
-        // The memory is ours, whatever has become of the program.
+        // The flags are in memory of refit, whatever happened to the program.
         let _ = self.look();
         removed
     }
 }
 
-/// When the next stop is due: soon after one that took out many, later and later after those that took out few.
+/// Decides when the next stop is due: soon after one that removed many sites, and after ever longer
+/// pauses if stops remove few.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     pause: Duration,
@@ -410,7 +416,7 @@ struct Pace {
 impl Pace {
     const SHORTEST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(8);
-    /// Fewer are few.
+    /// Number of sites from which on a stop counts as one that removed many.
     const MANY: usize = 64;
 
     fn new(now: Instant) -> Self {

@@ -1,17 +1,17 @@
-//! Coverage as other tools read it: drcov, the format of DynamoRIO's coverage tool, version 2. Lighthouse (IDA, Binary Ninja),
-//! Ghidra's Lightkeeper and Cartographer, and lcov by way of `drcov2lcov` open it.
+//! Writes coverage as drcov, version 2, the format of DynamoRIO's coverage tool. Lighthouse (IDA,
+//! Binary Ninja), Ghidra's Lightkeeper and Cartographer, and lcov by `drcov2lcov` read it.
 //!
-//! Lines of text, a line per file, then eight bytes for each block that was reached: `u32` where it begins, from the lowest address of its
-//! file on, `u16` its bytes, `u16` the number of its file; little-endian.
+//! Lines of text, one per file, then eight bytes for each block that was reached: `u32` offset from
+//! the lowest address of its file, `u16` length, `u16` index of the file; little-endian.
 
 use std::io::{self, Write};
 
 use crate::cover::Cover;
 
-/// Writes which blocks were reached.
+/// Writes the blocks that were reached.
 ///
 /// # Errors
-/// What writing says.
+/// The error of writing.
 pub fn write(cover: &Cover, to: &mut dyn Write) -> io::Result<()> {
     writeln!(to, "DRCOV VERSION: 2\nDRCOV FLAVOR: drcov-64")?;
     writeln!(to, "Module Table: version 2, count {}", cover.files.len())?;
@@ -27,7 +27,7 @@ pub fn write(cover: &Cover, to: &mut dyn Write) -> io::Result<()> {
         let blocks = file.functions.iter().flat_map(|function| &function.blocks);
         for block in blocks.filter(|block| cover.is_reached(block)) {
             let end = block.address + block.size;
-            // A block of more bytes than fit is several.
+            // A block too long for the format becomes several.
             for begin in (block.address..end).step_by(usize::from(u16::MAX)) {
                 let start = u32::try_from(begin - file.span.0).map_err(io::Error::other)?;
                 let size = (end - begin).min(u64::from(u16::MAX)) as u16;

@@ -1,12 +1,15 @@
-//! Where the time in a function goes: how long each of its callees takes when it calls them.
+//! Divides the time in a function among its callees: measures how long each takes when the function
+//! calls it.
 //!
-//! For each call there are two sites, one before it and one at the place that it returns to; and those of the function's own latency, at its
-//! entry and exits. All are timers ([`Action::Time`]). They are read when they have been taken out, so that all cells are of one moment.
-//! There may be other ways to where a call returns: a thread that comes by one of them has not entered, and so does not leave. In a
-//! function that calls itself it may have, further out; so times of such functions are rough, and [`Measured::recursive`] says so.
+//! Each call has two sites, one before it and one at the place that it returns to; the function's
+//! own latency has sites at its entry and exits. All are timers ([`Action::Time`]), read after they
+//! have been removed, so that all cells are of the same moment. Other ways may lead to the place
+//! that a call returns to: a thread that takes one has not entered, and so does not leave. In a
+//! recursive function it may have entered in an outer call; so times of such functions are
+//! approximate, and [`Measured::recursive`] says so.
 //!
-//! A call that one of these cannot be put to is not measured, and counts as the function's own time; so do jumps to other functions
-//! (tail calls), whose exits are the function's own.
+//! A call that cannot have both sites is not measured, and counts as the function's own time; so do
+//! jumps to other functions (tail calls), whose exits are the function's own.
 
 use std::collections::BTreeMap;
 
@@ -32,25 +35,26 @@ pub use crate::silent::Silent;
 /// A call of the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Call {
-    /// The instruction, in the file.
+    /// Address of the instruction, in the file.
     at: u64,
     to: Callee,
-    /// Where it enters and where it leaves, in the file.
+    /// Addresses of the sites at which it enters and leaves, in the file.
     sites: (u64, u64),
 }
 
-/// Who is called.
+/// The callee of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Callee {
     /// The function at this address of the program.
     Direct(u64),
-    /// The function whose address is stored there in the program; what to call it if it is none.
+    /// The function whose address is stored at this address of the program, and the name to show if
+    /// it is none.
     Stored(u64, String),
-    /// Somebody, through a register or memory that changes.
+    /// Unknown: the address is in a register, or in memory that changes. The text of the call.
     Pointer(String),
 }
 
-/// A function with what is needed to measure it and its calls.
+/// A function with the plan to measure it and its calls.
 #[derive(Debug)]
 pub struct Prepared {
     plan: Plan,
@@ -61,7 +65,7 @@ pub struct Prepared {
     timers: Timers,
 }
 
-/// A function that is measured.
+/// A function that is being measured.
 #[derive(Debug)]
 pub struct Level {
     installed: Installed,
@@ -69,54 +73,55 @@ pub struct Level {
     refused: Vec<(Call, String)>,
     spot: Spot,
     timers: Timers,
-    /// When counting began, in cycles.
+    /// Time-stamp counter at the beginning.
     began: u64,
 }
 
-/// What was measured.
+/// Result of measuring a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Calls of the function that ended.
     pub calls: u64,
-    /// Time in it, in nanoseconds: of all threads together.
+    /// Time in it, in nanoseconds, summed over all threads.
     pub nanos: u64,
-    /// Whether it called itself: then the time in inner calls is in that of the outer ones too.
+    /// Whether it called itself: then the time of inner calls is included in that of outer ones.
     pub recursive: bool,
-    /// Calls that were not timed: there was no room for more threads.
+    /// Calls that were not timed, because there was no room for more threads.
     pub lost: u64,
-    /// Whom it called, those that took longest first.
+    /// Its callees, those that took longest first.
     pub callees: Vec<Share>,
-    /// Calls that were not measured: whom, how many instructions, and why the first of them was not.
+    /// Calls that were not measured: callee, number of instructions, and the reason for the first
+    /// of them.
     pub unmeasured: Vec<(String, usize, String)>,
 }
 
-/// What one callee took.
+/// The share of one callee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// What to call it.
+    /// Name of the callee.
     pub name: String,
-    /// The function, where it is one that can be measured in turn.
+    /// The function, if it can be measured in turn.
     pub function: Option<Spot>,
     /// Calls of it that ended.
     pub calls: u64,
-    /// How many instructions call it.
+    /// Number of instructions that call it.
     pub sites: usize,
-    /// Time in it when it was called from there, in nanoseconds.
+    /// Time in it when called from there, in nanoseconds.
     pub nanos: u64,
 }
 
 impl Measured {
-    /// Time that was spent in no callee that was measured.
+    /// Returns the time spent in no callee that was measured.
     pub fn own(&self) -> u64 {
         let others: u64 = self.callees.iter().map(|callee| callee.nanos).sum();
         self.nanos.saturating_sub(others)
     }
 }
 
-/// Decides how a function and its calls are measured. Nothing is changed.
+/// Decides how a function and its calls are measured. Changes nothing.
 ///
 /// # Errors
-/// [`Error`]: its file cannot be read, or its entry or one of its exits cannot be had.
+/// [`Error`]: its file cannot be read, or its entry or one of its exits cannot be a site.
 pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let name = files.name(spot);
     let (module, bias) = files.of(spot)?;
@@ -136,7 +141,7 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
         own.iter().map(|site| (site.address.wrapping_sub(bias), site.at)).collect();
     let mut calls = calls(module, place.flow(), &place, bias);
     let mut refused = Vec::new();
-    // As long as a site cannot be had, the calls that need it are given up.
+    // Gives up the calls whose sites cannot be had, until all others can.
     loop {
         let sites = wanted(&place, &own, &calls, timers).map_err(|why| nothing(why.to_string()))?;
         let addresses: Vec<u64> =
@@ -159,7 +164,8 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     }
 }
 
-/// All sites for a function whose entry is the first of `own` and whose exits are the others.
+/// Returns all sites for a function whose entry is the first of `own`, and whose exits are the
+/// others.
 fn wanted(
     place: &Place<'_>,
     own: &[(u64, At)],
@@ -179,7 +185,7 @@ fn wanted(
         steps.push((call.sites.0, At::Before, 2, timers.step(number, true)));
         steps.push((call.sites.1, At::Before, 1, timers.step(number, false)));
     }
-    // Where one call returns and the next one begins, the one comes before the other.
+    // Where one call returns and the next one begins, the first leaves before the second enters.
     steps.sort_by_key(|&(address, at, rank, _)| (address, at, rank));
     let mut sites: BTreeMap<(u64, At), Vec<Step>> = BTreeMap::new();
     for (address, at, _, step) in steps {
@@ -188,7 +194,7 @@ fn wanted(
     sites.into_iter().map(|((address, at), steps)| place.site(address, at, steps)).collect()
 }
 
-/// The calls of a function that come back.
+/// Returns the calls of a function that may return.
 fn calls(module: &Module, flow: &Flow, place: &Place<'_>, bias: u64) -> Vec<Call> {
     let mut found = Vec::new();
     for (index, block) in (0..).zip(flow.blocks()) {
@@ -207,7 +213,8 @@ fn calls(module: &Module, flow: &Flow, place: &Place<'_>, bias: u64) -> Vec<Call
     found
 }
 
-/// The last instruction of a block that a jump can take the place of: some calls are shorter than a jump.
+/// Returns the last instruction of a block that a jump can replace: some calls are shorter than a
+/// jump.
 fn enters(place: &Place<'_>, flow: &Flow, block: &Block) -> Option<u64> {
     let own: Vec<u64> = flow.block_instructions(block).map(|one| one.address).collect();
     own.into_iter().rev().find(|&address| place.fits_a_jump(address))
@@ -238,15 +245,15 @@ fn callee(module: &Module, function: FunctionId, address: u64, bias: u64) -> Opt
 }
 
 impl Prepared {
-    /// How many calls are measured.
+    /// Returns the number of calls that are measured.
     pub fn calls(&self) -> usize {
         self.calls.len()
     }
 
-    /// Puts the sites into the program.
+    /// Installs the sites in the program.
     ///
     /// # Errors
-    /// [`Error`]; the program is as before then.
+    /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Level, Error> {
         let Self { plan, calls, refused, spot, timers } = self;
         let cells = timers.first(calls.len() as u32 + 1);
@@ -256,11 +263,11 @@ impl Prepared {
 }
 
 impl Level {
-    /// Takes everything out, and tells what has become of it, and what was measured; [`Silent`]: the function was not called, nor
-    /// anybody by it.
+    /// Removes everything; returns what has been removed, and the result. [`Silent`] if neither the
+    /// function nor, by it, another one was called.
     ///
     /// # Errors
-    /// [`Error`]: the program cannot be changed any more.
+    /// [`Error`]: the program can no longer be changed.
     pub fn finish(
         self,
         program: &Program,
@@ -305,7 +312,7 @@ impl Level {
         Ok((removed, Ok(measured)))
     }
 
-    /// Why nothing was measured.
+    /// Finds out why nothing was measured.
     fn silent(&self, program: &Program, files: &mut Files) -> Result<Silent, Error> {
         let (_, bias) = files.of(self.spot)?;
         let all = self.calls.iter().chain(self.refused.iter().map(|(call, _)| call));
@@ -318,7 +325,8 @@ impl Level {
         })
     }
 
-    /// What the timer with this number tells at the time `now`: 0 is the function's, others are those of its calls.
+    /// Reads the timer with this number at the time `now`: 0 is the function's, others are those of
+    /// its calls.
     fn spent(&self, number: u32, now: u64) -> std::io::Result<Spent> {
         let step = self.timers.step(number, true);
         let (threads, lost) = self.installed.timers(&step, self.timers.first(number))?;
@@ -326,7 +334,7 @@ impl Level {
         for timer in threads.into_values() {
             let inside = timer[ENTRIES].saturating_sub(timer[EXITS]);
             let cycles = timer[TIME].wrapping_add(inside.wrapping_mul(now));
-            // Who entered when everything was about to be taken out was inside for no time.
+            // A thread that entered just before the removal was inside for no time.
             spent.cycles += u64::try_from(cycles.cast_signed()).unwrap_or(0);
             spent.entered += timer[ENTRIES];
             spent.ended += timer[EXITS];
@@ -335,7 +343,7 @@ impl Level {
     }
 }
 
-/// What a timer has told, of all threads.
+/// Sums of a timer over all threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
     cycles: u64,
@@ -347,21 +355,21 @@ struct Spent {
 /// The timers of a function and its calls.
 #[derive(Clone, Copy, Debug)]
 struct Timers {
-    /// By what threads are told apart.
+    /// The value that distinguishes threads.
     base: Base,
 }
 
 impl Timers {
-    /// How many threads each has room for.
+    /// Number of threads that each timer has room for.
     const THREADS: u32 = 128;
 
     fn new(convention: Convention) -> Self {
-        // Goroutines go from thread to thread.
+        // Goroutines move between threads.
         let go = convention == Convention::Go;
         Self { base: if go { Base::Goroutine } else { Base::Context } }
     }
 
-    /// The first cell of a timer.
+    /// Returns the first cell of a timer.
     fn first(self, number: u32) -> u32 {
         number * self.step_at(0, true).cells().next_multiple_of(TIMER)
     }
@@ -377,9 +385,10 @@ impl Timers {
     }
 }
 
-/// Time in a function, when its callees took `inside`: threads that were in it from the beginning to the end were not counted.
+/// Returns the time in a function, given the time `inside` its callees: threads that were in it
+/// from the beginning to the end have not been counted.
 fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool) -> u64 {
-    /// The share of the time since counting began that may be missing by chance, as a divisor.
+    /// Divisor of the elapsed time for the part that may be missing by chance.
     const CHANCE: u64 = 20;
     let missing = inside.saturating_sub(counted);
     if recursive || (missing <= since / CHANCE && !uncounted) {
@@ -388,14 +397,14 @@ fn whole(counted: u64, inside: u64, since: u64, uncounted: bool, recursive: bool
     inside.div_ceil(since).max(1) * since
 }
 
-/// The function that a callee is now, and what to call it.
+/// Returns the function that a callee is now, and its name.
 fn resolve(program: &Program, files: &mut Files, callee: &Callee) -> (Option<Spot>, String) {
     let (address, otherwise) = match callee {
         Callee::Direct(address) => (Some(*address), format!("{address:#x}")),
         Callee::Stored(slot, name) => (program.word(*slot).ok(), name.clone()),
         Callee::Pointer(text) => (None, text.clone()),
     };
-    // A file that cannot be read, or that is another one now, has no names to tell.
+    // A file that cannot be read, or has been replaced, has no names.
     let spot = address.and_then(|address| files.entered_at(address).ok().flatten());
     let spot = spot.filter(|&spot| !files.is_stub(spot));
     (spot, spot.map_or(otherwise, |spot| files.name(spot)))

@@ -1,4 +1,4 @@
-//! The files of a program, opened as they are needed, and the functions at its addresses.
+//! The files of a program, analysed on demand, and the functions at its addresses.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::modules::{self, Mapped};
 use crate::spec::{Place, What};
 use crate::watch::{self, Error, found};
 
-/// How many functions of the same name are told.
+/// Most functions of the same name that an error lists.
 const TOLD: usize = 5;
 
 /// The files whose code a program runs.
@@ -20,7 +20,7 @@ pub struct Files {
     opened: BTreeMap<usize, (Module, u64)>,
 }
 
-/// A function of a program.
+/// A function of a program: its file, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
     file: usize,
@@ -28,15 +28,15 @@ pub struct Spot {
 }
 
 impl Files {
-    /// Those that it has mapped now.
+    /// Lists the files that the program has mapped now.
     ///
     /// # Errors
-    /// [`Refusal`]: it has ended.
+    /// [`Refusal`]: the program has ended.
     pub fn new(program: &Program) -> Result<Self, Refusal> {
         Ok(Self { mapped: modules::of(program)?, opened: BTreeMap::new() })
     }
 
-    /// The function called `name`, or `FILE:NAME`.
+    /// Finds the function called `name`, or `FILE:NAME`.
     ///
     /// # Errors
     /// [`Error`]: there is none, or there are several.
@@ -52,7 +52,7 @@ impl Files {
             found.iter().map(|(file, one)| Spot { file: *file, function: one.function }).collect();
         match spots[..] {
             [spot] => Ok(spot),
-            // Near names are told by `found`, which finds none but stubs here.
+            // `found` reports similar names; here it has found nothing but stubs.
             [] => Err(Error::NoFunction { wanted: name.to_owned(), near: Vec::new() }),
             _ => {
                 let there = spots.iter().take(TOLD).map(|&spot| self.name(spot)).collect();
@@ -61,10 +61,10 @@ impl Files {
         }
     }
 
-    /// The function that is entered at this address of the program.
+    /// Returns the function that is entered at this address of the program.
     ///
     /// # Errors
-    /// [`Error`]: its file cannot be read, or is another one now.
+    /// [`Error`]: its file cannot be read, or has been replaced.
     pub fn entered_at(&mut self, address: u64) -> Result<Option<Spot>, Error> {
         let Some(file) = self.mapped.iter().position(|file| file.contains(address)) else {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Files {
         Ok(entered.map(|function| Spot { file, function }))
     }
 
-    /// Whether it is a stub, which only jumps on: the loader has not looked up yet whom it stands for.
+    /// Whether it is a stub, which only jumps: the loader has not resolved its symbol yet.
     pub(crate) fn is_stub(&self, spot: Spot) -> bool {
         let module = self.opened.get(&spot.file);
         module.is_some_and(|(module, _)| {
@@ -83,7 +83,7 @@ impl Files {
         })
     }
 
-    /// What to call it: file and function.
+    /// Returns its name: file and function.
     pub fn name(&self, spot: Spot) -> String {
         let file = self.mapped[spot.file].name();
         match self.opened.get(&spot.file) {
@@ -92,7 +92,7 @@ impl Files {
         }
     }
 
-    /// Its file, and what the program adds to its addresses.
+    /// Returns its file, and the distance of addresses in the program from those in the file.
     pub(crate) fn of(&mut self, spot: Spot) -> Result<(&Module, u64), Error> {
         self.open(spot.file)
     }

@@ -1,9 +1,43 @@
-//! Probes: what people ask to see of a program, turned into sites, and what they count into tables.
+//! Probes of running, unmodified programs: what to watch, where that is, and what it counts.
 //!
-//! `spec` understands what is asked for, `modules` says which files the program runs code of, `sites` finds the places in
-//! them and what may be changed there, `body` whole functions that can be copied, `watch` puts all of it in and reads it. `cover` asks
-//! for every basic block which of them are reached, and `drcov` writes that for other tools. `drill` asks where the time in a
-//! function goes, with `files` to say whom it called.
+//! ```no_run
+//! use refit_probe::spec::Spec;
+//! use refit_probe::watch;
+//! use refit_splice::process::Program;
+//!
+//! let spec: Spec = "uprobe:redis-server:lookupKey* { count, histogram arg1 }".parse()?;
+//! let program = Program::open(4711)?;
+//! let prepared = watch::prepare(&program, &[spec], None)?;
+//! let watch = prepared.install(&program)?;
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! for watched in &watch.watched {
+//!     for action in &watched.actions {
+//!         println!("{}: {:?}", watched.name, watch.read(action)?.all);
+//!     }
+//! }
+//! watch.remove(&program)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules, lowest first
+//!
+//! - [`operand`], [`spec`]: the language, from text to places, conditions and actions.
+//! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a function.
+//! - [`modules`]: the files whose code a program runs, and their load addresses.
+//! - `code`, [`body`], [`sites`]: from places in a file to sites, with the bytes that may change there.
+//! - [`reading`]: from counted cells to counts, times and distributions.
+//! - [`watch`]: installs the probes of several specifications, and reads and removes them.
+//! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`] writes
+//!   it for other tools.
+//! - [`drill`]: how the time in a function divides among its callees.
+//!
+//! Each module imports only from those above it in this list.
+//!
+//! # What it does not do
+//!
+//! It changes no program itself: `refit-splice` does, and `refit-analysis` says what the code is. It
+//! neither prints nor serves anything, and keeps nothing running: what is installed counts by itself,
+//! until [`watch::Watch::remove`] or [`refit_splice::remains::repair`].
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Values and conditions, as they are written: `(u32)*(arg0 + 16) >= 4096 && tid != 4711`.
+//! Parses values and conditions: `(u32)*(arg0 + 16) >= 4096 && tid != 4711`.
 //!
 //! ```text
 //! condition := all ('||' all)*            all  := test ('&&' test)*
@@ -12,28 +12,28 @@ use std::fmt;
 
 use refit_splice::{Base, Relation, Test, Value, Width};
 
-/// A value, and where control has to be for it.
+/// A value, and when it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// What is looked at.
+    /// The value.
     pub value: Value,
-    /// Whether it is there when the function is left, not when it is entered.
+    /// Whether it exists when the function is left, and not when it is entered.
     pub leaving: bool,
 }
 
-/// The general registers by their numbers.
+/// Names of the general registers by their numbers.
 const REGISTERS: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15",
 ];
-/// And their lower halves.
+/// Names of their lower halves.
 const HALVES: [&str; 16] = [
     "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
     "r13d", "r14d", "r15d",
 ];
-/// Where the System V ABI passes the first six arguments.
+/// Registers in which the System V ABI passes the first six arguments.
 const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
-/// Where it returns a value.
+/// Register in which it returns a value.
 const RESULT: u8 = 0;
 
 const WIDTHS: [(&str, Width); 8] = [
@@ -66,10 +66,10 @@ impl Operand {
         matches!(self.value.base, Base::Thread | Base::Process)
     }
 
-    /// The value that the text says.
+    /// Parses a value.
     ///
     /// # Errors
-    /// What is not understood.
+    /// The part that is not understood.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if let Some((width, rest)) = cast(text) {
@@ -101,7 +101,7 @@ impl Operand {
     }
 }
 
-/// A register that holds all of an argument, or is named.
+/// Returns the register that holds a whole argument, or that is named.
 fn whole(text: &str) -> Option<u8> {
     let argument = text.strip_prefix("arg").and_then(|number| number.parse::<usize>().ok());
     match argument {
@@ -136,7 +136,8 @@ fn field(pointer: &str) -> Option<Operand> {
     Some(Operand { value, leaving })
 }
 
-/// A number in base 10 or, behind `0x`, 16; from the upper half of 64 bits, it is one below zero.
+/// Parses a number, decimal or, behind `0x`, hexadecimal; numbers from the upper half of 64 bits
+/// are negative.
 pub(crate) fn number(text: &str) -> Option<i64> {
     let text = text.trim();
     match text.strip_prefix("0x") {
@@ -145,7 +146,8 @@ pub(crate) fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// The condition that the text says: tests that hold all, or others that do; and whether it is one over what a function returns.
+/// Parses a condition: alternatives, each of tests that all have to hold. Also returns the values
+/// that it compares.
 pub(crate) fn condition(text: &str) -> Result<(Vec<Vec<Test>>, Vec<Operand>), String> {
     let mut operands = Vec::new();
     let mut any = Vec::new();

@@ -1,4 +1,4 @@
-//! What places have told: cells read while the program counts into them.
+//! Turns cells into counts, times and distributions, while the program counts into them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,53 +10,55 @@ use refit_splice::{ENTRIES, EXITS, Installed, TIME};
 use crate::spec::Do;
 use crate::steps::Watching;
 
-/// What an action of a place has told.
+/// What an action of a place has counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
-    /// By key, where it is counted apart.
+    /// By key, if the action has one.
     pub keys: BTreeMap<u64, Reading>,
-    /// Where it is not; else what came under keys for which there was no place.
+    /// The total, if the action has no key; otherwise what was counted under keys that found no
+    /// place.
     pub all: Reading,
-    /// How many calls were not timed: there was no room for more threads, or for more calls in each other.
+    /// Calls that were not timed, because there was no room for more threads, or for deeper
+    /// nesting.
     pub lost: u64,
 }
 
-/// What cells have told.
+/// The value of one or more cells.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading {
-    /// Nothing: the action tells none here.
+    /// The action counts nothing here.
     Nothing,
-    /// How often.
+    /// Number of times.
     Count(u64),
-    /// Calls that have ended, calls that go on, and the time in all of both up to now.
+    /// Calls that have ended, calls in progress, and the time in all of them up to now.
     Latency {
         /// Calls that have ended.
         ended: u64,
-        /// Calls that go on now.
+        /// Calls in progress.
         inside: u64,
         /// Time in all of them, in nanoseconds.
         nanos: u64,
     },
     /// Threads inside.
     Concurrency {
-        /// On an average, since it is watched.
+        /// Mean since the beginning.
         mean: f64,
-        /// Now.
+        /// Threads inside now.
         inside: u64,
     },
-    /// How often each size.
+    /// Number of values of each size.
     Histogram(Box<[u64; 65]>),
-    /// How often each size of nanoseconds.
+    /// Number of durations of each size, in nanoseconds.
     Durations {
-        /// From 0 on.
+        /// Numbers by size, from 0 on.
         sizes: Box<[u64; 65]>,
-        /// All of them together, in nanoseconds.
+        /// Sum of all durations, in nanoseconds.
         nanos: u64,
     },
 }
 
 impl Reading {
-    /// What a timer tells that nobody has used.
+    /// Returns the reading of a timer that has not been used.
     fn none(what: &Do) -> Self {
         match what {
             Do::Concurrency => Self::Concurrency { mean: 0.0, inside: 0 },
@@ -79,10 +81,10 @@ impl Reading {
     }
 }
 
-/// Reads what has been told up to now of a process, `since` which it is watched.
+/// Reads what an action has counted up to now in a process that has been watched for `since`.
 ///
 /// # Errors
-/// What reading the memory says.
+/// The error of reading the cells.
 pub(crate) fn read(
     installed: &Installed,
     watching: &Watching,
@@ -126,7 +128,8 @@ pub(crate) fn read(
     Ok(Told { keys: BTreeMap::new(), all, lost: 0 })
 }
 
-/// For how long a thread has run, in nanoseconds: as the kernel has written it down last, some milliseconds ago at most.
+/// Returns the CPU time of a thread in nanoseconds, as the kernel last updated it, some
+/// milliseconds ago at most.
 fn running_time(process: u32, thread: u64) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -144,12 +147,13 @@ fn counted(what: &Do, cells: &[u64]) -> Reading {
     }
 }
 
-/// What a thread's timer tells. `now`: what its clock says; `None`: the thread is gone, and not inside any more.
+/// Evaluates a thread's timer. `now` is the time of its clock; `None` if the thread has ended, and
+/// so is no longer inside.
 fn timed(what: &Do, timer: [u64; 3], since: Duration, now: Option<u64>) -> Reading {
     let ended = timer[EXITS];
     let inside = if now.is_some() { timer[ENTRIES].saturating_sub(ended) } else { 0 };
     let time = timer[TIME].wrapping_add(inside.wrapping_mul(now.unwrap_or_default()));
-    // Less than nothing, or more than can be, is what a call that went while we read looks like.
+    // A call that ended during the reading can make the time negative, or larger than possible.
     let time = if time.cast_signed() < 0 { 0 } else { time };
     let nanos = if *what == Do::Cpu { time } else { refit_sys::clock::nanos(time) };
     if *what == Do::Concurrency {
@@ -159,19 +163,19 @@ fn timed(what: &Do, timer: [u64; 3], since: Duration, now: Option<u64>) -> Readi
     Reading::Latency { ended, inside, nanos }
 }
 
-/// Cells of a thread's durations.
+/// Indices of a thread's cells for durations.
 const DEEP: usize = 1;
 const SUM: usize = 4;
 
-/// What a thread's durations tell.
+/// Evaluates a thread's durations.
 fn spread(cells: &[u64]) -> Reading {
     let mut sizes = Box::new([0; 65]);
-    // The last cells are those of sizes up to 63, and no duration is longer.
+    // The last cells are those of sizes up to 63; no duration is longer.
     sizes.iter_mut().zip(&cells[cells.len() - 64..]).for_each(|(size, cell)| *size = *cell);
     Reading::Durations { sizes, nanos: cells[SUM] }
 }
 
-/// What two threads have told together.
+/// Adds the readings of two threads.
 fn sum(one: Reading, other: Reading) -> Reading {
     match (one, other) {
         (

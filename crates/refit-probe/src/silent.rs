@@ -1,4 +1,5 @@
-//! Why a function was not seen to be called: nobody called it, or a thread was in one call all the time.
+//! Finds out why a function was not seen to be called: no thread called it, or a thread was in one
+//! call all the time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,31 +9,31 @@ use refit_splice::process::{Program, Refusal, Still};
 /// Why nothing was measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Silent {
-    /// No thread is in it, as far as stacks tell.
+    /// No thread is in it, as far as stacks show.
     #[error("it was not called in that time")]
     NotCalled,
-    /// A thread was in it from the beginning to the end, and in one call.
+    /// A thread was in one call of it from the beginning to the end.
     #[error(
         "thread {thread} has been in one call of it all the time, where it waits for {callee} to return"
     )]
     InCall {
-        /// The thread.
+        /// Id of the thread.
         thread: u32,
-        /// Whom the function has called.
+        /// The callee that it waits for.
         callee: String,
     },
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of each stack is looked at.
+/// Bytes of each stack that are searched.
 const DEEPEST: u64 = 1 << 20;
 const WORD: u64 = 8;
 
-/// A thread on whose stack one of these return addresses is, and which: that of the innermost call. A stack may still hold
-/// addresses that nobody will return to; so this is a guess, and a good one.
+/// Finds a thread whose stack has one of these return addresses; returns the one of the innermost
+/// call. A stack may still hold addresses that were returned to, so this is a guess, if a good one.
 ///
 /// # Errors
-/// [`Refusal`]: the program cannot be held still.
+/// [`Refusal`]: the program cannot be stopped.
 pub(crate) fn waiting<T: Copy + Send + Sync>(
     program: &Program,
     returns: &BTreeMap<u64, T>,
@@ -49,7 +50,7 @@ pub(crate) fn waiting<T: Copy + Send + Sync>(
     Ok(found)
 }
 
-/// What is on the stack of a thread, from the top on.
+/// Reads the stack of a thread, from its pointer up.
 fn stack(still: &Still<'_>, thread: u32) -> Option<Vec<u8>> {
     let top = still.registers(thread).ok()?.rsp.next_multiple_of(WORD);
     let mappings = still.program().mappings().ok()?;

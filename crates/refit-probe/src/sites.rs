@@ -1,4 +1,5 @@
-//! From what people ask for to sites: which functions, which bytes may change there, what must be kept.
+//! Turns places into sites: which functions they are, which bytes may change there, what has to be
+//! preserved.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use crate::steps::Steps;
 /// A place that a specification names, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What to call it.
+    /// Name of the place.
     pub name: String,
     /// The function that it belongs to.
     pub function: FunctionId,
-    /// Address in the file of the instruction before which something is done.
+    /// Address in the file of the instruction before which actions run.
     pub address: u64,
 }
 
@@ -32,9 +33,9 @@ pub enum NoSite {
     /// No instruction begins there.
     #[error("no instruction begins at {address:#x}{}", .near.map_or(String::new(), |near| format!("; one begins at {near:#x}")))]
     Inside {
-        /// The address that was asked for.
+        /// Address that was asked for.
         address: u64,
-        /// The instruction whose bytes it is in.
+        /// Address of the instruction that contains it.
         near: Option<u64>,
     },
     /// Another function returns instead of this one.
@@ -42,7 +43,7 @@ pub enum NoSite {
         "the function is left at {address:#x} by a jump to another one, whose value it returns"
     )]
     Result {
-        /// The block.
+        /// Address of the block.
         address: u64,
     },
     /// The function jumps to its own entry.
@@ -50,18 +51,18 @@ pub enum NoSite {
         "a loop begins with the function, and a copy of it, in which its turns could be told from entries, cannot be made"
     )]
     Loop {
-        /// The entry.
+        /// Address of the entry.
         address: u64,
     },
     /// The code cannot be read.
     #[error("the code at {address:#x} is not in the file")]
     NoBytes {
-        /// Where.
+        /// Address of the code.
         address: u64,
     },
 }
 
-/// What `what` names in a file; empty if nothing does.
+/// Returns the places that `what` names in a file; empty if there are none.
 pub fn find(module: &Module, what: &What) -> Vec<Found> {
     let entry = |id: FunctionId, offset: u64| {
         let function = module.function(id);
@@ -72,7 +73,7 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
     match what {
         What::Functions(pattern) => {
             let ids = module.find(pattern).into_iter();
-            // A stub only jumps on to the function of that name.
+            // A stub only jumps to the function of that name.
             ids.filter(|&id| !module.function(id).sources.contains(Sources::STUB))
                 .map(|id| entry(id, 0))
                 .collect()
@@ -87,11 +88,11 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
     }
 }
 
-/// The sites for a place: `bias` is added to the file's addresses. The first site is the place itself if something is done there, others
-/// are where its function is left.
+/// Returns the sites for a place, `bias` bytes from their addresses in the file. The first one is
+/// the place itself, if it has actions; others are where its function is left.
 ///
 /// # Errors
-/// [`NoSite`]: no instruction is there.
+/// [`NoSite`]: no site is possible there.
 pub fn sites(
     module: &Module,
     found: &Found,
@@ -109,7 +110,7 @@ pub fn sites(
     let mut sites = Vec::new();
     let mut here = steps.here.clone();
     if !steps.entering.is_empty() && place.is_turned_to(address) {
-        // A turn of the loop that begins with the function is no entry.
+        // A further round of the loop that begins with the function is no entry.
         here.retain(|step| !steps.entering.contains(step));
         if place.body.is_none() {
             return Err(NoSite::Loop { address });
@@ -132,8 +133,8 @@ pub fn sites(
     Ok(sites)
 }
 
-/// Sites before these instructions of a function, with the actions that `actions` says for each by its number among them; those
-/// where nothing can be a site are left out.
+/// Returns sites before these instructions of a function, with the steps that `actions` returns for
+/// the number of each site; instructions that cannot be sites are left out.
 pub fn before_each(
     module: &Module,
     function: FunctionId,
@@ -150,32 +151,32 @@ pub fn before_each(
     sites
 }
 
-/// A function in a program, for sites in it.
+/// A function in a program, in which sites can be placed.
 #[derive(Debug)]
 pub struct Place<'m> {
     module: &'m Module,
     flow: Flow,
     function: FunctionId,
     bias: u64,
-    /// Where something enters it other than from the instruction before, ascending.
+    /// Addresses at which control enters other than by falling through, ascending.
     entered: Vec<u64>,
-    /// Bytes of it that it reads.
+    /// Ranges of its bytes that it reads as data.
     read: Vec<Range<u64>>,
-    /// The whole of it, if it can be copied.
+    /// The whole function, if it can be copied.
     body: Option<Arc<Body>>,
 }
 
 impl<'m> Place<'m> {
-    /// A function that stands `bias` bytes behind where its file says.
+    /// Prepares a function that stands `bias` bytes from its address in the file.
     pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let place = Self::in_place(module, function, bias);
-        // What a copy leaves dead it may have changed: no place for constants.
+        // The dead bytes of a copied function may have changed, so they must not hold constants.
         let copyable = place.read.is_empty();
         let body = copyable.then(|| body(module, &place.flow, bias)).flatten();
         Self { body: body.map(Arc::new), ..place }
     }
 
-    /// The same, for sites that are had in place or not at all.
+    /// Prepares it for sites that are spliced in place or not at all.
     pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
         let flow = module.flow(function);
         let mut entered = entered(&flow);
@@ -185,19 +186,19 @@ impl<'m> Place<'m> {
         Self { module, flow, function, bias, entered, read, body: None }
     }
 
-    /// Its control flow.
+    /// Returns its control flow.
     pub fn flow(&self) -> &Flow {
         &self.flow
     }
 
-    /// A site at one of its instructions, by its address in the file.
+    /// Returns a site at one of its instructions, by its address in the file.
     ///
     /// # Errors
     /// [`NoSite::NoBytes`].
     pub fn site(&self, address: u64, at: At, actions: Vec<Step>) -> Result<Site, NoSite> {
         let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
         let room = self.room(address);
-        // A gap is looked for only where one may be needed.
+        // Gaps are searched only where one may be needed.
         let springboards = match room {
             0..ROOMY => springboards(self.module, address, self.bias),
             _ => Vec::new(),
@@ -215,7 +216,8 @@ impl<'m> Place<'m> {
         })
     }
 
-    /// Whether the function itself jumps to its entry, of which `address` is the first instruction that can be a site.
+    /// Whether the function itself jumps to its entry; `address` is its first instruction that can
+    /// be a site.
     fn is_turned_to(&self, address: u64) -> bool {
         let entry = self.module.function(self.function).entry;
         address == behind_mark(self.module, entry)
@@ -228,7 +230,7 @@ impl<'m> Place<'m> {
             })
     }
 
-    /// Where other code enters the function beside its entry.
+    /// Returns where other code enters the function, beside its entry.
     fn other_entries(&self) -> Vec<u64> {
         let function = self.module.function(self.function);
         let all = entered_inside(self.module, function);
@@ -237,15 +239,17 @@ impl<'m> Place<'m> {
         known.map(|inner| behind_mark(self.module, inner)).collect()
     }
 
-    /// An instruction in each block by which the function is left: the last one that a jump can take the place of, else the
-    /// one that leaves, for a copy of the function. `returning`: what it returns has to be there already.
+    /// Returns an instruction in each block that leaves the function: the last one that a jump can
+    /// replace, or else the one that leaves, for a copy of the function. `returning`: the result
+    /// has to be in place already.
     fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
         let mut exits = Vec::new();
         for (index, block) in self.flow.blocks().iter().enumerate() {
             let edges = self.flow.edges_from(index as u32);
             let leaves = |edge: &Edge| match edge.to {
                 Target::Caller => true,
-                // Calls have their own edges; a jump to another function is a call that does not come back.
+                // Calls have edges of their own; a jump to another function is a call that does not
+                // return here.
                 Target::Function(_) | Target::Outside(_) | Target::Elsewhere => {
                     matches!(edge.kind, EdgeKind::Jump | EdgeKind::Branch)
                 }
@@ -275,7 +279,8 @@ impl<'m> Place<'m> {
         Ok(exits)
     }
 
-    /// Whether there is room for a jump at `address`, and the instructions that it takes the place of end where something else begins.
+    /// Whether there is room for a jump at `address`, and the instructions that it replaces can run
+    /// elsewhere.
     pub(crate) fn fits_a_jump(&self, address: u64) -> bool {
         let room = self.room(address);
         if room < LONG {
@@ -286,13 +291,14 @@ impl<'m> Place<'m> {
         displaced.is_some_and(|displaced| displaced.length() <= room)
     }
 
-    /// Whether control may come to any instruction behind the one at `address`, for all that is known.
+    /// Whether control may come to any instruction behind the one at `address`, for all that is
+    /// known.
     fn is_alone(&self, address: u64) -> bool {
         !self.flow.targets_known() || is_returned_into(self.module, self.function, address)
     }
 
-    /// Bytes from `address` on that nothing enters but at their beginning and that nobody reads, padding behind the function's end
-    /// included.
+    /// Counts the bytes from `address` on that control enters only at their beginning and that
+    /// nothing reads, padding behind the end of the function included.
     fn room(&self, address: u64) -> usize {
         let room = self.unentered(address);
         let changed = address..address + room as u64;
@@ -304,10 +310,10 @@ impl<'m> Place<'m> {
 
     fn unentered(&self, address: u64) -> usize {
         let Self { module, ref flow, function, .. } = *self;
-        // Who knows where an unknown jump goes: one instruction is safe, two are not.
+        // An unknown jump may go anywhere: one instruction is safe, two are not.
         let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
         let ranges = &module.function(function).ranges;
-        // What is another one's code is not changed on this one's behalf.
+        // The code of another function is not changed for this one.
         let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return 0 };
         if is_within(flow, address) {
             return 0;
@@ -330,7 +336,8 @@ impl<'m> Place<'m> {
     }
 }
 
-/// Where blocks begin that more than the instruction before leads to, and those that begin within an instruction; ascending.
+/// Returns where blocks begin that are entered other than by falling through, and those that begin
+/// within an instruction; ascending.
 fn entered(flow: &Flow) -> Vec<u64> {
     let edges = flow.edges().iter().filter(|edge| edge.kind != EdgeKind::Fall);
     let entered = edges.filter_map(|edge| match edge.to {
@@ -345,13 +352,13 @@ fn entered(flow: &Flow) -> Vec<u64> {
     all
 }
 
-/// Bytes of a function's code that its instructions read as data. V8's compilers load a constant from within an earlier instruction that
-/// has it too.
+/// Returns ranges of a function's code that its instructions read as data. V8's compilers load a
+/// constant from within an earlier instruction that contains it.
 fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
     let function = module.function(flow.function());
     let read = |address: u64| {
         let reader = decode(module, address).filter(Instruction::is_ip_rel_memory_operand)?;
-        // An address that is computed only has no size.
+        // An address that is only computed has no size.
         let (begin, size) = (reader.memory_displacement64(), reader.memory_size().size() as u64);
         let own = |range: &Range<u64>| range.start < begin.wrapping_add(size) && begin < range.end;
         let reads = size > 0 && reader.mnemonic() != Mnemonic::Nop;
@@ -368,7 +375,8 @@ fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Liv
     flow.live_before(address)
 }
 
-/// Whether the instruction may change what a function returns: all that writes to `rax` or a part of it.
+/// Whether the instruction may change the function's result: whether it writes to `rax` or a part
+/// of it.
 fn sets_result(module: &Module, address: u64) -> bool {
     let Some(instruction) = decode(module, address) else { return true };
     let mut factory = InstructionInfoFactory::new();
@@ -382,25 +390,26 @@ fn sets_result(module: &Module, address: u64) -> bool {
     })
 }
 
-/// Whether an instruction that begins before `address` goes on there: who jumps past its first byte runs another one, and what
-/// changes the one changes both.
+/// Whether an instruction that begins before `address` extends beyond it: a jump past its first
+/// byte runs another instruction, and changing one changes both.
 fn is_within(flow: &Flow, address: u64) -> bool {
-    /// Bytes of the longest instruction.
+    /// Length in bytes of the longest instruction.
     const LONGEST: u64 = 15;
     let before = flow.instructions().partition_point(|one| one.address < address);
     let near = flow.instructions()[..before].iter().rev();
     near.take_while(|one| one.address + LONGEST > address).any(|one| one.end() > address)
 }
 
-/// Whether Go returns to behind the first instruction, although it was never called from there: a goroutine begins as if
-/// `runtime.goexit` had called it, whose first instruction is there for that.
+/// Whether Go returns to behind the first instruction although no call stands there: a goroutine
+/// begins as if `runtime.goexit` had called it, whose first instruction exists for that.
 fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {
     let function = module.function(function);
     let marked = || decode(module, address).is_some_and(|first| first.mnemonic() == Mnemonic::Nop);
     function.convention == Convention::Go && address == function.entry && marked()
 }
 
-/// Where Go's runtime goes on in a function after a panic that it has recovered from: at its call of `runtime.deferreturn`.
+/// Returns where Go's runtime resumes a function after recovering from a panic: at its call of
+/// `runtime.deferreturn`.
 fn resumed(module: &Module, flow: &Flow) -> Vec<u64> {
     if module.function(flow.function()).convention != Convention::Go {
         return Vec::new();
@@ -414,18 +423,18 @@ fn resumed(module: &Module, flow: &Flow) -> Vec<u64> {
     calls.map(|one| one.address).filter(resumes).collect()
 }
 
-/// How far a short jump reaches, and bytes of a long one.
+/// Reach in bytes of a short jump, and length of a long one.
 const NEAR: u64 = 120;
 const LONG: usize = 5;
-/// Where this much room is, the instructions that a jump displaces always fit.
+/// Room in bytes in which the instructions that a jump displaces always fit.
 const ROOMY: usize = 20;
 
-/// Gaps near an address that hold a long jump.
+/// Returns gaps near an address that can hold a long jump.
 fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
     let mut found = Vec::new();
     let mut at = address.saturating_sub(NEAR);
     while at < address + NEAR {
-        // A gap begins where a function has ended; before that, nobody knows where instructions begin.
+        // A gap begins where a function ends; elsewhere it is unknown where instructions begin.
         if let Some(function) = module.function_at(at) {
             let ranges = &module.function(function).ranges;
             at = ranges.iter().find(|range| range.contains(&at)).map_or(at + 1, |range| range.end);
@@ -433,7 +442,7 @@ fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
         }
         let begins = at > 0 && module.function_at(at - 1).is_some();
         let length = if begins { padding(module, at) } else { 0 };
-        // Nobody goes through it on the way from one function to the next.
+        // Control must not pass through it on the way from one function to the next.
         let entered = module.entered_inside(at..at + length as u64).is_some();
         if length < LONG || entered {
             at += 1;

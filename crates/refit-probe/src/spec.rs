@@ -1,4 +1,5 @@
-//! What to watch, as it is written: `uprobe:redis-server:lookupKey* /arg2 > 4096/ { count, histogram arg1, by tid }`.
+//! Parses specifications: `uprobe:redis-server:lookupKey* /arg2 > 4096/ { count, histogram arg1, by
+//! tid }`.
 //!
 //! ```text
 //! specification := place (',' place)* ['/' condition '/'] '{' item (',' item)* '}'
@@ -8,7 +9,8 @@
 //! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'histogram' (VALUE | 'latency' | 'cpu') | 'span' | 'event' [VALUE [',' VALUE]] | 'poison'
 //! ```
 //!
-//! Values and conditions stand in [`operand`]. The words are those of bpftrace and perf where they have them.
+//! [`operand`] has values and conditions. The words are those of bpftrace and perf where they have
+//! them.
 
 use std::fmt;
 
@@ -16,65 +18,66 @@ use refit_splice::{Base, Clock, Test};
 
 use crate::operand::{self, Operand};
 
-/// Places, and what is done at each.
+/// Places, and the actions at each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Where.
+    /// The places.
     pub places: Vec<Place>,
-    /// What is done only if all tests of one of these hold; none: it is done always.
+    /// Conditions: actions run only if all tests of one of these hold, or if there are none.
     pub when: Vec<Vec<Test>>,
-    /// By which value it is counted apart.
+    /// The value by which counts are separated.
     pub by: Option<Operand>,
-    /// What.
+    /// The actions.
     pub actions: Vec<Do>,
-    /// Whether the condition or the key is there only when a function is left.
+    /// Whether the condition or the key exists only when a function is left.
     pub leaving: bool,
 }
 
-/// Where something is done.
+/// A place, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The program's file or library, by its file name, with or without what follows the first dot, or by its path; `None`: any.
+    /// The file, by its file name, with or without the part behind the first dot, or by its path;
+    /// `None` for any file.
     pub module: Option<String>,
-    /// What is looked for in it.
+    /// The place in the file.
     pub what: What,
 }
 
-/// What a place is.
+/// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The entry of every function whose name matches.
     Functions(String),
-    /// One instruction: bytes behind a function's entry.
+    /// One instruction, by its offset from a function's entry.
     Behind(String, u64),
     /// One instruction, by its address in the file.
     At(u64),
 }
 
-/// What is done.
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Do {
-    /// Count how often.
+    /// Counts.
     Count,
-    /// Count calls, and add up the time from entry to exit.
+    /// Counts calls, and sums the time from entry to exit.
     Latency,
-    /// The same in time of the processor: that in which the thread waits does not count.
+    /// The same in CPU time: waiting does not count.
     Cpu,
-    /// How many threads are inside, on an average.
+    /// The mean number of threads inside.
     Concurrency,
-    /// Write garbage into registers and flags that are said to be dead: a test of that.
+    /// Writes garbage into dead registers and flags, to test the analysis.
     Poison,
-    /// Count the sizes of a value, by powers of two.
+    /// Counts the sizes of a value, by powers of two.
     Histogram(Operand),
-    /// Count the durations of calls, by powers of two.
+    /// Counts the durations of calls, by powers of two.
     Durations(Clock),
-    /// Write a record with these values, two at most.
+    /// Writes a record with these values, at most two.
     Event(Vec<Operand>),
-    /// Write records when a function is entered and left.
+    /// Writes records when a function is entered and left.
     Span,
 }
 
-/// Why a specification cannot be understood.
+/// Why a specification was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} in `{text}`; for example: uprobe:redis-server:lookupKey {{ count }}")]
 pub struct NotUnderstood {
@@ -109,7 +112,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     if leaving && told.clone().any(|operand| !operand.leaving && !operand.is_lasting()) {
         return Err("retval together with what is there at the entry only".to_owned());
     }
-    // A timer is its thread's own.
+    // A timer belongs to its thread.
     let lasting = tested.iter().all(|operand| operand.is_lasting())
         && by.is_none_or(|by| by.value.base == Base::Thread);
     let spec = Spec { places, when, by, actions, leaving };
@@ -117,7 +120,7 @@ fn parse(text: &str) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// What cannot be had together.
+/// Refuses combinations that cannot be had.
 fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
     let functions = spec.places.iter().all(|place| matches!(place.what, What::Functions(_)));
     let operands: &[Operand] = match action {
@@ -140,7 +143,7 @@ fn check(spec: &Spec, action: &Do, lasting: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// What stands between the braces.
+/// Parses the text between the braces.
 fn items(body: &str) -> Result<(Vec<Do>, Option<Operand>), String> {
     let (mut actions, mut by) = (Vec::new(), None);
     for item in body.split(',') {
@@ -149,7 +152,7 @@ fn items(body: &str) -> Result<(Vec<Do>, Option<Operand>), String> {
         match (word, actions.last_mut()) {
             ("by", _) if by.is_some() => return Err("`by` twice".to_owned()),
             ("by", _) => by = Some(Operand::parse(rest)?),
-            // What stands behind the comma of an event's first value.
+            // The text behind the comma of an event's first value.
             (_, Some(Do::Event(values))) if values.len() == 1 && Operand::parse(item).is_ok() => {
                 values.push(Operand::parse(item)?);
             }
@@ -166,7 +169,7 @@ fn place(text: &str) -> Result<Place, String> {
     let text = text.trim();
     let (kind, rest) =
         text.split_once(':').ok_or_else(|| format!("no `:` in the place `{text}`"))?;
-    // A path holds no colon as a rule; a C++ name holds pairs of them.
+    // Paths rarely have a colon; C++ names have pairs of them.
     let module_ends = rest.find(':').filter(|&at| !rest[at..].starts_with("::"));
     let (module, what) = match module_ends {
         Some(at) => (Some(rest[..at].to_owned()).filter(|name| !name.is_empty()), &rest[at + 1..]),
@@ -227,7 +230,7 @@ fn action(word: &str, rest: &str) -> Result<Do, String> {
 }
 
 impl Do {
-    /// Whether it belongs to the entry and the exits of a function together.
+    /// Whether it needs the entry and the exits of a function together.
     pub fn is_timed(&self) -> bool {
         matches!(
             self,
@@ -235,7 +238,7 @@ impl Do {
         )
     }
 
-    /// Whether one number says what it tells.
+    /// Whether a single number expresses what it counts.
     pub fn is_sampled(&self) -> bool {
         matches!(self, Self::Count | Self::Latency | Self::Cpu | Self::Concurrency)
     }

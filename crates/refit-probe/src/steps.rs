@@ -1,4 +1,4 @@
-//! From what is asked for to what is done at the entry of a function, and where it is left.
+//! Turns actions into the steps at the entry and the exits of a function.
 
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, What};
@@ -8,61 +8,62 @@ use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
 use crate::operand::Operand;
 use crate::spec::{Do, Spec};
 
-/// What is done where, for one place.
+/// The steps for one place.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// At the place itself.
+    /// Steps at the place itself.
     pub here: Vec<Step>,
-    /// Of that, what has its counterpart where the function is left: also where it is entered otherwise.
+    /// Those of them that have a counterpart at the exits: they also run at other entries of the
+    /// function.
     pub entering: Vec<Step>,
-    /// Where its function is left.
+    /// Steps at the exits of its function.
     pub leaving: Vec<Step>,
-    /// Whether something is looked at there that is so only when the function returns.
+    /// Whether a step at the exits reads a value that exists only when the function returns.
     pub returning: bool,
 }
 
 /// What is known of a place.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
-    /// Whether Go runs there: its goroutines go from thread to thread.
+    /// Whether it is Go code, whose goroutines move between threads.
     pub go: bool,
-    /// How many threads a timer has room for: a power of two.
+    /// Number of threads that a timer has room for: a power of two.
     pub threads: u32,
-    /// Where records go.
+    /// Session that receives records.
     pub session: Option<&'a Session>,
 }
 
-/// Something that is asked for at a place, and where it is counted.
+/// An action at a place, with the cells that it counts into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watching {
-    /// What.
+    /// The action.
     pub what: Do,
-    /// By which value it is counted apart.
+    /// The value by which counts are separated.
     pub by: Option<Operand>,
-    /// What is done for it; the number of its first cell is in it.
+    /// Its step, which contains the number of its first cell.
     pub step: Step,
-    /// The number of its first cell.
+    /// Number of its first cell.
     pub first: u32,
 }
 
 impl Watching {
-    /// The number of the cell behind its last one.
+    /// Returns the number of the cell behind its last one.
     pub fn end(&self) -> u32 {
         self.first + self.step.cells()
     }
 }
 
-/// No place for another event.
+/// There is no room for another event.
 #[derive(Clone, Copy, Debug)]
 pub struct NoEvent;
 
-/// The manager of what probes record.
+/// Name of the manager of the events of probes.
 const MANAGER: &str = "probe";
 
 impl Steps {
-    /// What `spec` does at a place; cells are numbered from `first` on.
+    /// Returns the steps of `spec` at a place; cells are numbered from `first` on.
     ///
     /// # Errors
     /// [`NoEvent`]: there is no session, or it is full of events.
@@ -107,7 +108,7 @@ impl Steps {
                     Do::Durations(clock) => clock,
                     _ => Clock::Wall,
                 };
-                // The number of the thread says for how long it has run.
+                // The CPU time of a thread is looked up by its id.
                 let base = match (clock, spec.by) {
                     (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
                     _ if about.go => Base::Goroutine,
@@ -162,7 +163,7 @@ impl Do {
     }
 }
 
-/// The word of an event in a phase: what the records of a place are called.
+/// Defines the event that the records of a place have, and returns its word for a phase.
 fn define(about: &About<'_>, operands: &[Operand], phase: Phase) -> Result<u32, NoEvent> {
     let names: Vec<String> = operands.iter().map(Operand::to_string).collect();
     let signed =

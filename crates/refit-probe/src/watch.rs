@@ -1,4 +1,5 @@
-//! What is watched in a program: specifications resolved to sites, put in together, read while it runs.
+//! Watches programs: resolves specifications to sites, installs them together, reads them while the
+//! program runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,42 +18,43 @@ use crate::sites::{self, Found};
 use crate::spec::{Do, Place, Spec, What};
 use crate::steps::{About, NoEvent, Steps, Watching};
 
-/// How many names are told that are much like one that is not there.
+/// Most similar names that an error lists.
 const NEAR: usize = 5;
 
-/// How many threads all timers together have room for: what a thread needs is a cache line, so these take 32 MiB if all are used.
+/// Number of threads that all timers together have room for: a thread needs a cache line, so all of
+/// them take 32 MiB.
 const TIMED: usize = 1 << 19;
 
 /// Why nothing is watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program, or what happens in it.
+    /// The program cannot be changed.
     #[error(transparent)]
     Splice(#[from] Why),
     /// A file of it cannot be analysed.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// No file of the program is called so.
+    /// No file of the program has this name.
     #[error("the program runs no code of a file called {wanted}; it does of: {}", .there.join(", "))]
     NoModule {
-        /// What was asked for.
+        /// Name that was asked for.
         wanted: String,
-        /// What there is.
+        /// Names of its files.
         there: Vec<String>,
     },
-    /// No function is called so.
+    /// No function has this name.
     #[error("no function is called {wanted}{}", nearest(.near))]
     NoFunction {
-        /// What was asked for.
+        /// Name that was asked for.
         wanted: String,
-        /// What is called much like it.
+        /// Similar names.
         near: Vec<String>,
     },
-    /// Several functions are called so, where one is meant.
+    /// Several functions have this name, where one is needed.
     #[error("several functions are called {wanted}: {}", .there.join(", "))]
     Several {
-        /// What was asked for.
+        /// Name that was asked for.
         wanted: String,
         /// Some of them, as they can be named.
         there: Vec<String>,
@@ -62,15 +64,15 @@ pub enum Error {
         "{path} is not the file any more that the program runs: restart the program, or put the old file back"
     )]
     Replaced {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Events have nowhere to go.
+    /// Events cannot be recorded.
     #[error("{name} cannot be recorded: {why}")]
     NoEvent {
-        /// What was to be recorded.
+        /// The place.
         name: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// Every place was refused.
@@ -91,23 +93,23 @@ fn nearest(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; there is: {}", near.join(", ")) }
 }
 
-/// Something that is watched.
+/// A place that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The file's name.
+    /// Name of the file.
     pub module: String,
     /// The function, or function and offset.
     pub name: String,
     /// Address in the program.
     pub address: u64,
-    /// What is done there.
+    /// Its actions.
     pub actions: Vec<Watching>,
 }
 
-/// Places that can be watched, and how.
+/// Places that can be watched, with the plan for it.
 #[derive(Debug)]
 pub struct Prepared<'s> {
-    /// What will be watched.
+    /// Places that will be watched.
     pub watched: Vec<Watched>,
     /// Places that cannot be, and why.
     pub refused: Vec<(String, String)>,
@@ -116,17 +118,17 @@ pub struct Prepared<'s> {
     session: Option<&'s Session>,
 }
 
-/// Probes in a program. They stay until [`remove`](Self::remove) or [`remains::repair`].
+/// Probes installed in a program. They stay until [`remove`](Self::remove) or [`remains::repair`].
 #[derive(Debug)]
 pub struct Watch {
-    /// What is watched.
+    /// Places that are watched.
     pub watched: Vec<Watched>,
     installed: Installed,
     process: u32,
     began: Instant,
 }
 
-/// Places before it is decided which of them can be had.
+/// Places that are asked for, before it is decided which of them can be had.
 #[derive(Default)]
 struct Wanted<'s> {
     session: Option<&'s Session>,
@@ -134,17 +136,18 @@ struct Wanted<'s> {
     sites: Vec<Site>,
     /// Sites by address.
     at: BTreeMap<(u64, At), usize>,
-    /// Of each site: the place that it is of.
+    /// The place of each site.
     of: Vec<usize>,
     watched: Vec<Watched>,
     refused: Vec<(String, String)>,
     cells: u32,
 }
 
-/// Resolves specifications in a program, and decides how each place is spliced. Nothing is changed. Events go to `session`.
+/// Resolves specifications in a program, and decides how each place is spliced. Changes nothing.
+/// Events go to `session`.
 ///
 /// # Errors
-/// [`Error`]: a name that nothing has, a file that cannot be read, nothing that can be watched.
+/// [`Error`]: a name that nothing has, a file that cannot be read, no place that can be watched.
 pub fn prepare<'s>(
     program: &Program,
     specs: &[Spec],
@@ -174,7 +177,7 @@ pub fn prepare<'s>(
     wanted.decide()
 }
 
-/// Places that a specification names, by the number of their file.
+/// Returns the places that specifications name, with their files.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -189,7 +192,8 @@ pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, Found)>, E
     Ok(all)
 }
 
-/// A file of the program, analysed, and what the program adds to its addresses.
+/// Analyses a file of the program; also returns the distance of addresses in the program from those
+/// in the file.
 pub(crate) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
     let module = mapped.open()?;
     let bias = mapped.bias(&module);
@@ -197,7 +201,8 @@ pub(crate) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
     Ok((module, bias))
 }
 
-/// Places that one place of a specification names, by the number of their file; files are opened as they are needed.
+/// Returns the places that one place of a specification names, by the index of their file; opens
+/// files on demand.
 pub(crate) fn found(
     mapped: &[Mapped],
     opened: &mut BTreeMap<usize, (Module, u64)>,
@@ -295,7 +300,7 @@ impl<'s> Wanted<'s> {
         Ok(())
     }
 
-    /// A place is watched if all its sites can be had.
+    /// Decides which places are watched: those of which all sites can be had.
     fn decide(mut self) -> Result<Prepared<'s>, Error> {
         let (mut plan, mut refused) = Plan::new(self.sites.clone());
         while !refused.is_empty() {
@@ -333,15 +338,15 @@ impl<'s> Wanted<'s> {
 }
 
 impl Prepared<'_> {
-    /// What will change in the program, a line per site.
+    /// Describes the changes, a line per site.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.plan.lines()
     }
 
-    /// Puts the probes into the program.
+    /// Installs the probes in the program.
     ///
     /// # Errors
-    /// [`Error`]; the program is as before then.
+    /// [`Error`]; the program is unchanged then.
     pub fn install(self, program: &Program) -> Result<Watch, Error> {
         let installed = Installed::new(program, &self.plan, self.cells, self.session)?;
         let (watched, process) = (self.watched, program.id());
@@ -350,32 +355,33 @@ impl Prepared<'_> {
 }
 
 impl Watch {
-    /// How long the program stood still while they were put in.
+    /// Returns how long the program was stopped to install them.
     pub fn stood(&self) -> Stood {
         self.installed.stood
     }
 
-    /// What an action of a place has told up to now.
+    /// Reads what an action of a place has counted up to now.
     ///
     /// # Errors
-    /// What reading the memory says.
+    /// The error of reading the cells.
     pub fn read(&self, watching: &Watching) -> std::io::Result<Told> {
         reading::read(&self.installed, watching, self.process, self.began.elapsed())
     }
 
-    /// Takes the probes out; what they told can still be read. Returns what has become of all that was in the program.
+    /// Removes the probes; their counts can still be read. Returns what has been removed from the
+    /// program.
     ///
     /// # Errors
-    /// [`Why`]: the program cannot be changed any more.
+    /// [`Why`]: the program can no longer be changed.
     pub fn remove(&self, program: &Program) -> Result<Removed, Why> {
         take_out(program)
     }
 }
 
-/// Takes out of the program whatever refit has put there.
+/// Removes everything that refit has put into the program.
 pub(crate) fn take_out(program: &Program) -> Result<Removed, Why> {
     match remains::repair(program) {
-        // With the program its code is gone.
+        // The code of a program ends with it.
         Err(_) if program.ended() => Ok(Removed::default()),
         repaired => repaired,
     }

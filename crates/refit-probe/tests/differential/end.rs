@@ -1,10 +1,11 @@
-//! How a function ended on the stage, and whether two ends are the same as far as anybody can tell.
+//! How a function ended on the stage, and whether two ends are the same as far as any caller can
+//! tell.
 
 use refit_analysis::live::{Live, flag};
 
-/// Bytes of an end in the board, as `stage.c` writes it.
+/// Bytes of an end on the board, as `stage.c` writes it.
 pub(crate) const BYTES: usize = 1024;
-/// Where a function returns to.
+/// Return address of a function.
 pub(crate) const BACK: u64 = 0x06ba_cbac_bac0;
 
 const SIGSEGV: u64 = libc::SIGSEGV as u64;
@@ -16,15 +17,15 @@ const SIGTRAP: u64 = libc::SIGTRAP as u64;
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct End {
     ended: bool,
-    /// Whether the stack pointer was none.
+    /// Whether the stack pointer was invalid.
     astray: bool,
     signal: u64,
     pub(crate) fault: u64,
     pub(crate) rip: u64,
     flags: u64,
-    /// The word that the stack pointer points at.
+    /// The word at the stack pointer.
     pub(crate) top: u64,
-    /// Sums of the memory that functions were given, and of their caller's stack.
+    /// Checksums of the memory that functions were given, and of their caller's stack.
     memory: u64,
     above: u64,
     general: [u64; 16],
@@ -55,12 +56,12 @@ impl End {
         }
     }
 
-    /// Whether it tells anything: it did not take too long, and had a stack.
+    /// Whether it can be compared: it did not take too long, and had a stack.
     pub(crate) fn tells(&self) -> bool {
         !(self.astray || self.ended && self.signal == SIGVTALRM)
     }
 
-    /// Whether the function came back to its caller.
+    /// Whether the function returned to its caller.
     pub(crate) fn returned(&self) -> bool {
         self.ended && self.signal == SIGSEGV && self.rip == BACK
     }
@@ -70,7 +71,7 @@ impl End {
         self.ended && self.signal == SIGSEGV && self.rip == self.fault
     }
 
-    /// In a word, for who adds up ends.
+    /// Returns a word for it, for statistics.
     pub(crate) fn kind(&self) -> &'static str {
         match self.signal {
             _ if !self.ended => "ended",
@@ -82,7 +83,7 @@ impl End {
         }
     }
 
-    /// The instruction that it ended at, or was about to run.
+    /// Returns the address of the instruction that it ended at, or was about to run.
     pub(crate) fn at(&self) -> u64 {
         match self.signal {
             SIGSYS => self.rip.wrapping_sub(2),
@@ -91,11 +92,11 @@ impl End {
     }
 }
 
-/// What of an end is to be the same.
+/// The parts of an end that have to be the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
     pub(crate) live: Live,
-    /// Whether the instruction ran in the patch area, where it may.
+    /// Whether the instruction ran in the patch area, as it may.
     pub(crate) moved: bool,
     /// A call through memory: its copy has pushed the return address before it reads the pointer.
     pub(crate) pushes: bool,
@@ -103,7 +104,7 @@ pub(crate) struct Needed {
     pub(crate) called: bool,
 }
 
-/// What differs between the end without and the end with sites; `None`: nothing.
+/// Returns the difference between the ends without and with sites, if there is one.
 pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<String> {
     if (plain.ended, plain.signal) != (spliced.ended, spliced.signal) {
         return Some(format!(
@@ -117,8 +118,9 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     if !plain.ended {
         return None;
     }
-    // What is live in the middle of a function is so for one of its callers, perhaps not for this one. There a register may hold
-    // the poison itself, from a place where this caller needed it no more; never what was made of it.
+    // A register that is live in the middle of a function is needed by one of its callers, perhaps
+    // not by this one. It may then hold the poison itself, from a place where this caller no longer
+    // needed it, but never a value computed from the poison.
     let strict = plain.returned();
     let mut found = Vec::new();
     let mut word = |name: &str, one: u64, other: u64| {
@@ -129,7 +131,7 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     if !needed.moved {
         word("instruction", plain.rip, spliced.rip);
     }
-    // Some signals tell the instruction itself.
+    // Some signals report the instruction itself.
     if !(needed.moved && plain.fault == plain.rip && spliced.fault == spliced.rip) {
         word("fault", plain.fault, spliced.fault);
     }
@@ -154,7 +156,7 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
         (flag::DIRECTION, 10),
         (flag::OVERFLOW, 11),
     ];
-    // Carry and auxiliary; neither zero nor sign nor overflow.
+    // Carry and auxiliary carry; neither zero nor sign nor overflow.
     let poisoned = !strict && spliced.flags & 0x8d1 == 0x11;
     for (_, bit) in flags
         .into_iter()
@@ -180,15 +182,15 @@ pub(crate) fn difference(plain: &End, spliced: &End, needed: Needed) -> Option<S
     (!found.is_empty()).then(|| found.join(", "))
 }
 
-/// What sites leave in unused stack.
+/// Value that sites leave in unused stack.
 pub(crate) const LEFT: i32 = 0x0bad_cafe;
 
-/// Whether a word may come from a slot of the stack that nobody has written since a site was passed.
+/// Whether a word may come from a slot of the stack that was not written since a site was passed.
 fn is_left(word: u64) -> bool {
     word == LEFT as u64
 }
 
-/// What poison writes into general registers: this and their number.
+/// Value that poison writes into general registers, to which it adds their number.
 const POISON: u64 = 0x0bad_beef_dead_0000;
 const REGISTERS: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",

@@ -1,11 +1,12 @@
-//! Functions of programs and libraries do the same with code spliced in as without: same registers, as far as they are
-//! needed, same memory, same way out.
+//! Functions of programs and libraries behave the same with spliced code as without: same live
+//! registers, same memory, same way out.
 //!
-//! Each function runs from registers and memory that a number tells (`stage.c`), until it returns, faults or asks the kernel
-//! for something: twice as it is, and once with a count and poison at as many of its instructions as can be had at a time. What
-//! ends differently without any site (unused stack has other values in the second run) tells nothing and is left out.
+//! Each function runs from registers and memory derived from a seed (`stage.c`), until it returns,
+//! faults or makes a system call: twice unchanged, and once with a count and poison at as many of
+//! its instructions as can be had at a time. Functions that end differently without any site
+//! (unused stack has other values in the second run) are left out.
 //!
-//! `ci/differential.sh` does it for a hundred thousand functions.
+//! `ci/differential.sh` runs it on a hundred thousand functions.
 
 mod end;
 mod stage;
@@ -26,15 +27,14 @@ use refit_splice::{Action, Installed, Plan, Site, remains};
 use end::{End, Needed, difference};
 use stage::Stage;
 
-/// Functions that have sites at the same time.
+/// Number of functions that have sites at the same time.
 const BATCH: usize = 1000;
-/// What unused stack holds at first.
-/// Odd: each word another.
+/// Initial values of unused stack. The second is odd, and makes each word different.
 const FILLS: [u64; 2] = [0x5454_5454_5454_5454, 0x9e37_79b9_7f4a_7c15];
-/// What sites leave there.
+/// Values that sites leave there.
 const LEFT: [i32; 3] = [end::LEFT, 0, -1];
 
-/// What was tried, and what came of it.
+/// Counts of functions tried, and of their results.
 #[derive(Debug, Default)]
 struct Tally {
     functions: usize,
@@ -62,15 +62,15 @@ impl Tally {
 
 /// Which functions are tried.
 struct Wanted {
-    /// How many in all, by and by.
+    /// Number of functions that remain to be tried.
     left: Mutex<usize>,
-    /// How many of each file.
+    /// Number of functions of each file.
     each: usize,
-    /// The only one, for who looks for a fault.
+    /// The only function to try, for debugging.
     only: Option<String>,
 }
 
-/// Tries functions of all files, on as many processors as there are.
+/// Tries functions of all files, on all processors.
 fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
     let (queue, tally) = (Mutex::new(files.iter()), Mutex::new(Tally::default()));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -146,7 +146,7 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     let mut differ = Vec::new();
     for (at, plain) in plain.iter().enumerate() {
         *tally.ends.entry(plain.kind()).or_default() += 1;
-        // Where nothing was, there may be a patch area now.
+        // A patch area may now be where nothing was.
         let unclear = !plain.tells()
             || code.areas.iter().any(|area| area.contains(&plain.fault))
             || code.difference(plain, &other[at]).is_some();
@@ -156,7 +156,7 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
         }
     }
     for (at, what) in differ {
-        // What has changed by itself in the meantime (the time of day) is no fault.
+        // A value that changes by itself meanwhile (the time of day) is no fault.
         let again = stage.run(3, &requests[at..=at], FILLS[0]);
         let code = Code { stage, flows: &flows, areas: Vec::new() };
         if code.difference(&plain[at], &again[0]).is_some() {
@@ -176,9 +176,10 @@ fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
     tally
 }
 
-/// The one site that makes a difference, if one alone does. `None` if it takes sites of functions that control never comes to: then it
-/// has read code as if it were a table, at an index that nobody gives it. `None`, too, if what the site leaves below the stack makes
-/// the difference: then the function has read stack that nobody has written.
+/// Returns the one site that makes a difference, if one alone does. `None` if it takes sites in
+/// functions that control never enters: then the function has read code as a table, at an index
+/// that no real caller passes. `None`, too, if the difference comes from the values that sites
+/// leave below the stack: then the function has read stack that was never written.
 fn culprit(
     stage: &mut Stage,
     flows: &BTreeMap<FunctionId, Flow>,
@@ -217,18 +218,19 @@ fn culprit(
     (!reads_unused_stack).then(|| format!("by the site at {at:#x}"))
 }
 
-/// Where a function begins in the program, and a number for its state.
+/// Returns the address of a function in the program, and the seed of its state.
 fn request(stage: &Stage, id: FunctionId) -> (u64, u64) {
     let entry = stage.module.function(id).entry;
     let seed = std::env::var("REFIT_DIFFERENTIAL_SEED").ok().and_then(|text| text.parse().ok());
     (entry.wrapping_add(stage.bias), entry ^ seed.unwrap_or(0) << 48)
 }
 
-/// Sites in functions.
+/// Returns sites in functions.
 fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u64)]) -> Vec<Site> {
     let mut all = Vec::new();
     for (flow, (_, seed)) in flows.values().zip(requests) {
-        // Not before each instruction: what a jump takes is no site any more. Which, depends on the seed.
+        // Not before each instruction: one that a jump displaces cannot be a site. Which ones are
+        // chosen depends on the seed.
         let step = (seed ^ seed >> 5 ^ seed >> 48) as usize % 4 + 1;
         let first = (seed >> 48) as usize % step;
         let all_of_it = flow.instructions().iter().map(|one| one.address);
@@ -236,7 +238,8 @@ fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u6
         let actions = |_| vec![Action::Count { cell: 0 }.into(), Action::POISON.into()];
         let function = flow.function();
         let mut sites = before_each(&stage.module, function, stage.bias, &chosen, actions);
-        // Half of the functions are copied where places are short, half keep what fits in place.
+        // Half of the functions are copied where places are short; the other half have only the
+        // sites that fit in place.
         if seed >> 4 & 1 == 0 {
             sites.iter_mut().for_each(|site| site.function = None);
         }
@@ -247,8 +250,8 @@ fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u6
     all
 }
 
-/// How functions end with sites in the program that leave a number in unused stack; where patch areas were, which sites were passed,
-/// how many refused.
+/// Runs functions with sites that leave a value in unused stack. Returns their ends, the ranges of
+/// patch areas, the sites that were passed, and the number refused.
 fn with_sites(
     stage: &mut Stage,
     sites: &[Site],
@@ -273,7 +276,7 @@ fn with_sites(
     (spliced, areas, passed, refused.len())
 }
 
-/// What is known of the code that functions end in.
+/// What is known of the code in which functions end.
 struct Code<'s> {
     stage: &'s Stage,
     flows: &'s BTreeMap<FunctionId, Flow>,
@@ -285,7 +288,7 @@ impl Code<'_> {
         difference(plain, other, self.needed(plain, other))
     }
 
-    /// What of the two ends is to be the same: what is live where the first one is.
+    /// Returns what of the two ends has to be the same: what is live where the first one is.
     fn needed(&self, plain: &End, other: &End) -> Needed {
         let at = plain.at().wrapping_sub(self.stage.bias);
         let mut needed = Needed { live: KEPT, moved: false, pushes: false, called: false };
@@ -308,7 +311,7 @@ impl Code<'_> {
                     && instruction.marks.contains(Marks::INDIRECT);
             }
         } else if plain.jumped_away() {
-            // As at a call of some function.
+            // Compares what is live at a call of an unknown function.
             needed.live = Live { general: 0xf7ff, vectors: 0xff, upper: 0xff, ..KEPT };
             needed.called = true;
         }
@@ -316,7 +319,7 @@ impl Code<'_> {
     }
 }
 
-/// What each function leaves as it was.
+/// The registers that functions preserve.
 const KEPT: Live = Live {
     general: 0xf038,
     flags: flag::DIRECTION,
@@ -327,7 +330,7 @@ const KEPT: Live = Live {
     red_zone: false,
 };
 
-/// The functions of `cases.c`, as a compiler makes them with these options.
+/// Builds the functions of `cases.c` with these compiler options.
 fn cases(folder: &Path, options: &[&str]) -> PathBuf {
     let path = folder.join(format!("cases{}.so", options.concat()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/cases.c");

@@ -1,4 +1,4 @@
-//! A program that waits before its `main`, and runs functions of itself or of a library as it is told.
+//! A program that waits before its `main`, and runs functions of itself or of a library on command.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,14 +14,14 @@ use refit_splice::process::Program;
 
 use crate::end::{self, End};
 
-/// What `stage.c` calls so.
+/// `MOST` of `stage.c`: most functions in one pass.
 pub(crate) const MOST: usize = 4096;
 const ENDS: u64 = MOST as u64 * 16;
 const PASSES: u64 = 4;
-/// How much of a file's own memory is compared.
+/// Bytes of a file's own memory that are compared.
 const COMPARED: u64 = 1 << 20;
 
-/// A file's functions, ready to be run.
+/// A loaded file whose functions can be run.
 pub(crate) struct Stage {
     child: Child,
     stdin: ChildStdin,
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
     pub(crate) bias: u64,
 }
 
-/// A compiler's result, built once for all tests of a binary.
+/// Builds the library of the stage once for all tests of a binary.
 fn library() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = BUILT.get_or_init(|| {
@@ -43,7 +43,7 @@ fn library() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/stage.c");
         let built = Command::new("cc")
             .args(["-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-shared", "-fPIC"])
-            // No calls that the source does not make.
+            // Without calls that the source does not make.
             .args(["-fno-tree-loop-distribute-patterns", "-fno-stack-protector", "-o"])
             .args([&path, &source])
             .status()
@@ -55,13 +55,13 @@ fn library() -> &'static Path {
 }
 
 impl Stage {
-    /// Loads a program or library; why not, if it cannot be had.
+    /// Loads a program or library; the error says why it cannot be loaded.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let image = Image::open(path).map_err(|why| why.to_string())?;
         let is_library = match image.kind() {
             Kind::Shared => true,
             Kind::Fixed | Kind::Pie => false,
-            // It would not load the stage, and run.
+            // It would run without loading the stage.
             Kind::Static | Kind::StaticPie => return Err("it loads nothing".to_owned()),
         };
         let mode = path.metadata().map_err(|error| error.to_string())?.mode();
@@ -107,7 +107,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Memory of the file's own that can be written.
+    /// Returns the writable memory of the file.
     fn memory(&self) -> Vec<(u64, u64)> {
         let mappings = self.program.mappings().expect("it runs");
         let own = |at: usize| mappings[at].name == self.mapped.path;
@@ -122,7 +122,7 @@ impl Stage {
         found
     }
 
-    /// An address, as file and offset.
+    /// Formats an address as file and offset.
     pub(crate) fn place(&self, address: u64) -> String {
         let mappings = self.program.mappings().expect("it runs");
         match mappings.iter().find(|one| one.range.contains(&address)) {
@@ -133,7 +133,7 @@ impl Stage {
         }
     }
 
-    /// Runs functions from states that seeds tell: address in the program and seed of each.
+    /// Runs functions from seeded states: address in the program and seed of each.
     pub(crate) fn run(&mut self, pass: u64, requests: &[(u64, u64)], fill: u64) -> Vec<End> {
         assert!(requests.len() < MOST);
         let words = requests.iter().flat_map(|&(address, seed)| [address, seed]).chain([0, 0]);

@@ -1,4 +1,5 @@
-//! Whole functions copied: programs say what they say without, at every block, under signals, exceptions, cancellation.
+//! Copied functions: programs behave as before, with sites at every block, under signals,
+//! exceptions and cancellation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,19 +28,19 @@ fn fixed() -> &'static Path {
     BUILT.get_or_init(|| build("c++", "probing/copied.cc", &["-pthread", "-static"])).path()
 }
 
-/// What is to be seen in a program, before it is decided how.
+/// Sites that are wanted, before their plan.
 struct Wanted {
     sites: Vec<Site>,
-    /// Cells by the name of the function and the number of the block.
+    /// Cells by the name of the function and the index of the block.
     cells: BTreeMap<(String, usize), u32>,
-    /// Cells by the name of the function and the number of the jump in it.
+    /// Cells by the name of the function and the index of the jump in it.
     taken: BTreeMap<(String, usize), u32>,
     functions: usize,
     /// The function of each site.
     names: Vec<String>,
 }
 
-/// The program's own file, and where it is.
+/// Returns the program's own file, and its load bias.
 fn module(program: &Program, path: &Path) -> (Module, u64) {
     let module = Module::open(path).expect("an analysis");
     let mapped = modules::of(program).expect("its files");
@@ -48,7 +49,8 @@ fn module(program: &Program, path: &Path) -> (Module, u64) {
     (module, bias)
 }
 
-/// A site at each block of the program's own functions, before each call, and on the way of each jump.
+/// Returns a site at each block of the program's own functions, before each call, and on the way of
+/// each jump.
 fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
     let (module, bias) = module(program, path);
     let mut wanted = Wanted {
@@ -86,7 +88,7 @@ fn blocks(program: &Program, path: &Path, poison: bool) -> Wanted {
         for (jump, one) in jumps.filter(|one| direct(one.marks)).enumerate() {
             wanted.taken.insert((name.clone(), jump), add(one.address, At::Taken));
         }
-        // Two at one place are never spliced in place.
+        // Two sites at one address are never spliced in place.
         add(place.flow().blocks()[0].start, At::Before);
         wanted.functions += 1;
     }
@@ -119,13 +121,13 @@ fn every_block_is_counted_and_nothing_else_is_different() {
             installed.cell(cells[&(name.to_owned(), number)]).expect("read")
         };
         let block = |name: &str, number| count(&wanted.cells, name, number);
-        // Two threads, 300 rounds; `t_loops` has an entry, a loop that is turned five times, and more.
+        // Two threads, 300 rounds; `t_loops` has an entry, a loop of five rounds, and more.
         assert_eq!([0, 1].map(|number| block("t_loops", number)), [600, 3000]);
         assert_eq!(count(&wanted.taken, "t_loops", 0), 2400);
         assert_eq!(block("t_zero", 0), block("t_zero", 1) + block("t_zero", 2));
-        // 0, 1 or 2 as an argument: once or twice round.
+        // 0, 1 or 2 as an argument: once or twice around.
         assert_eq!([0, 1].map(|number| block("t_asks", number)), [600, 800]);
-        // Left by the first jump for odd ones, by the second for every other even one.
+        // Odd ones leave by the first jump, every other even one by the second.
         assert_eq!([0, 1].map(|jump| count(&wanted.taken, "t_sometimes", jump)), [300, 150]);
         assert_eq!([0, 1, 2].map(|number| block("t_sometimes", number)), [600, 300, 150]);
         let removed = remains::repair(&program).expect("taken out");
@@ -162,7 +164,7 @@ fn every_way_in_and_out_is_timed_once() {
         assert_eq!(lost, 0);
         [ENTRIES, EXITS].map(|number| threads.values().map(|timer| timer[number]).sum::<u64>())
     });
-    // For two threads: `t_inner` is entered by the 150 even calls and 75 odd ones of `t_outer` too.
+    // For two threads: the 150 even calls and 75 odd ones of `t_outer` enter `t_inner` as well.
     assert_eq!(entered_and_left.collect::<Vec<_>>(), [[1050; 2], [600; 2], [600; 2]]);
     remains::repair(&program).expect("taken out");
 }
@@ -217,7 +219,7 @@ fn frames_of_copied_functions_outlive_the_copy() {
     assert_eq!((removed.areas, removed.kept), (1, 0));
     assert_eq!(victim.end(), "16");
     drop(installed);
-    // And the other way round.
+    // Entered in the original, left in the copy.
     assert_eq!(victim.ask("hold 5"), "held");
     let installed = install(&program, &wanted);
     assert_eq!(victim.end(), "19");
@@ -236,7 +238,7 @@ fn cancelled_threads_run_what_destroys() {
     assert_eq!(victim.end(), "1 1");
     remains::repair(&program).expect("taken out");
     drop(installed);
-    // The copy comes while it waits.
+    // The copy is installed while it waits.
     victim.wait_in_calls();
     let installed = install(&program, &wanted);
     assert_eq!(victim.end(), "1 1");
@@ -251,7 +253,7 @@ fn functions_that_are_not_as_they_were_read_are_left_alone() {
     let (before, plain) = (victim.traces(), victim.work(10));
     let wanted = blocks(&program, moving(), false);
     let installed = install(&program, &wanted);
-    // Somebody else comes while the copies are there.
+    // Another installation while the copies are there.
     for count in [1, wanted.sites.len()] {
         let (plan, _) = Plan::new(wanted.sites[..count].to_vec());
         let error = Installed::new(&program, &plan, count as u32, None).expect_err("other code");

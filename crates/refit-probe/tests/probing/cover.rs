@@ -1,4 +1,5 @@
-//! Blocks that are reached are told, and no others; what was reached costs nothing any more.
+//! Blocks that are reached are reported, and no others; those that were reached cost nothing any
+//! more.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ fn covered(program: &Program, modules: &[&str]) -> Cover {
     prepared.install(program).expect("installed")
 }
 
-/// Which blocks of `route` were reached.
+/// Returns which blocks of `route` were reached.
 fn route(cover: &mut Cover) -> Vec<bool> {
     cover.look().expect("read");
     let mut functions = cover.files.iter().flat_map(|file| &file.functions);
@@ -42,7 +43,7 @@ fn blocks_that_are_reached_are_told_and_taken_out() {
     assert_eq!(route(&mut cover), [true, true, true, true, false, true]);
 
     let before = all_reached(&cover);
-    // It is long due.
+    // The stop is long due.
     cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
     assert_eq!(cover.left(), watched - before);
     assert_eq!((cover.relieved.sites, cover.relieved.foreign, cover.stops), (before, 0, 1));
@@ -66,7 +67,7 @@ fn what_a_killed_refit_left_is_taken_out_although_some_had_gone() {
     cover.relieve(&program, Instant::now() + Duration::from_secs(3600)).expect("taken out");
     let (left, gone) = (cover.left(), cover.relieved.sites);
     assert!(gone > 100 && cover.relieved.foreign == 0, "{:?}", cover.relieved);
-    // It knows no more than what stands in the program.
+    // It knows only what the program contains.
     drop(cover);
     let removed = remains::repair(&program).expect("taken out");
     assert_eq!((removed.sites, removed.foreign), (left, 0));
@@ -88,7 +89,7 @@ fn all_blocks_are_watched_where_functions_are_copied() {
     };
     let (roomy, all) = (share(Blocks::Roomy), share(Blocks::All));
     assert_eq!(roomy.blocks, all.blocks);
-    // What is left are functions whose ways are not all known.
+    // The rest are functions whose ways are not all known.
     assert!(all.watched > roomy.watched && all.watched * 100 > all.blocks * 97, "{all:?}");
     let prepared = cover::prepare(&program, &["*".to_owned()], Blocks::All).expect("prepared");
     let mut cover = prepared.install(&program).expect("installed");

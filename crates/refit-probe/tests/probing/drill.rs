@@ -1,11 +1,11 @@
-//! Times of callees: who is called how often is exact, who takes most is found.
+//! Times of callees: numbers of calls are exact, the callee that takes longest is found.
 
 use refit_probe::drill::{self, Files, Measured, Share, Silent, Spot};
 use refit_probe::watch::Error;
 
 use super::program::Routes;
 
-/// Measures a function while the program does something.
+/// Measures a function while the program works.
 fn measured(routes: &mut Routes, function: &str, work: &str) -> Result<Measured, Silent> {
     let program = routes.program();
     let mut files = Files::new(&program).expect("its files");
@@ -38,7 +38,7 @@ fn the_callee_that_takes_most_is_found_and_calls_are_exact() {
     assert!(
         matches!(pointed[..], [share] if share.calls == 1) || callee(&outer, "least").sites == 2
     );
-    // Most of the work by far; whoever else runs on the machine.
+    // Most of the work by far, whatever else runs on the machine.
     assert_eq!(outer.callees[0].name, "routes:middle");
     let next = outer.callees[0].function.expect("a function of the program");
 
@@ -49,7 +49,7 @@ fn the_callee_that_takes_most_is_found_and_calls_are_exact() {
     let middle = measured(&mut routes, "routes:middle", "outer 200000").expect("called");
     assert_eq!((middle.calls, &*middle.callees[0].name), (8, "routes:most"));
     assert_eq!((callee(&middle, "most").calls, callee(&middle, "least").calls), (8, 8));
-    // Jumped past as often as not called: it returns to where that jump leads.
+    // Skipped by a jump in half of the rounds: the call returns to the target of that jump.
     assert_eq!(callee(&middle, "seldom").calls, 2);
     let all: u64 = middle.callees.iter().map(|share| share.nanos).sum();
     assert!(all <= middle.nanos && middle.own() == middle.nanos - all, "{middle:?}");

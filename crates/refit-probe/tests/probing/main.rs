@@ -1,4 +1,4 @@
-//! What probes tell of a program whose blocks and times are known.
+//! Probes of a program whose blocks and times are known.
 
 mod copies;
 mod cover;

@@ -1,4 +1,4 @@
-//! The program that is watched, built with the C compiler.
+//! The program that is probed, built with the C compiler.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use refit_probe::modules;
 use refit_splice::process::Program;
 
-/// A running one; killed when it is dropped.
+/// The running program; killed on drop.
 pub(crate) struct Routes {
     child: Child,
     stdin: ChildStdin,
@@ -67,7 +67,7 @@ impl Routes {
         line.trim_end().to_owned()
     }
 
-    /// Comes back once it waits for its next line.
+    /// Returns once the program waits for its next line.
     pub(crate) fn waits(&self) {
         let call = format!("/proc/{}/syscall", self.child.id());
         let ends = Instant::now() + Duration::from_secs(60);
@@ -78,7 +78,7 @@ impl Routes {
         }
     }
 
-    /// That all its code is as on disk.
+    /// Asserts that all its code is as on disk.
     pub(crate) fn is_untouched(&self) {
         let program = self.program();
         for file in modules::of(&program).expect("its files") {
