@@ -1,9 +1,11 @@
-//! Finds circles between the modules of a crate: a module that uses another one which, directly or by way of others, uses it.
+//! Finds circles between the modules of a crate: a module that uses another one which, directly or
+//! by way of others, uses it.
 //!
-//! Files are the nodes. A file uses another one if it names something of it by a path that begins with `crate`, `super`,
-//! `self` or one of its own child modules. A name that a module only re-exports counts as used from where it is defined, and
-//! a re-export by itself uses nothing; so a parent may re-export its children and hold types that they need, as long as it
-//! does not call them. Tests, and modules that are only declared, are not looked at.
+//! Files are the nodes. A file uses another one if it names something of it by a path that begins
+//! with `crate`, `super`, `self` or one of its own child modules. A name that a module only
+//! re-exports counts as used from where it is defined, and a re-export by itself uses nothing; so a
+//! parent may re-export its children and hold types that they need, as long as it does not call
+//! them. Tests, and modules that are only declared, are not looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,8 +29,8 @@ pub(crate) const EXEMPT: [&str; 11] = [
 /// The modules of a crate by their paths from its root on, whose own path is empty.
 type Modules = BTreeMap<Vec<String>, Source>;
 
-/// Returns a complaint for each group of modules of a crate that use each other, and for each crate that is `exempt` without
-/// need. `text_of` reads a file.
+/// Returns a complaint for each group of modules of a crate that use each other, and for each crate
+/// that is `exempt` without need. `text_of` reads a file.
 pub(crate) fn complaints(
     files: &[String],
     exempt: &[&str],
@@ -87,7 +89,8 @@ fn module_path(file: &str) -> Option<Vec<String>> {
     Some(stem.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect())
 }
 
-/// Returns the shortest circle of each group of modules that use each other; the first module stands at its end again.
+/// Returns the shortest circle of each group of modules that use each other; the first module
+/// stands at its end again.
 fn circles(modules: &Modules) -> Vec<Vec<String>> {
     let uses: BTreeMap<&Vec<String>, BTreeSet<&Vec<String>>> =
         modules.iter().map(|(path, source)| (path, used(modules, path, source))).collect();
@@ -143,7 +146,8 @@ fn used<'m>(modules: &'m Modules, path: &[String], source: &Source) -> BTreeSet<
     found.filter(|module| module.as_slice() != path).collect()
 }
 
-/// Returns a path that a module has written, from the root of the crate on; `None` if it begins with another crate.
+/// Returns a path that a module has written, from the root of the crate on; `None` if it begins
+/// with another crate.
 fn absolute(modules: &Modules, module: &[String], path: &[String]) -> Option<Vec<String>> {
     let mut base = module.to_vec();
     let mut rest = path;

@@ -1,7 +1,9 @@
-//! Chores of the workspace: `cargo xtask verify` and `cargo xtask tidy` (change nothing), and `cargo xtask fix`.
+//! Chores of the workspace: `cargo xtask verify` and `cargo xtask tidy` (change nothing), and
+//! `cargo xtask fix`.
 //!
 //! `verify` is what has to hold before anything is merged, apart from the tests: format, lints,
-//! documentation, and a few habits that no other tool checks; `tidy` checks those alone. `fix` puts right what a machine can.
+//! documentation, and a few habits that no other tool checks; `tidy` checks those alone. `fix` puts
+//! right what a machine can.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The paths that a Rust source file writes, read from its text: enough to see which modules of its crate it uses.
+//! The paths that a Rust source file writes, read from its text: enough to see which modules of its
+//! crate it uses.
 //!
 //! This is no parser: it knows the forms that rustfmt leaves. Paths that macros make are not seen.
 
@@ -84,7 +85,8 @@ fn code(text: &str) -> String {
     kept
 }
 
-/// Returns the text without comments, and with empty literals of strings and characters: they may hold any sign.
+/// Returns the text without comments, and with empty literals of strings and characters: they may
+/// hold any sign.
 fn bare(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -165,8 +167,8 @@ fn words(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Reads a path with its groups (`a::{b, c::D}`) from a word on; each path that it stands for goes to `found`. Returns where
-/// the next word is.
+/// Reads a path with its groups (`a::{b, c::D}`) from a word on; each path that it stands for goes
+/// to `found`. Returns where the next word is.
 fn tree(
     words: &[(usize, &str)],
     mut at: usize,
@@ -218,8 +220,8 @@ fn tree(
     at
 }
 
-/// Returns a path that is written in `inner` modules of a file as it would be written outside of them; `None` if it does not
-/// leave them.
+/// Returns a path that is written in `inner` modules of a file as it would be written outside of
+/// them; `None` if it does not leave them.
 fn outside(mut path: Vec<String>, inner: usize) -> Option<Vec<String>> {
     for _ in 0..inner {
         match path.first().map(String::as_str) {

@@ -1,8 +1,9 @@
 //! Checks habits that no other tool checks.
 //!
-//! Every module says what it is about, files stay short, nothing names a directory of the machine it was written on,
-//! file names are plain, documents name source files that exist, no word of the glossary's "formerly" column is used as a
-//! name again, and the modules of a crate do not use each other in circles.
+//! Every module says what it is about, files stay short, nothing names a directory of the machine
+//! it was written on, file names are plain, documents name source files that exist, no word of the
+//! glossary's "formerly" column is used as a name again, and the modules of a crate do not use each
+//! other in circles.
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! The live set: registers, flags and vectors whose values are still needed at one place in a
 //! program's code.
 
-/// What is live at one place: code that is inserted there must preserve all of it.
+/// The live set at one place: code that is inserted there must preserve all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Live {
     /// General registers by their number in machine code: bit 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5

@@ -22,22 +22,24 @@
 //! # Modules, lowest first
 //!
 //! - [`operand`], [`spec`]: the language, from text to places, conditions and actions.
-//! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a function.
+//! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
+//!   function.
 //! - [`modules`]: the files whose code a program runs, and their load addresses.
-//! - `code`, [`body`], [`sites`]: from places in a file to sites, with the bytes that may change there.
+//! - `code`, [`body`], [`sites`]: from places in a file to sites, with the bytes that may change
+//!   there.
 //! - [`reading`]: from counted cells to counts, times and distributions.
 //! - [`watch`]: installs the probes of several specifications, and reads and removes them.
-//! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`] writes
-//!   it for other tools.
+//! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
+//!   writes it for other tools.
 //! - [`drill`]: how the time in a function divides among its callees.
 //!
 //! Each module imports only from those above it in this list.
 //!
 //! # What it does not do
 //!
-//! It changes no program itself: `refit-splice` does, and `refit-analysis` says what the code is. It
-//! neither prints nor serves anything, and keeps nothing running: what is installed counts by itself,
-//! until [`watch::Watch::remove`] or [`refit_splice::remains::repair`].
+//! It changes no program itself: `refit-splice` does, and `refit-analysis` says what the code is.
+//! It neither prints nor serves anything, and keeps nothing running: what is installed counts by
+//! itself, until [`watch::Watch::remove`] or [`refit_splice::remains::repair`].
 
 #![forbid(unsafe_code)]
 

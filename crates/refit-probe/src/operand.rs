@@ -4,8 +4,10 @@
 //! condition := all ('||' all)*            all  := test ('&&' test)*
 //! test      := value relation number      relation := == | != | < | <= | > | >=
 //! value     := ['(' type ')'] base        type := u8 u16 u32 u64 i8 i16 i32 i64
-//! base      := 'arg0' … 'arg5' | 'retval' | 'pid' | 'tid' | a register (rdi, r8; edi, r8d for 32 bits)
-//!            | '*' pointer | '*(' pointer ['+' | '-'] number ')'       pointer := an argument or a 64-bit register
+//! base      := 'arg0' … 'arg5' | 'retval' | 'pid' | 'tid'
+//!            | a register (rdi, r8; edi, r8d for 32 bits)
+//!            | '*' pointer | '*(' pointer ['+' | '-'] number ')'
+//! pointer   := an argument or a 64-bit register
 //! ```
 
 use std::fmt;

@@ -10,7 +10,7 @@ use refit_splice::{ENTRIES, EXITS, Installed, TIME};
 use crate::spec::Do;
 use crate::steps::Watching;
 
-/// What an action of a place has counted.
+/// The counts of an action at a place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     /// By key, if the action has one.

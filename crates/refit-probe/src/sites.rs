@@ -279,8 +279,8 @@ impl<'m> Place<'m> {
         Ok(exits)
     }
 
-    /// Whether there is room for a jump at `address`, and the instructions that it replaces can run
-    /// elsewhere.
+    /// Whether a jump fits at `address`: the instructions that it replaces are within the room, and
+    /// can run elsewhere.
     pub(crate) fn fits_a_jump(&self, address: u64) -> bool {
         let room = self.room(address);
         if room < LONG {

@@ -1,12 +1,14 @@
-//! Parses specifications: `uprobe:redis-server:lookupKey* /arg2 > 4096/ { count, histogram arg1, by
-//! tid }`.
+//! Parses specifications, such as
+//! `uprobe:redis-server:lookupKey* /arg2 > 4096/ { count, histogram arg1, by tid }`.
 //!
 //! ```text
 //! specification := place (',' place)* ['/' condition '/'] '{' item (',' item)* '}'
 //! place         := ('uprobe' | 'func' | 'insn') ':' [module ':'] what
-//! what          := name of a function, with * and ? for any characters, or 0xADDRESS, or NAME+0xOFFSET
+//! what          := name of a function, with * and ? for any characters
+//!                | 0xADDRESS | NAME+0xOFFSET
 //! item          := action | 'by' VALUE
-//! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'histogram' (VALUE | 'latency' | 'cpu') | 'span' | 'event' [VALUE [',' VALUE]] | 'poison'
+//! action        := 'count' | 'latency' | 'cpu' | 'concurrency' | 'span' | 'poison'
+//!                | 'histogram' (VALUE | 'latency' | 'cpu') | 'event' [VALUE [',' VALUE]]
 //! ```
 //!
 //! [`operand`] has values and conditions. The words are those of bpftrace and perf where they have

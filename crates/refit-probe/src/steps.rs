@@ -22,7 +22,7 @@ pub struct Steps {
     pub returning: bool,
 }
 
-/// What is known of a place.
+/// Facts about a place.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// Its name.

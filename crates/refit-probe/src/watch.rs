@@ -300,7 +300,7 @@ impl<'s> Wanted<'s> {
         Ok(())
     }
 
-    /// Decides which places are watched: those of which all sites can be had.
+    /// Decides which places are watched: those whose sites can all be had.
     fn decide(mut self) -> Result<Prepared<'s>, Error> {
         let (mut plan, mut refused) = Plan::new(self.sites.clone());
         while !refused.is_empty() {

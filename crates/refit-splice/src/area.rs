@@ -5,9 +5,9 @@
 //! | part | access | what |
 //! |---|---|---|
 //! | head | read | what is where ([`Head`]), one page |
-//! | records | read | each change of the program's bytes, 64 bytes each ([`Record`]), written before the change is made |
+//! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
 //! | code | read, run | snippets and displaced instructions |
-//! | data | read, write | the address of the first lane; then, from the next page on, lanes of cells |
+//! | data | read, write | address of the first lane; from the next page on, lanes of cells |
 //!
 //! Whoever can read the program's memory finds in it all that is needed to undo the changes.
 

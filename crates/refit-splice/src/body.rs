@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// What a copy does with an instruction.
+/// The treatment of an instruction in a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Has the same effect at any address.

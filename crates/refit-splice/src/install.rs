@@ -44,7 +44,7 @@ pub type Keyed = BTreeMap<u64, Vec<u64>>;
 /// Most bytes of a lane, whose cells are addressed by 32 bits.
 const MOST_DATA: u64 = 1 << 28;
 
-/// How long the program was stopped.
+/// Time for which the program was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stood {
     /// While the patch areas were made.
@@ -64,7 +64,7 @@ pub struct Installed {
     /// The change at each site that is spliced in place, by address: at the site itself, without
     /// its springboard.
     pub(crate) places: Vec<Record>,
-    /// How long the program was stopped for the installation.
+    /// Time for which the program was stopped for the installation.
     pub stood: Stood,
 }
 
@@ -79,7 +79,7 @@ struct Changes {
 
 impl Installed {
     /// Installs all sites of the plan in one stop. `cells` is the number of cells that their
-    /// actions count into; `session` receives their records, of which none are written without it.
+    /// actions count into; `session` receives their records, and without it none are written.
     ///
     /// # Errors
     /// [`Why`]; the program is unchanged then.

@@ -8,7 +8,7 @@ use crate::why::Why;
 pub(crate) const JUMP: usize = 5;
 pub(crate) const HOP: usize = 2;
 
-/// How control gets from a place to the patch area.
+/// The way from a place to the patch area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Jump,

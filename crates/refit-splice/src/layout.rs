@@ -7,9 +7,9 @@
 //!   such place or to where control leaves: going through the copy would gain nothing.
 //!
 //! Every other place at which control enters from outside becomes a jump into the copy (a *gate*).
-//! What is neither kept nor in a stretch nor such a jump is *dead*: control never gets there. So a
-//! jump may be as long as there are dead bytes, whatever instruction they are of, and dead bytes
-//! nearby hold the long half of a jump that has to be short.
+//! Bytes that are neither kept nor in a stretch nor such a jump are *dead*: control never gets
+//! there. So a jump may be as long as there are dead bytes, whatever instruction they are of, and
+//! dead bytes nearby hold the long half of a jump that has to be short.
 //!
 //! *Why control never gets there.* Control arrives at an instruction of the original by falling
 //! through to it, by a direct jump of the function, or from outside. Places of the last kind are
@@ -112,9 +112,9 @@ struct Bytes {
 enum Use {
     /// Control never gets there.
     Dead,
-    /// It has to stay.
+    /// Has to stay.
     Live,
-    /// It changes.
+    /// Changes.
     Changed,
 }
 

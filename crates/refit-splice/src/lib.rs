@@ -5,7 +5,7 @@
 //! use refit_splice::process::Program;
 //! use refit_splice::{Action, At, Installed, Plan, Site, remains};
 //!
-//! // Counts how often process 4711 runs the instruction at this address; `nop dword [rax+rax]` here.
+//! // Counts how often process 4711 runs the `nop dword [rax+rax]` at this address.
 //! let program = Program::open(4711)?;
 //! let code = vec![0x0f, 0x1f, 0x44, 0x00, 0x00];
 //! let site = Site {
@@ -31,8 +31,8 @@
 //! # How it works
 //!
 //! At a *site*, a jump into the *patch area*, memory of refit's in the program near its code,
-//! replaces the first instructions. The patch area holds the *snippet* (the code of the actions), the
-//! displaced instructions, and a jump back:
+//! replaces the first instructions. The patch area holds the *snippet* (the code of the actions),
+//! the displaced instructions, and a jump back:
 //!
 //! ```text
 //! site:  push rbp          site:  jmp patch        patch: mov r11d, fs:[…]   ┐
@@ -46,31 +46,31 @@
 //! The snippet uses registers that are dead, and saves others first. It counts into memory that
 //! refit has mapped too, so reading the counts costs the program nothing.
 //!
-//! A function with a site that has no room for a jump is copied as a whole, with snippets between its
-//! instructions (`layout` decides what of the original stays and what changes, `copy` writes the
-//! copy). Calls, system calls and traps run at their old places.
+//! A function with a site that has no room for a jump is copied as a whole, with snippets between
+//! its instructions (`layout` decides what of the original stays and what changes, `copy` writes
+//! the copy). Calls, system calls and traps run at their old places.
 //!
 //! # Why a thread is never lost
 //!
-//! Bytes change only while no thread runs ([`Program::stand_still`](process::Program::stand_still)).
-//! At that time
+//! Bytes change only while no thread runs
+//! ([`Program::stand_still`](process::Program::stand_still)). At that time
 //!
-//! 1. a thread whose program counter is *inside* the bytes that change, behind the first instruction,
-//!    is moved to the copy of the same instruction in the patch area; one at the first instruction
-//!    stays, and meets the jump as any caller does;
+//! 1. a thread whose program counter is *inside* the bytes that change, behind the first
+//!    instruction, is moved to the copy of the same instruction in the patch area; one at the first
+//!    instruction stays, and meets the jump as any caller does;
 //! 2. the same holds for program counters that the kernel saved on stacks, to which signal handlers
 //!    return (`process::signal_frames`);
-//! 3. no return address leads inside: a call ends its basic block, so the instruction behind it is a
-//!    leader, and the bytes of a site hold no leader but the first ([`Site::room`]). A displaced call
-//!    pushes the address that it always pushed: nothing on any stack refers to the patch area, and
-//!    unwinding works as before.
+//! 3. no return address leads inside: a call ends its basic block, so the instruction behind it is
+//!    a leader, and the bytes of a site hold no leader but the first ([`Site::room`]). A displaced
+//!    call pushes the address that it always pushed: nothing on any stack refers to the patch area,
+//!    and unwinding works as before.
 //!
 //! A program that switches threads by itself saves program counters in its own memory; `contexts`
 //! searches for them.
 //!
-//! Of a copied function, every instruction except those that stay and those that become a jump moves
-//! in the same way, to the snippet before its copy; return addresses lead to places that become jumps,
-//! or that stay.
+//! Of a copied function, every instruction except those that stay and those that become a jump
+//! moves in the same way, to the snippet before its copy; return addresses lead to places that
+//! become jumps, or that stay.
 //!
 //! Removal is the same in the other direction: threads in displaced instructions move back to the
 //! originals, and threads in a snippet run until they have left it. The patch area is unmapped
@@ -83,9 +83,12 @@
 //!
 //! # Modules, lowest first
 //!
-//! - [`process`]: a program whose tasks can be stopped, read and changed, and made to run system calls.
-//! - `record`, `area`, `patches`: the patch area, the records in it, and changes that survive a kill.
-//! - `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change; no process needed.
+//! - [`process`]: a program whose tasks can be stopped, read and changed, and made to run system
+//!   calls.
+//! - `record`, `area`, `patches`: the patch area, the records in it, and changes that survive a
+//!   kill.
+//! - `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change; no process
+//!   needed.
 //! - `snippet`, `copy`, `generate`: machine code for the patch area.
 //! - `contexts`, `move_threads`: program counters that the changes affect.
 //! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
@@ -93,9 +96,9 @@
 //! # What it does not do
 //!
 //! It does not decide where sites are or what may change there: the caller derives that from
-//! `refit-analysis`, as `refit-probe` does. It loads no library into the program and starts no thread
-//! in it. Programs for other machines than x86-64, and processes that another tracer holds, are
-//! refused ([`process::Refusal`]) before anything is touched.
+//! `refit-analysis`, as `refit-probe` does. It loads no library into the program and starts no
+//! thread in it. Programs for other machines than x86-64, and processes that another tracer holds,
+//! are refused ([`process::Refusal`]) before anything is touched.
 
 #![forbid(unsafe_code)]
 

@@ -33,9 +33,9 @@ pub(crate) fn in_one_page(address: u64, length: usize) -> bool {
 /// The present state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Now {
-    /// As before the change.
+    /// The bytes from before the change.
     Old,
-    /// As after the change.
+    /// The bytes from after the change.
     New,
     /// Another tool has changed its first byte.
     Foreign,

@@ -21,7 +21,7 @@ pub struct Site {
     pub room: usize,
     /// Whether `room` is a single instruction because not all jumps into the function are known.
     pub alone: bool,
-    /// What is live before the first instruction.
+    /// The live set before the first instruction.
     pub live: Live,
     /// Unused bytes within reach of a short jump, for long jumps that do not fit at the site.
     pub springboards: Vec<Springboard>,

@@ -30,7 +30,7 @@ pub struct Withdrawn {
     /// Sites whose bytes another tool has changed, or that are no longer mapped; they were left
     /// alone.
     pub foreign: usize,
-    /// How long the program was stopped.
+    /// Time for which the program was stopped.
     pub stood: Duration,
 }
 

@@ -1,10 +1,10 @@
-//! How control leaves an instruction, and names that say more about it.
+//! The way in which control leaves an instruction, and names that say more about it.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
 use crate::image::Image;
 
-/// How control leaves an instruction.
+/// The way in which control leaves an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// To the next instruction.

@@ -21,10 +21,10 @@ const STEPS: usize = 4096;
 /// Most copies and sums that are followed.
 const DEPTH: u32 = 8;
 
-/// How control got from one instruction to another.
+/// The way by which control got from one instruction to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
-    /// It fell through, whatever the instruction does.
+    /// By falling through, whatever the instruction does.
     Next,
     /// By a conditional jump that was not taken.
     NotTaken,

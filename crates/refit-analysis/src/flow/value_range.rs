@@ -50,7 +50,7 @@ struct Way {
     /// Bound from a comparison of the low bits only; it applies once a width shows that the other
     /// bits are zero.
     narrow: Option<u64>,
-    /// A comparison of another register, of which the value may turn out to be a copy.
+    /// A comparison of another register, which the value may turn out to be a copy of.
     aside: Option<Fact>,
     /// The outcome of the last comparison that led here, until an instruction that writes flags is
     /// passed.

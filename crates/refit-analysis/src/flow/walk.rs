@@ -28,7 +28,7 @@ pub(crate) struct Walk {
     slots: Slots,
 }
 
-/// What an indirect jump was resolved to.
+/// The resolution of an indirect jump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resolved {
     /// A jump through a table.

@@ -7,7 +7,7 @@ use crate::functions::map::Map;
 use crate::functions::{Function, FunctionId};
 use crate::image::Image;
 
-/// What is known of a module's functions while one of them is analysed.
+/// The facts about a module's functions on which the analysis of one of them depends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct World<'a> {
     pub(crate) image: &'a Image,

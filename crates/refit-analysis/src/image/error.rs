@@ -37,7 +37,7 @@ pub enum OpenError {
     Kind {
         /// Path of the file.
         path: PathBuf,
-        /// What the file is.
+        /// The kind of the file.
         what: &'static str,
     },
     /// The file is larger than the limit.

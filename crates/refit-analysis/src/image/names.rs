@@ -13,7 +13,7 @@ const TIMES: usize = 2;
 /// searched for through the whole file.
 const SEARCHES: usize = 64;
 
-/// How many bytes of names may still be read.
+/// The bytes of names that may still be read.
 #[derive(Debug)]
 pub(super) struct Names {
     left: usize,

@@ -1,4 +1,4 @@
-//! What the loader stores: addresses of this file, and addresses of functions of other files.
+//! Addresses that the loader stores: those of this file, and those of functions of other files.
 
 use object::LittleEndian as LE;
 use object::elf;
@@ -7,7 +7,7 @@ use object::read::elf::{Rela, SectionHeader, Sym};
 use super::elf::Elf;
 use super::names::Names;
 
-/// What the loader stores; each list ascends by place.
+/// The places that the loader fills; each list ascends by place.
 #[derive(Debug, Default)]
 pub(super) struct Relocations {
     /// Places, and the addresses of this file that are stored there.

@@ -18,7 +18,7 @@ pub struct Symbol {
     pub name: Box<str>,
     /// Whether other files can refer to it at run time.
     pub dynamic: bool,
-    /// How well it names the function: lower is better.
+    /// Rank of the name: lower is better.
     pub rank: u8,
     /// Whether it is a resolver (IFUNC), which chooses the function.
     pub resolver: bool,

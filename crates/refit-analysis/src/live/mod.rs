@@ -13,9 +13,9 @@
 //!   from the callers downwards. Calls in code that was not understood count as needing everything
 //!   that the function preserves.
 //!
-//! What cannot be seen is live: everything at an indirect jump that was not understood, at calls
-//! into the middle of a function, around Go's calls, before a trap. An exception goes from a call
-//! to its landing pad with what functions preserve; asynchronous exceptions
+//! Everything that cannot be seen is live: everything at an indirect jump that was not understood,
+//! at calls into the middle of a function, around Go's calls, before a trap. An exception goes from
+//! a call to its landing pad with what functions preserve; asynchronous exceptions
 //! (`-fnon-call-exceptions`) are not followed.
 
 pub(crate) mod effect;

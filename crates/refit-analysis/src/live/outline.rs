@@ -61,7 +61,7 @@ pub(crate) struct Outline {
     /// Index of the block of the entry.
     pub(crate) entry: u32,
     pub(crate) convention_go: bool,
-    /// What its instructions change, without its callees.
+    /// Registers and flags that its instructions change, without its callees.
     pub(crate) writes: Set,
     /// Whether a jump was not understood.
     pub(crate) unknown: bool,
@@ -214,18 +214,18 @@ fn indirect(world: &World, call: &iced_x86::Instruction) -> Callee {
     if hook || through_rax { Callee::Anybody } else { Callee::Abi }
 }
 
-/// What a function does to live sets, its callees included.
+/// The effect of a function on live sets, its callees included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Summary {
     /// Live at its entry, whatever its caller needs later.
     pub(crate) reads: Set,
-    /// What its caller needs later and the function may preserve.
+    /// The part of its caller's later needs that the function may preserve.
     pub(crate) keeps: Set,
 }
 
 impl Summary {
     /// Summary of a function that follows the ABI.
     pub(crate) const ABI: Self = Self { reads: abi::READ, keeps: abi::PRESERVED };
-    /// Summary of a function of which nothing is known.
+    /// Summary of an unknown function.
     pub(crate) const ANY: Self = Self { reads: Set::ALL, keeps: Set::ALL };
 }

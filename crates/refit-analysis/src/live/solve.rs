@@ -4,16 +4,16 @@ use super::outline::{Callee, Node, Outline, Summary, way};
 use super::set::{Set, abi};
 use crate::functions::FunctionId;
 
-/// What is live at the ways out of a function.
+/// Live sets at the ways out of a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
-    /// What the caller needs.
+    /// The needs of the caller.
     pub(crate) caller: Set,
-    /// What is needed at an unknown target.
+    /// The needs at an unknown target.
     pub(crate) unknown: Set,
 }
 
-/// What is live before and after each block.
+/// Live sets before and after each block.
 #[derive(Debug, Default)]
 pub(crate) struct Solution {
     /// Before its first instruction.

@@ -15,7 +15,7 @@ use crate::functions::FunctionId;
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
     pub(crate) summaries: Vec<Summary>,
-    /// What callers need when each function returns.
+    /// The needs of callers when each function returns.
     pub(crate) exits: Vec<Set>,
 }
 

@@ -1,11 +1,11 @@
 //! The survey of a module: which functions exist, which of them return, and which pieces of code
 //! are parts of others.
 //!
-//! These depend on each other. A call that does not return does not reach the code behind it; code
-//! that is reached calls functions that no other source knows of; and a piece that only one
-//! function jumps to is part of that function. So the survey looks at functions again until nothing
-//! changes. Initially all calls return, since that is safe to assume of code that was not looked
-//! at: a function does not return only if all its ways were followed and end elsewhere.
+//! The three questions depend on each other. A call that does not return does not reach the code
+//! behind it; code that is reached calls functions that no other source knows of; and a piece that
+//! only one function jumps to is part of that function. So the survey looks at functions again
+//! until nothing changes. Initially all calls return, since that is safe to assume of code that was
+//! not looked at: a function does not return only if all its ways were followed and end elsewhere.
 
 mod obscure;
 mod pieces;
@@ -30,7 +30,7 @@ use crate::live::set::Set;
 use crate::live::summary::summarise;
 use pieces::{Part, Piece, called, pieces};
 
-/// What is known of all functions of a module; enough to analyse one of them by itself.
+/// The facts about all functions of a module; enough to analyse one of them by itself.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Knowledge {
     /// Functions by ascending entry.
@@ -48,7 +48,7 @@ pub(crate) struct Knowledge {
 /// gets no function of its own.
 const TURNS: usize = 200;
 
-/// What the code of one function implies for others.
+/// The consequences of one function's code for others.
 #[derive(Debug, Default, Clone)]
 struct Digest {
     /// Whether a way out of the function may lead back to its caller.
@@ -258,7 +258,7 @@ impl<'a> Survey<'a> {
         again
     }
 
-    /// Joins pieces to the functions of which they are parts; returns the entries of the latter.
+    /// Joins pieces to the functions that they are parts of; returns the entries of the latter.
     fn join_parts(&mut self) -> BTreeSet<u64> {
         let parents = self.parents();
         let mut again = BTreeSet::new();

@@ -25,16 +25,15 @@ pub(crate) struct Piece {
 /// Whether a piece may be a part of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It is a function.
+    /// A function.
     No,
-    /// It may be a part: a frame description is its only source.
+    /// Perhaps a part: a frame description is its only source.
     Perhaps,
-    /// It is probably a part: its name says so (`.cold`), or its frame exists already when it
-    /// begins.
+    /// Probably a part: its name says so (`.cold`), or its frame exists already when it begins.
     Likely,
 }
 
-/// What the sources say of one start.
+/// The statements of all sources about one start.
 #[derive(Debug, Default)]
 struct Start<'a> {
     sources: Sources,

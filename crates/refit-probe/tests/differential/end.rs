@@ -1,4 +1,4 @@
-//! How a function ended on the stage, and whether two ends are the same as far as any caller can
+//! The end of a function on the stage, and whether two ends are the same as far as any caller can
 //! tell.
 
 use refit_analysis::live::{Live, flag};
@@ -13,7 +13,7 @@ const SIGVTALRM: u64 = libc::SIGVTALRM as u64;
 const SIGSYS: u64 = libc::SIGSYS as u64;
 const SIGTRAP: u64 = libc::SIGTRAP as u64;
 
-/// How a function ended.
+/// The end of a function.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct End {
     ended: bool,

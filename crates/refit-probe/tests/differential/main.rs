@@ -276,7 +276,7 @@ fn with_sites(
     (spliced, areas, passed, refused.len())
 }
 
-/// What is known of the code in which functions end.
+/// Facts about the code in which functions end.
 struct Code<'s> {
     stage: &'s Stage,
     flows: &'s BTreeMap<FunctionId, Flow>,

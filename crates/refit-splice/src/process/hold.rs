@@ -88,7 +88,7 @@ impl Program {
 const HELD_UP: Duration = Duration::from_millis(100);
 /// Number of turns.
 const TURNS: u32 = 6;
-/// Longest wait for a task that the kernel may report as stopped.
+/// Longest wait, before they are released, for tasks whose call the stop may end.
 const SEEN: Duration = Duration::from_secs(1);
 /// Longest wait for tasks that were asked to stop, when another one does not.
 const UNSEEN: Duration = Duration::from_millis(20);

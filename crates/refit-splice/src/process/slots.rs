@@ -4,7 +4,7 @@
 //! ```text
 //! syscall                        the rest of the call
 //! all done? ──► second           only where the rest is of two calls
-//! errors become 0                what was done before counts; without touching flags, which a system call leaves alone
+//! errors become 0                what was done before counts; flags stay, as in a system call
 //! rax += done
 //! rdi … r9, rcx                  as after the call
 //! jmp                            behind the program's own `syscall`
@@ -195,7 +195,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Returns a slot for the rest of a call of which `done` has been done, and which returns to
+    /// Returns a slot for the rest of a call that has done `done` so far, and which returns to
     /// `back`.
     pub(super) fn new(shape: Shape, call: Call, done: u64, back: u64) -> Self {
         let mut words = vec![0; shape.words()];

@@ -23,14 +23,14 @@ use super::refusal::Refusal;
 /// Time that a task may take to stop before its state is examined.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// How a task was brought to a stand.
+/// The state in which a task came to a stand.
 #[derive(Debug)]
 pub(super) enum Stood {
-    /// It is stopped.
+    /// Stopped.
     Stopped(Tracee),
-    /// It waits in the kernel, and stops before it runs its program again.
+    /// Waits in the kernel, and stops before it runs its program again.
     Asleep(Tracee, Waits),
-    /// It has ended, or has other memory now.
+    /// Has ended, or has other memory now.
     Gone,
 }
 

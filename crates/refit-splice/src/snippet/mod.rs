@@ -1,7 +1,7 @@
 //! Generates the code of the actions at a site, in registers that are dead.
 //!
 //! ```text
-//! save        registers that are taken and still needed go to others, or onto the stack, as do flags
+//! save        taken registers that are live go to others, or onto the stack, as do flags
 //! step …      each: conditions, else jump over it; the cells of its key; what it does
 //! restore
 //! ```

@@ -1,8 +1,8 @@
-//! What snippets find in a program: cells, thread pointers, buffers of records.
+//! The surroundings of snippets in a program: cells, thread pointers, buffers of records.
 
 use refit_instruments::session::Geometry;
 
-/// What snippets find in a program.
+/// The surroundings of snippets in a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) cells: Cells,
@@ -15,8 +15,8 @@ pub(crate) struct Setting {
     pub(crate) rings: Option<Rings>,
 }
 
-/// How a thread finds the cells of its processor. A wrong guess costs time, never a count:
-/// additions are atomic.
+/// The way by which a thread finds the cells of its processor. A wrong guess costs time, never a
+/// count: additions are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// The kernel keeps the processor's number in the thread's restartable-sequence area, at this

@@ -100,7 +100,7 @@ pub enum Action {
 /// A clock that snippets read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The time-stamp counter: cycles, on whichever thread.
+    /// The time-stamp counter: cycles, whether the thread runs or waits.
     Wall,
     /// The kernel's CPU clock of the thread: nanoseconds while it runs. Reading it costs a system
     /// call.

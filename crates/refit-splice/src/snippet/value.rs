@@ -9,7 +9,7 @@ use super::registers::Set;
 pub struct Value {
     /// Where it is.
     pub base: Base,
-    /// How much of it counts.
+    /// The part of it that counts.
     pub width: Width,
 }
 
