@@ -1,4 +1,4 @@
-// Functions of many shapes, for compilers to make code of.
+// Functions of many shapes, to be compiled with several options.
 
 #include <math.h>
 #include <stdarg.h>

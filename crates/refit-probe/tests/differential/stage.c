@@ -1,12 +1,14 @@
-// A stage for the functions of whatever program this is loaded into before `main`, or of a library: each runs in a child of
-// its own, from registers and memory that a number tells, until it returns, faults, asks the kernel for something, or takes
-// too long. How that ended is written down.
+// A stage for the functions of the program that this is loaded into before `main`, or of a library.
+// Each runs in a child process of its own, from registers and memory derived from a seed, until it
+// returns, faults, makes a system call, or takes too long. The board records how it ended.
 //
-// REFIT_STAGE_BOARD is a file with requests (two words each: address, seed) and, for each pass, ends. REFIT_STAGE_LIBRARY is
-// a library to load. Commands on standard input: "memory BEGIN END" (memory that ends are compared by, too), "run PASS FILL"
-// (all requests; FILL is what unused stack holds; if it is odd, each word another).
+// REFIT_STAGE_BOARD is a file with requests (two words each: address, seed) and, for each pass, the
+// ends. REFIT_STAGE_LIBRARY is a library to load. Commands on standard input: "memory BEGIN END"
+// (memory that ends are compared by, too), "run PASS FILL" (runs all requests; FILL is the value of
+// unused stack; if it is odd, each word differs).
 //
-// Between the first request and the last no function of a library is called: what is tried may be the C library.
+// Between the first request and the last, no library function is called: the functions on the stage
+// may be those of the C library.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,13 +31,13 @@
 enum { MOST = 4096, REQUESTS = 0, ENDS = MOST * 16, PASSES = 4, PLACES = 16 };
 enum { ARENA = 1 << 17, STACK = 1 << 18, ABOVE = 1 << 13, ASIDE = 1 << 17, GUARD = 1 << 20 };
 
-// Nothing is mapped there: who is there has returned.
+// Nothing is mapped there: a function that gets there has returned.
 static const uint64_t BACK = 0x6bacbacbac0;
 
 struct request { uint64_t address, seed; };
 
 struct end {
-	// 1; 2 where the stack pointer was not on the stack.
+	// 1; 2 if the stack pointer was not on the stack.
 	uint64_t ended, signal, fault, rip, flags, top, memory, above;
 	uint64_t general[16];
 	uint8_t low[256], high[256], x87[136], spare[184];
@@ -69,7 +71,7 @@ static inline uint64_t next(uint64_t *seed) {
 	return z ^ z >> 31;
 }
 
-// What a register or a word of memory may hold: a pointer often, else a small number, or anything.
+// Value of a register or a word of memory: often a pointer, else a small number, or anything.
 static inline uint64_t value(uint64_t *seed) {
 	uint64_t kind = next(seed) % 16, number = next(seed);
 	if (kind < 8) return (uint64_t)state.arena + number % (ARENA / 2) / 8 * 8;
@@ -88,10 +90,10 @@ static const int registers[16] = {
 	REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15,
 };
 
-// Offsets in what XSAVE writes, and in what the kernel writes into the part that is for software.
+// Offsets in the area that XSAVE writes, and in the software-reserved part that the kernel writes.
 enum { VECTORS = 160, MAGIC = 464, FEATURES = 472, HEADER = 512, UPPER = 576, AVX = 4 };
 
-// The registers that the handler returns to are those that the seed tells.
+// Sets the registers that the handler returns to, by the seed.
 static void begin(ucontext_t *context) {
 	uint64_t seed = state.seed;
 	for (int i = 0; i < 16; i++) context->uc_mcontext.gregs[registers[i]] = value(&seed);
@@ -131,12 +133,13 @@ static void handle(int signal, siginfo_t *info, void *data) {
 	for (unsigned i = 0; i < state.count; i++)
 		end->memory = sum(state.places[i].begin, state.places[i].end, end->memory);
 	end->above = sum(state.entry, state.stack + STACK / 8, 1);
-	// Who makes room for an array of any size has a stack pointer that nobody can push to.
+	// A function that allocates an array of any size may leave a stack pointer that nothing can be
+	// pushed to.
 	end->ended = top >= state.stack && top <= state.entry + 1 ? 1 : 2;
 	call(SYS_exit_group, 0, 0, 0, 0);
 }
 
-// Asks the kernel for nothing from here on but to return from handlers and to end.
+// From here on makes no system call, except to return from handlers and to exit.
 static void go(void) {
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
@@ -195,7 +198,7 @@ static void obey(const char *line) {
 }
 
 static uint64_t *memory(uint64_t bytes) {
-	// With nothing on either side.
+	// With nothing mapped on either side.
 	char *place = mmap(0, bytes + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (place == MAP_FAILED || mprotect(place + GUARD, bytes, PROT_READ | PROT_WRITE)) exit(3);
 	return (uint64_t *)(place + GUARD);
@@ -216,13 +219,13 @@ static void prepare(const char *board) {
 
 	stack_t aside = { .ss_sp = memory(ASIDE), .ss_size = ASIDE };
 	sigaltstack(&aside, 0);
-	// Without the C library, whose own return from handlers may be spliced.
+	// Bypasses the C library, whose own return from handlers may be spliced.
 	struct { void *handler; unsigned long flags; void (*restorer)(void); unsigned long mask; } action =
 		{ handle, SA_SIGINFO | SA_ONSTACK | 0x04000000, stage_restore, ~0UL };
 	int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGVTALRM };
 	for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
 		if (call(SYS_rt_sigaction, signals[i], (long)&action, 0, 8)) exit(3);
-	// What functions find out of the processor is the same each time.
+	// Functions that examine the processor find the same each time.
 	cpu_set_t one;
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);

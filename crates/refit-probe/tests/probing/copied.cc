@@ -1,5 +1,6 @@
-// A program whose functions, all that begin with `t_`, are copied as a whole: each does something that goes wrong if control or an
-// address on a stack is not what it would be without.
+// A program whose functions with names that begin with `t_` are copied as a whole. Each does
+// something that goes wrong if control, or an address on a stack, is not as it would be without the
+// copy.
 #include <errno.h>
 #include <execinfo.h>
 #include <pthread.h>
@@ -28,7 +29,7 @@ __asm__(".text\n"
 	FUNC(t_zero) "mov %rdi,%rcx\njrcxz 1f\nmov $1,%eax\nret\n1: mov $2,%eax\nret\n" END(t_zero)
 	// A system call whose return is a place of two bytes.
 	FUNC(t_asks) "mov $39,%eax\nsyscall\n1: dec %rdi\njg 1b\nret\n" END(t_asks)
-	// A system call that the kernel begins again when its thread was stopped.
+	// A system call that the kernel restarts if its thread was stopped.
 	FUNC(t_sleeps) "mov $35,%eax\nxor %esi,%esi\nsyscall\nneg %rax\nret\n" END(t_sleeps)
 	// Left by a conditional jump.
 	FUNC(t_sometimes) "mov %rdi,%rax\ntest $1,%dil\njne t_short\nadd $1,%rax\ntest $2,%dil\nje t_zero\nret\n" END(t_sometimes)
@@ -40,7 +41,7 @@ __asm__(".text\n"
 	FUNC(t_one) "inc %rax\nret\n" END(t_one)
 	// Its own address, as it is in the program.
 	FUNC(t_own) "lea t_own(%rip),%rax\nlea 1f(%rip),%rdx\njmp 2f\n1: ud2\n2: sub %rdx,%rax\ntest %rdi,%rdi\nje 3f\nneg %rax\n3: ret\n" END(t_own)
-	// Below the stack pointer of a leaf, with flags that live long.
+	// Uses memory below the stack pointer of a leaf, with flags that live long.
 	FUNC(t_red) "mov %rdi,-8(%rsp)\nmov %rdi,-64(%rsp)\ncmp $3,%rdi\nje 1f\nnop\n1: lea 1(%rdi),%rax\nja 2f\nadd -8(%rsp),%rax\n"
 	"2: add -64(%rsp),%rax\nret\n" END(t_red)
 	// Entered in the middle by another one, and from within.
@@ -106,7 +107,7 @@ APART long t_sets(long n) {
 	t_jumps(n);
 	return kept - 1;
 }
-// What a debugger would see from here.
+// Walks the stack as a debugger would.
 APART long t_looks(long n) {
 	void *frames[16];
 	int count = backtrace(frames, 16);
@@ -190,7 +191,7 @@ int main(void) {
 			stop = 1;
 			for (int i = 0; i < 2; i++) pthread_join(threads[i], nullptr);
 			stop = 0;
-			// Whoever makes a thread step takes the handler away if the thread blocks the signal.
+			// A tracer that single-steps a thread removes the handler if the thread blocks the signal.
 			if (signal(SIGTRAP, tick) != tick) wrong = 1;
 			puts(wrong ? "wrong" : ticks ? "right" : "no ticks");
 		} else if (!strcmp(line, "wait\n")) {

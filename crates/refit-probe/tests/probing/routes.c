@@ -1,4 +1,5 @@
-// A program whose basic blocks and times are known. It does what it is told, line by line, and answers with what that gave.
+// A program whose basic blocks and times are known. It obeys commands, one per line, and answers
+// with their results.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,14 +14,15 @@ __asm__(
 	"imul $3,%rax,%rax\nsub $3,%rax\n"
 	"4: lea 5(%rax),%rax\nret\n.size route,.-route\n.p2align 4\n");
 
-// Jumps past a prefix, as the C library does where there is one thread only.
+// Jumps past a prefix, as the C library does in single-threaded programs.
 long sum;
 __asm__(
 	".text\n.p2align 4\n.globl locked\n.type locked,@function\nlocked:\n"
 	"mov %rdi,%rax\ntest %rdi,%rdi\nje 1f+1\n"
 	"1: lock addq $1,sum(%rip)\nmov sum(%rip),%rax\nret\n.size locked,.-locked\n.p2align 4\n");
 
-// Loads a constant from within an instruction that has it too, as V8's compilers do, and so does the next block.
+// Loads a constant from within an instruction that contains it, as V8's compilers do; the next
+// block does so too.
 __asm__(
 	".text\n.p2align 4\n.globl constant\n.type constant,@function\nconstant:\n"
 	"mov %rdi,%rax\ntest %rdi,%rdi\nje 2f\n"
@@ -28,7 +30,7 @@ __asm__(
 	"2: add 1b+2(%rip),%rax\nret\n.size constant,.-constant\n.p2align 4\n");
 
 #define APART __attribute__((noinline, noclone))
-// Whatever the compiler makes of it: here is room for a jump.
+// Room for a jump, whatever the compiler generates.
 #define ROOM __asm__ volatile(".fill 8, 1, 0x90")
 volatile long sink;
 APART static void spin(long turns) { for (long i = 0; i < turns; i++) sink += i; }
@@ -36,7 +38,8 @@ APART void least(long turns) { spin(turns); sink++; }
 APART void most(long turns) { spin(turns * 50); sink++; }
 APART void seldom(long turns) { spin(turns); sink++; }
 void (*volatile pointer)(long) = least;
-// Calls the first two always, and the third one if its second argument is a multiple of four: else it jumps to where that call returns.
+// Calls the first two functions always, and the third one if its second argument is a multiple of
+// four; otherwise it jumps to where that call returns.
 void middle(long turns, long round);
 __asm__(
 	".text\n.p2align 4\n.globl middle\n.type middle,@function\nmiddle:\n"

@@ -1,5 +1,7 @@
-// One system call that waits: `calls ROW`. The first thread makes it; a line `go` has the other thread do what it waits for. What it returns, and
-// what has come of it, is told in a line. `calls` tells the rows: name, number of the call, and how it ends: `go`, `time` by itself.
+// Makes one system call that waits: `calls ROW`. The first thread makes it; on a line `go`, the
+// other thread causes the event that ends it. A line reports the result of the call, and its
+// effect. Without a row it lists the rows: name, number of the call, and how it ends: by `go`, or
+// by itself (`time`).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +34,7 @@ static struct iovec pieces[MESSAGES], before[MESSAGES];
 static struct msghdr message;
 static struct mmsghdr messages[MESSAGES];
 static struct timespec soon = {0, 400000000};
-// What the kernel cannot write to.
+// Memory that the kernel cannot write to.
 static const struct timespec fixed = {60, 0};
 static const struct timeval fixed_too = {60, 0};
 
@@ -63,7 +65,7 @@ static void limit(int option) {
 	need(!setsockopt(ends[0], SOL_SOCKET, option, &time, sizeof time));
 }
 
-// What the other thread does.
+// The events that the other thread causes.
 static void drains(void) {
 	unsigned char part[4096];
 	for (long all = 0; all < WHOLE; usleep(20)) {
@@ -102,7 +104,7 @@ static void raises(void) {
 static void signals(void) { need(!kill(getpid(), SIGUSR1)); }
 static void nothing(void) {}
 
-// What the first one calls, but for its number.
+// Prepare the call of the first thread, except for its number.
 static void pipe_full(void) { int p[2]; need(!pipe(p)), ends[0] = p[1], ends[1] = p[0]; }
 static void stream(void) { pair(SOCK_STREAM); }
 static void late(void) { pair(SOCK_STREAM), limit(SO_RCVTIMEO); }
@@ -150,7 +152,7 @@ static void p_connect(void) {
 	own = socket(AF_UNIX, SOCK_STREAM, 0), name.sun_family = AF_UNIX;
 	need(!bind(own, (void *)&name, sizeof(sa_family_t)) && !listen(own, 0));
 	need(!getsockname(own, (void *)&name, &size));
-	// One may wait without being taken.
+	// One connection may wait without being accepted: this one fills the queue.
 	ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
 	need(!connect(ends[1], (void *)&name, size));
 	ends[0] = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -254,7 +256,7 @@ static const struct row {
 	{"rt_sigtimedwait", SYS_rt_sigtimedwait, p_signal, signals},
 	{"rt_sigtimedwait_time", SYS_rt_sigtimedwait, p_signal_soon, 0},
 	{"io_uring_enter", SYS_io_uring_enter, p_uring, rings},
-	// Of those that the kernel makes again by itself.
+	// Calls that the kernel restarts by itself.
 	{"kernel_read", SYS_read, p_pipe, rings},
 	{"kernel_poll", SYS_poll, p_poll, rings},
 	{"kernel_nanosleep_time", SYS_nanosleep, p_sleep, 0},
@@ -305,7 +307,7 @@ int main(int count, char **of) {
 	if (row->other == fills) wrong += !!memcmp(bytes, got, WHOLE);
 	if (row->prepare == p_semaphore || row->prepare == p_semaphore_soon) semctl(own, 0, IPC_RMID);
 	for (int i = 0; i < MESSAGES && row->prepare == p_sendmmsg; i++) wrong += messages[i].msg_len != LENGTH;
-	// What accepts returns a new descriptor, the same each time.
+	// A call that accepts returns a new descriptor, the same each time.
 	printf("%s: %ld, %ld wrong, %ld taken%s%s\n", row->name, answer, wrong, rang, changed ? ", arguments changed" : "",
 		!row->other && early ? ", too early" : "");
 	return 0;

@@ -1,5 +1,6 @@
-// Programs that do not stand as others do: `lives KIND`. Each calls `work` all the time, and checks what it gets. A line `go` has it change,
-// which it answers with `gone`; `end` has it say whether all was right.
+// Unusual programs: `lives KIND`. Each calls `work` all the time, and checks the results. A line
+// `go` makes it change, which it answers with `gone`; on `end` it reports whether all results were
+// right.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <linux/filter.h>
@@ -73,7 +74,7 @@ static void limits(void) {
 	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) exit(5);
 }
 
-// Threads that a handler switches.
+// Threads that a signal handler switches.
 enum { THREADS = 8 };
 static struct { greg_t registers[NGREG]; struct _libc_fpstate vectors; } threads[THREADS];
 static int now;
@@ -86,7 +87,7 @@ static void switches(int signal, siginfo_t *info, void *context) {
 	registers[REG_CSGSFS] = segments;
 	(void)signal, (void)info;
 }
-// For a while no memory has the program counter of the thread that waits from now on.
+// For a while no memory holds the program counter of the thread that is suspended now.
 static void holds(int signal, siginfo_t *info, void *context) {
 	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs, segments = registers[REG_CSGSFS];
 	greg_t counter = registers[REG_RIP];
@@ -119,7 +120,7 @@ static void *switched(void *handler) {
 	return 0;
 }
 
-// Faults and traps, of which the handlers are told everything.
+// Faults and traps, whose handlers check everything that they are told.
 static char *volatile page;
 static volatile long traps;
 static void fault(int signal, siginfo_t *info, void *context) {
@@ -150,7 +151,7 @@ static void *faults(void *unused) {
 	return unused;
 }
 
-// Calls that a stop cuts short, or ends: whoever makes them sees nothing of it.
+// Calls that a stop cuts short or ends: the caller must not notice.
 enum { LONG = 1 << 18 };
 static int ends[2], pair[2], limited[2];
 static void all(int fd, char *bytes, size_t size, unsigned from) {

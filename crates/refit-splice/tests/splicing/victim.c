@@ -1,4 +1,5 @@
-// A program to splice into: two threads call functions whose bytes are known, and check what they get.
+// A program to splice into: two threads call functions whose bytes are known, and check the
+// results.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,9 +22,11 @@ __asm__(
 	".globl work\n.type work,@function\nwork:\n"
 	"push %rbx\nmov %rdi,%rbx\nmov %rdi,%rax\nxor %ecx,%ecx\nxor %edx,%edx\n"
 	"1: add %rbx,%rax\nadd $1,%ecx\ncmp $3,%ecx\njne 1b\n"
-	// `lea 0(%rax),%rax` in four bytes: five with what follows, and nobody jumps to any but the first.
+	// `lea 0(%rax),%rax` in four bytes: five with the next instruction, and no jump leads behind the
+	// first.
 	".globl work_ends\nwork_ends: .byte 0x48,0x8d,0x40,0\npop %rbx\nret\n.size work,.-work\n.p2align 4\n"
-	// A leaf that keeps something below its stack pointer, and a flag, across its first 9 bytes: 5 + 4.
+	// A leaf function that keeps data below its stack pointer, and a flag, across its first 9 bytes: 5
+	// + 4.
 	".globl leaf\n.type leaf,@function\nleaf:\n"
 	"mov %rdi,-8(%rsp)\nlea 1(%rdi),%rax\nadd -8(%rsp),%rax\nret\n.size leaf,.-leaf\n.p2align 4\n"
 	// A call in its first 6 bytes.
