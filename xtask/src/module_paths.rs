@@ -27,13 +27,14 @@ pub(crate) fn read(text: &str) -> Source {
         .filter(|three| three[0].1 == "mod" && three[2].1 == ";")
         .map(|three| three[1].1)
         .collect();
-    let mut counts: Vec<&str> = Vec::new();
+    let mut own: Vec<&str> = Vec::new();
     let mut at = 0;
     while at < words.len() {
         let (inner, word) = words[at];
         let before = |back: usize| at.checked_sub(back).map_or("", |at| words[at].1);
         // `pub(in crate::a)` uses nothing.
-        let begins = !["::", "."].contains(&before(1)) && !(before(1) == "in" && before(2) == "(");
+        let restricts = before(1) == "in" && before(2) == "(";
+        let begins = !restricts && !["::", "."].contains(&before(1));
         if word == "use" && begins {
             let exports = ["pub", ")"].contains(&before(1));
             let mut found = Vec::new();
@@ -55,11 +56,11 @@ pub(crate) fn read(text: &str) -> Source {
             continue;
         }
         if begins {
-            counts.push(word);
+            own.push(word);
         }
         at += 1;
     }
-    let own: BTreeSet<&str> = counts.into_iter().collect();
+    let own: BTreeSet<&str> = own.into_iter().collect();
     let used = source.exports.iter().filter(|path| path.last().is_some_and(|n| own.contains(&**n)));
     source.paths.extend(used.cloned().collect::<Vec<_>>());
     source.words = words.iter().map(|(_, word)| (*word).to_owned()).collect();
