@@ -1,7 +1,7 @@
 //! Finds patch areas in a program and takes out what they stand for, for the process that installed
 //! them or, if it was killed, for any later one.
 //!
-//! The area itself has all that is needed. A process forked from the program has the changed code
+//! The area itself holds all that is needed. A process forked from the program has the changed code
 //! and the area too; it is cleaned as well.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -38,9 +38,9 @@ pub(crate) enum Resolved {
     },
     /// A tail call of a function that follows the ABI.
     TailCall,
-    /// Not understood, although some targets were found.
+    /// Not understood; `targets` has those that were found nevertheless.
     Unknown {
-        /// Some of its targets, ascending.
+        /// The targets that were found, ascending.
         targets: Vec<u64>,
     },
 }

@@ -49,7 +49,7 @@ fn the_callee_that_takes_most_is_found_and_calls_are_exact() {
     let middle = measured(&mut routes, "routes:middle", "outer 200000").expect("called");
     assert_eq!((middle.calls, &*middle.callees[0].name), (8, "routes:most"));
     assert_eq!((callee(&middle, "most").calls, callee(&middle, "least").calls), (8, 8));
-    // Skipped by a jump in half of the rounds: the call returns to the target of that jump.
+    // Skipped by a jump whenever it is not called: the call returns to the target of that jump.
     assert_eq!(callee(&middle, "seldom").calls, 2);
     let all: u64 = middle.callees.iter().map(|share| share.nanos).sum();
     assert!(all <= middle.nanos && middle.own() == middle.nanos - all, "{middle:?}");

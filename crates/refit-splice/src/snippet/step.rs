@@ -56,7 +56,7 @@ pub enum Action {
     /// Writes garbage into everything that is dead, after all else: a program that behaves as
     /// before confirms the analysis.
     Poison {
-        /// Value of unused stack, sign-extended; registers get their numbers.
+        /// Value of unused stack, sign-extended; registers get garbage that contains their number.
         stack: i32,
     },
     /// Adds the time to a cell of the thread where control leaves, subtracts it where control
