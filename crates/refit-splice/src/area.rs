@@ -9,7 +9,8 @@
 //! | code | read, run | snippets and displaced instructions |
 //! | data | read, write | address of the first lane; from the next page on, lanes of cells |
 //!
-//! Whoever can read the program's memory finds in it all that is needed to undo the changes.
+//! Any process that can read the program's memory finds in it all that is needed to undo the
+//! changes.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,8 @@
 //! A running program as splicing sees it: its memory, its mappings, its threads when stopped,
 //! system calls made in it.
 //!
-//! Everything is done from outside. What cannot be done is refused before anything is touched
-//! ([`Program::open`]). Nothing here knows of sites or patch areas.
+//! Everything is done from outside. Programs that cannot be changed are refused before anything is
+//! touched ([`Program::open`]). Nothing here knows of sites or patch areas.
 
 mod call;
 mod complete;
