@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a hundred thousand functions of programs and libraries of this machine, each from the same state as it is and with code
-# spliced in (tests/differential of refit-code), and compares how they end. REFIT_DIFFERENTIAL_FUNCTIONS says how many,
+# spliced in (tests/differential of refit-probe), and compares how they end. REFIT_DIFFERENTIAL_FUNCTIONS says how many,
 # REFIT_DIFFERENTIAL_SEED from which states; arguments are the files. Takes some minutes.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,4 +10,4 @@ if [ $# = 0 ]; then
 fi
 REFIT_DIFFERENTIAL_FUNCTIONS=${REFIT_DIFFERENTIAL_FUNCTIONS:-100000} REFIT_DIFFERENTIAL_FILES="$*" \
 	REFIT_DIFFERENTIAL_EACH=${REFIT_DIFFERENTIAL_EACH:-3000} \
-	cargo test --locked --release -p refit-code --test differential -- --nocapture
+	cargo test --locked --release -p refit-probe --test differential -- --nocapture

@@ -8,11 +8,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use refit_code::probe::spec::Spec;
-use refit_code::probe::watch;
-use refit_code::process::Program;
 use refit_instruments::session::{Geometry, Session};
 use refit_instruments::write::{Options, Recorder};
+use refit_probe::spec::Spec;
+use refit_probe::watch;
+use refit_splice::process::Program;
 
 use crate::stats::Sample;
 

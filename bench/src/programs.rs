@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use refit_code::probe::cover::{self, Blocks, Tally};
-use refit_code::probe::watch;
-use refit_code::process::Program;
-use refit_code::splice::Stood;
+use refit_probe::cover::{self, Blocks, Tally};
+use refit_probe::watch;
+use refit_splice::Stood;
+use refit_splice::process::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stats::Sample;

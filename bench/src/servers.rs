@@ -1,8 +1,8 @@
 //! Servers under load while one hot function of them is counted, while all are, libraries included, and with a flag at every block.
 
-use refit_code::probe::cover::{self, Blocks};
-use refit_code::probe::watch;
-use refit_code::process::Program;
+use refit_probe::cover::{self, Blocks};
+use refit_probe::watch;
+use refit_splice::process::Program;
 
 use crate::server::{self, Start};
 use crate::stats::Sample;

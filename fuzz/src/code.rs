@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use refit_code::image::Image;
-use refit_code::lines::Lines;
-use refit_code::probe::{body, sites};
-use refit_code::splice::{Action, Plan, Step};
-use refit_code::{FunctionId, Module};
+use refit_analysis::image::Image;
+use refit_analysis::lines::Lines;
+use refit_analysis::{FunctionId, Module};
+use refit_probe::{body, sites};
+use refit_splice::{Action, Plan, Step};
 
 use crate::file;
 

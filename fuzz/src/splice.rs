@@ -2,8 +2,8 @@
 
 use std::io;
 
-use refit_code::probe::spec::Spec;
-use refit_code::splice::remains::Remains;
+use refit_probe::spec::Spec;
+use refit_splice::remains::Remains;
 
 /// As a probe.
 pub(crate) fn probe(bytes: &[u8]) {

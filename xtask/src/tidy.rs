@@ -1,11 +1,14 @@
 //! Checks habits that no other tool checks.
 //!
-//! Every module says what it is about, files stay short, nothing names a directory of the machine it was written on,
-//! file names are plain, documents name source files that exist, and no word of the glossary's "formerly" column is
-//! used as a name again.
+//! Every module says what it is about, files stay short, nothing names a directory of the machine
+//! it was written on, file names are plain, documents name source files that exist, no word of the
+//! glossary's "formerly" column is used as a name again, and the modules of a crate do not use each
+//! other in circles.
 
 use std::fs;
 use std::process::Command;
+
+use crate::circles;
 
 /// Longer files hold more than one idea.
 const LINES: usize = 700;
@@ -35,6 +38,10 @@ pub(crate) fn check() -> bool {
         }
         complaints.extend(found.into_iter().map(|what| format!("{file}: {what}")));
     }
+    complaints.extend(circles::complaints(&files, &circles::EXEMPT, |file| {
+        fs::read_to_string(file).ok()
+    }));
+    eprintln!("tidy: circles between modules are still allowed in {}", circles::EXEMPT.join(", "));
     for complaint in &complaints {
         eprintln!("tidy: {complaint}");
     }

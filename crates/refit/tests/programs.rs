@@ -8,11 +8,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use refit_code::functions::Sources;
-use refit_code::probe::{modules, sites};
-use refit_code::process::Program;
-use refit_code::splice::{Action, Installed, Plan, remains};
-use refit_code::{FunctionId, Module};
+use refit_analysis::functions::Sources;
+use refit_analysis::{FunctionId, Module};
+use refit_probe::{modules, sites};
+use refit_splice::process::Program;
+use refit_splice::{Action, Installed, Plan, remains};
 
 /// A program that answers.
 struct Answerer {
@@ -123,7 +123,7 @@ fn poison_blocks(program: &Program) -> Installed {
     Installed::new(program, &plan, 0, None).expect("put in")
 }
 
-fn blocks(module: &Module, id: FunctionId, bias: u64) -> Vec<refit_code::splice::Site> {
+fn blocks(module: &Module, id: FunctionId, bias: u64) -> Vec<refit_splice::Site> {
     let flow = module.flow(id);
     let begins: Vec<_> = flow.blocks().iter().map(|block| block.start).collect();
     sites::before_each(module, id, bias, &begins, |_| vec![Action::POISON.into()])

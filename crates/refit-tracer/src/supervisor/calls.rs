@@ -1,5 +1,5 @@
 //! Each call that a stop can end, or cut short, returns what it returns where nobody stops its
-//! thread: the rows of [`refit_sys::restart`]'s table, as those of the program that `refit-code`
+//! thread: the rows of [`refit_sys::restart`]'s table, as those of the program that `refit-splice`
 //! tests splicing with.
 
 use std::path::Path;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use crate::resume::Resume;
 use crate::supervisor::Supervisor;
 
-#[path = "../../../refit-code/tests/splicing/caller.rs"]
+#[path = "../../../refit-splice/tests/splicing/caller.rs"]
 mod caller;
 
 use caller::{Caller, NEVER, Row, STOPS};
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../refit-code/tests/splicing/calls.c");
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../refit-splice/tests/splicing/calls.c");
 
 fn program() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, std::path::PathBuf)> = OnceLock::new();

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_code::probe::cover::{self, Blocks, Cover, File, Function, Prepared, Tally};
-use refit_code::probe::drcov;
-use refit_code::probe::watch::Error;
-use refit_code::process::Program;
+use refit_probe::cover::{self, Blocks, Cover, File, Function, Prepared, Tally};
+use refit_probe::drcov;
+use refit_probe::watch::Error;
+use refit_splice::process::Program;
 use serde::Serialize;
 
 use super::probe::{failure, tell_kept};

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use refit_code::process::{Program, Refusal, Still};
+use refit_splice::process::{Program, Refusal, Still};
 use refit_sys::launch;
 use refit_sys::pagemap::{Pagemap, Scan};
 use refit_sys::pidfd::Pidfd;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_code::probe::drill::{self, Files, Level, Measured, Share, Silent, Spot};
-use refit_code::probe::watch::Error;
-use refit_code::process::Program;
 use refit_instruments::export;
+use refit_probe::drill::{self, Files, Level, Measured, Share, Silent, Spot};
+use refit_probe::watch::Error;
+use refit_splice::process::Program;
 use serde::Serialize;
 
 use super::probe::{failure, tell_kept};

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use clap::builder::ValueHint;
 use clap::{Args, ValueEnum};
-use refit_code::probe::spec::Spec;
 use refit_instance::{Kind, Refusal};
 use refit_instruments::block::End;
 use refit_instruments::session::{Geometry, Session, VARIABLE};
 use refit_instruments::write::{Mode, Options, Recorder, Rotation, Scheduler, Source, Summary};
+use refit_probe::spec::Spec;
 use refit_sys::{process, thread as this_thread};
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use refit_code::process::Program;
+use refit_splice::process::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::sleep;

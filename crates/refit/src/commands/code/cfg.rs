@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_code::FunctionId;
-use refit_code::Module;
-use refit_code::flow::{Edge, EdgeKind, Flow, Target};
-use refit_code::lines::Lines;
+use refit_analysis::FunctionId;
+use refit_analysis::Module;
+use refit_analysis::flow::{Edge, EdgeKind, Flow, Target};
+use refit_analysis::lines::Lines;
 use serde::Serialize;
 
 use super::listing::{self, Told};
@@ -175,7 +175,7 @@ struct EdgeLine {
 fn graph(subject: &Subject, flow: &Flow, live: bool, lines: Option<&Lines>) -> Graph {
     let module = &subject.module;
     let function = module.function(flow.function());
-    let instruction = |i: &refit_code::flow::Instruction| InstructionLine {
+    let instruction = |i: &refit_analysis::flow::Instruction| InstructionLine {
         address: i.address,
         length: i.length,
         text: module.text(i),

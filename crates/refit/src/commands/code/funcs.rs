@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use refit_code::FunctionId;
-use refit_code::flow::Flow;
-use refit_code::lines::Lines;
+use refit_analysis::FunctionId;
+use refit_analysis::flow::Flow;
+use refit_analysis::lines::Lines;
 use serde::Serialize;
 
 use super::listing::Told;

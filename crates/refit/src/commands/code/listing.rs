@@ -1,9 +1,9 @@
 //! A control-flow graph as lines of text.
 
-use refit_code::flow::{Block, Flow, Instruction, Target};
-use refit_code::lines::{Lines, Origin};
-use refit_code::live::flag;
-use refit_code::{Live, Module};
+use refit_analysis::flow::{Block, Flow, Instruction, Target};
+use refit_analysis::lines::{Lines, Origin};
+use refit_analysis::live::flag;
+use refit_analysis::{Live, Module};
 use serde::Serialize;
 
 use super::cfg::leads;

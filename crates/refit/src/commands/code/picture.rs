@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use refit_code::Module;
-use refit_code::flow::{Flow, Target};
+use refit_analysis::Module;
+use refit_analysis::flow::{Flow, Target};
 
 use super::cfg::{leads, why};
 use super::layout::{Layout, Place, layout};

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use refit_code::lines::Lines;
-use refit_code::probe::modules;
-use refit_code::{Module, OpenError};
+use refit_analysis::lines::Lines;
+use refit_analysis::{Module, OpenError};
+use refit_probe::modules;
 
 use crate::failure::Failure;
 
@@ -96,7 +96,7 @@ impl SubjectArgs {
         let Some(glob) = &self.module else { return path == program };
         let whole = path.to_string_lossy();
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        refit_code::glob::matches(glob, &whole) || refit_code::glob::matches(glob, &file)
+        refit_analysis::glob::matches(glob, &whole) || refit_analysis::glob::matches(glob, &file)
     }
 }
 

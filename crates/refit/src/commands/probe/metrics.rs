@@ -10,9 +10,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
-use refit_code::probe::reading::Reading;
-use refit_code::probe::spec::Do;
-use refit_code::splice::Clock;
+use refit_probe::reading::Reading;
+use refit_probe::spec::Do;
+use refit_splice::Clock;
 
 use super::print::{Key, Read};
 use crate::failure::Failure;

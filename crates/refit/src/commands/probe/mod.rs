@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueHint;
-use refit_code::lines::Lines;
-use refit_code::probe::spec::{Do, Spec};
-use refit_code::probe::watch::{self, Error, Prepared, Watch};
-use refit_code::process::Program;
-use refit_code::splice::remains::Removed;
+use refit_analysis::lines::Lines;
 use refit_instruments::session::Session;
+use refit_probe::spec::{Do, Spec};
+use refit_probe::watch::{self, Error, Prepared, Watch};
+use refit_splice::process::Program;
+use refit_splice::remains::Removed;
 use serde::Serialize;
 
 use crate::commands::interruption;

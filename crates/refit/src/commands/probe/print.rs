@@ -1,8 +1,8 @@
 //! What probes have told, for people and for programs.
 
-use refit_code::probe::reading::Reading;
-use refit_code::probe::spec::Do;
-use refit_code::probe::steps::Watching;
+use refit_probe::reading::Reading;
+use refit_probe::spec::Do;
+use refit_probe::steps::Watching;
 use serde::Serialize;
 
 use super::{Watched, metrics};

@@ -1,9 +1,9 @@
 //! `refit repair`: cleaning up after a refit that was killed.
 
 use clap::Args;
-use refit_code::probe::modules;
-use refit_code::process::Program;
-use refit_code::splice::remains;
+use refit_probe::modules;
+use refit_splice::process::Program;
+use refit_splice::remains;
 use serde::Serialize;
 
 use super::failure;

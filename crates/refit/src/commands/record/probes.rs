@@ -4,15 +4,15 @@ use std::fmt;
 use std::process::Child;
 use std::sync::{Arc, OnceLock};
 
-use refit_code::probe::reading::Reading;
-use refit_code::probe::spec::Spec;
-use refit_code::probe::steps::Watching;
-use refit_code::probe::watch::Watch;
-use refit_code::process::Program;
 use refit_instruments::definition::{FieldKind, Role};
 use refit_instruments::record::{Phase, Record, What};
 use refit_instruments::session::{Described, Kind, Session};
 use refit_instruments::write::{Found, Source};
+use refit_probe::reading::Reading;
+use refit_probe::spec::Spec;
+use refit_probe::steps::Watching;
+use refit_probe::watch::Watch;
+use refit_splice::process::Program;
 
 use super::command;
 use crate::commands::{probe, watching};

@@ -1,0 +1,94 @@
+//! Patterns over names, and names that resemble a name.
+
+/// Whether `name` matches `pattern`: `*` stands for any number of characters, `?` for one.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut p, mut n) = (0, 0);
+    // Position of the last star in the pattern, and in the name the end of what it matches so far.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => {
+                let Some((at, eaten)) = star else { return false };
+                star = Some((at, eaten + 1));
+                p = at + 1;
+                n = eaten + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+/// Returns up to `most` names that resemble `wanted`, the most similar first.
+pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
+    let bare: String = wanted.chars().filter(|c| !"*?".contains(*c)).take(64).collect();
+    let lower = bare.to_lowercase();
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    for name in names {
+        let distance = if !lower.is_empty() && name.to_lowercase().contains(&lower) {
+            // The longer a name that contains `wanted`, the less likely it is meant.
+            name.len().abs_diff(bare.len()).min(64) / 8
+        } else if name.len().abs_diff(bare.len()) > bare.len() / 3 {
+            continue;
+        } else {
+            edits(&lower, &name.to_lowercase())
+        };
+        if distance <= 1 + bare.len() / 3 {
+            found.push((distance, name));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().take(most).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// Returns the Levenshtein distance of two names.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, yes) in [
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abcb", false),
+            ("?x*", "axe", true),
+            ("", "a", false),
+            ("*a*b*a", "xaybza", true),
+        ] {
+            assert_eq!(matches(pattern, name), yes, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn near_names_come_first() {
+        let names = ["lookupKey", "lookupKeyRead", "expireKey", "main"];
+        assert_eq!(nearest("lokupKey", names.into_iter(), 2), ["lookupKey"]);
+        assert_eq!(nearest("lookupkey", names.into_iter(), 1), ["lookupKey"]);
+        assert!(nearest("zzzz", names.into_iter(), 3).is_empty());
+    }
+}

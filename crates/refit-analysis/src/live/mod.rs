@@ -1,0 +1,65 @@
+//! Live registers: what is needed later, before each instruction.
+//!
+//! Within a function this is the usual backward data flow, solved to the least fixed point over its
+//! blocks. Between functions there are two questions, each answered for the whole module
+//! (`summary`):
+//!
+//! - What does a *callee* read, and which of its caller's registers may it preserve? Answered from
+//!   the callees upwards. A function of this module may follow no convention: its code shows what
+//!   it does. Functions of other files and those called through pointers follow the System V ABI.
+//! - What does a *caller* need when a function returns? What the ABI says, and beyond that whatever
+//!   is live behind a direct call: compilers keep values in registers that they saw a local
+//!   function preserve (GCC's `-fipa-ra`), and hand-written code returns where it likes. Answered
+//!   from the callers downwards. Calls in code that was not understood count as needing everything
+//!   that the function preserves.
+//!
+//! Everything that cannot be seen is live: everything at an indirect jump that was not understood,
+//! at calls into the middle of a function, around Go's calls, before a trap. An exception goes from
+//! a call to its landing pad with what functions preserve; asynchronous exceptions
+//! (`-fnon-call-exceptions`) are not followed.
+
+pub(crate) mod effect;
+pub(crate) mod outline;
+mod red_zone;
+pub(crate) mod set;
+mod solve;
+pub(crate) mod summary;
+
+pub use crate::registers::{Live, flag};
+
+use iced_x86::InstructionInfoFactory;
+
+use crate::flow::build::Shape;
+use crate::flow::walk::Walk;
+use crate::functions::FunctionId;
+use outline::{Outline, Summary};
+use set::Set;
+use solve::{Ends, Solution};
+
+/// Returns what is live before each instruction, by ascending address. `exit` is what callers need.
+pub(crate) fn before_each(
+    info: &mut InstructionInfoFactory,
+    walk: &Walk,
+    shape: &Shape,
+    outline: &Outline,
+    exit: Set,
+    summary: &impl Fn(FunctionId) -> Summary,
+) -> Vec<Live> {
+    let mut solution = Solution::default();
+    let ends = Ends { caller: exit, unknown: Set::ALL };
+    solve::solve(outline, ends, summary, &mut solution);
+    let red_zone = red_zone::may_be_used(info, walk, outline);
+    let mut sets = vec![Set::ALL; walk.code.len()];
+    for (i, block) in shape.blocks.iter().enumerate() {
+        let mut live = solve::call(outline, &outline.nodes[i], solution.after[i], summary);
+        let order = &shape.order[block.first as usize..(block.first + block.count) as usize];
+        for &at in order.iter().rev() {
+            let effect = effect::effect(info, &walk.code[at as usize]);
+            live = effect.reads | live.without(effect.kills);
+            sets[at as usize] = live;
+        }
+    }
+    // Inserted code needs the stack, and the direction that all code expects.
+    let always = Set::general(1 << 4).with(Set::flags(flag::DIRECTION));
+    shape.sorted.iter().map(|i| (sets[*i as usize] | always).to_live(red_zone)).collect()
+}

@@ -1,0 +1,203 @@
+//! A module: one file with its analysis.
+
+use std::path::Path;
+
+use iced_x86::InstructionInfoFactory;
+
+use crate::flow::build;
+use crate::flow::text::text;
+use crate::flow::traverse::traverse;
+use crate::flow::world::World;
+use crate::flow::{EdgeKind, Flow, Instruction, Target};
+use crate::functions::map::Map;
+use crate::functions::{Function, FunctionId};
+use crate::image::{Image, OpenError};
+use crate::live::outline::outline;
+use crate::survey::{Knowledge, survey};
+use crate::{cache, live};
+
+/// One ELF file and what its code does.
+#[derive(Debug)]
+pub struct Module {
+    image: Image,
+    map: Map,
+    knowledge: Knowledge,
+}
+
+impl Module {
+    /// Reads and analyses the file at `path`, or takes the analysis from this user's cache.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not for x86-64.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let image = Image::open(path.as_ref())?;
+        let key = cache::Key::of(&image);
+        let directory = cache::directory();
+        if let Some(known) = directory.as_deref().and_then(|d| cache::load(d, &key, &image)) {
+            return Ok(Self::with(image, known));
+        }
+        let knowledge = survey(&image);
+        if let Some(directory) = directory {
+            // An analysis that cannot be stored is repeated next time; opening the file does not
+            // fail because of it.
+            let _ = cache::store(&directory, &key, &knowledge);
+        }
+        Ok(Self::with(image, knowledge))
+    }
+
+    /// Analyses `image` without using the cache.
+    pub fn analyse(image: Image) -> Self {
+        let knowledge = survey(&image);
+        Self::with(image, knowledge)
+    }
+
+    /// Takes the analysis from the part of a cache file behind its header, without checking the
+    /// header; `None` if it is not sound.
+    #[doc(hidden)]
+    pub fn remembered(image: Image, kept: &[u8]) -> Option<Self> {
+        let knowledge = cache::understood(kept, &image)?;
+        Some(Self::with(image, knowledge))
+    }
+
+    /// Returns the analysis as the part of a cache file behind its header.
+    #[doc(hidden)]
+    pub fn kept(&self) -> Option<Vec<u8>> {
+        cache::written(&self.knowledge)
+    }
+
+    fn with(image: Image, knowledge: Knowledge) -> Self {
+        Self { map: Map::new(knowledge.functions.iter()), image, knowledge }
+    }
+
+    /// Returns the file.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Returns all functions by ascending entry; a [`FunctionId`] is an index into them.
+    pub fn functions(&self) -> &[Function] {
+        &self.knowledge.functions
+    }
+
+    /// Returns the function with this id.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        &self.knowledge.functions[id.0 as usize]
+    }
+
+    /// Returns the lowest address in `within` that code elsewhere jumps, calls or falls to although
+    /// no function is entered there.
+    pub fn entered_inside(&self, within: std::ops::Range<u64>) -> Option<u64> {
+        let inner = &self.knowledge.inner;
+        let first = inner.partition_point(|address| *address < within.start);
+        inner.get(first).copied().filter(|address| within.contains(address))
+    }
+
+    /// Whether a call of this function may return.
+    pub fn returns(&self, id: FunctionId) -> bool {
+        self.knowledge.returns[id.0 as usize]
+    }
+
+    /// Returns the functions that `wanted` names: a pattern over names (`*` and `?`), or an address
+    /// (`0x1234`) within a function.
+    pub fn find(&self, wanted: &str) -> Vec<FunctionId> {
+        if let Some(digits) = wanted.strip_prefix("0x")
+            && let Ok(address) = u64::from_str_radix(digits, 16)
+        {
+            return self.function_at(address).into_iter().collect();
+        }
+        let matches = |function: &Function| {
+            function.names.iter().any(|name| crate::glob::matches(wanted, name))
+                || (function.names.is_empty() && crate::glob::matches(wanted, &function.name()))
+        };
+        let all = self.functions().iter().enumerate();
+        all.filter(|(_, f)| matches(f)).map(|(i, _)| FunctionId(i as u32)).collect()
+    }
+
+    /// Returns the function that the byte at `address` belongs to.
+    pub fn function_at(&self, address: u64) -> Option<FunctionId> {
+        self.map.at(address)
+    }
+
+    /// Returns the function whose entry is `address`.
+    pub fn entered_at(&self, address: u64) -> Option<&Function> {
+        self.function_at(address).map(|id| self.function(id)).filter(|f| f.entry == address)
+    }
+
+    /// Returns up to `most` names of functions that resemble `name`, the most similar first.
+    pub fn near(&self, name: &str, most: usize) -> Vec<String> {
+        let names = self.functions().iter().flat_map(|f| f.names.iter());
+        crate::glob::nearest(name, names.map(|n| &**n), most)
+    }
+
+    /// Computes control flow and live registers of a function.
+    pub fn flow(&self, id: FunctionId) -> Flow {
+        let world = self.world();
+        let walk = traverse(&world, id);
+        let shape = build::shape(&world, id, &walk);
+        let mut info = InstructionInfoFactory::new();
+        let outline = outline(&mut info, &world, id, &walk, &shape);
+        let summary = |id: FunctionId| self.knowledge.summaries[id.0 as usize];
+        let exit = self.knowledge.exits[id.0 as usize];
+        let live = live::before_each(&mut info, &walk, &shape, &outline, exit, &summary);
+        let unknown = |e: &crate::flow::Edge| e.to == Target::Unknown && e.kind != EdgeKind::Unwind;
+        let mut numbers = vec![0; walk.code.len()];
+        for (i, at) in shape.sorted.iter().enumerate() {
+            numbers[*at as usize] = i as u32;
+        }
+        Flow {
+            function: id,
+            instructions: build::instructions(&walk, &shape),
+            order: shape.order.iter().map(|i| numbers[*i as usize]).collect(),
+            targets_known: !shape.edges.iter().any(unknown),
+            blocks: shape.blocks,
+            edges: shape.edges,
+            live,
+        }
+    }
+
+    /// Whether all jumps of a function were understood; see [`Flow::targets_known`].
+    pub fn jump_targets_known(&self, id: FunctionId) -> bool {
+        self.flow(id).targets_known()
+    }
+
+    /// Returns `length` bytes at `address`, as they are in the file; `None` if the file does not
+    /// have all of them.
+    pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        self.image.bytes(address, length)
+    }
+
+    /// Formats an instruction in Intel's notation; entries of this module's functions appear by
+    /// name.
+    pub fn text(&self, instruction: &Instruction) -> String {
+        let bytes = self.bytes(instruction.address, usize::from(instruction.length));
+        let name_of = |address| self.entered_at(address).map(Function::name);
+        bytes.map_or_else(String::new, |bytes| text(bytes, instruction.address, name_of))
+    }
+
+    /// Returns the address of the first byte of a mapping of code that begins at `offset` of the
+    /// file, before the kernel's load bias is added; `None` if the file has no code there, and so
+    /// is not the file that is mapped.
+    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        /// Page size in bytes. The kernel maps whole pages: a mapping may begin some bytes before
+        /// its segment.
+        const PAGE: u64 = 4096;
+        let mut segments = self.image.segments().iter().filter(|s| s.executable);
+        let found = segments.find(|segment| {
+            let length = segment.addresses.end - segment.addresses.start;
+            offset <= segment.offset.saturating_add(length)
+                && segment.offset < offset.saturating_add(PAGE)
+        })?;
+        Some(found.addresses.start.wrapping_add(offset.wrapping_sub(found.offset)))
+    }
+
+    fn world(&self) -> World<'_> {
+        World {
+            image: &self.image,
+            functions: &self.knowledge.functions,
+            map: &self.map,
+            returns: &self.knowledge.returns,
+            inner: &self.knowledge.inner,
+        }
+    }
+}

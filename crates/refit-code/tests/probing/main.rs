@@ -1,5 +1,0 @@
-//! What probes tell of a program whose blocks and times are known.
-
-mod cover;
-mod drill;
-mod program;

@@ -1,9 +1,0 @@
-//! Splicing into a program that runs: counts are exact, results are what they were, nothing is left behind.
-
-mod caller;
-mod calls;
-mod copies;
-mod lives;
-mod places;
-mod steps;
-mod victim;

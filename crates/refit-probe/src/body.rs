@@ -1,0 +1,123 @@
+//! Describes whole functions for copying them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use refit_analysis::Module;
+use refit_analysis::flow::{EdgeKind, Flow, Target};
+use refit_analysis::functions::{Convention, Function};
+use refit_splice::{Body, Part};
+
+use crate::code::{decode, entered_inside, fills, padding};
+
+/// Returns the function as it is in the program, `bias` bytes from its address in the file; `None`
+/// if it cannot be copied: some ways to it or within it are unknown, or its faults are part of its
+/// behaviour.
+pub fn body(module: &Module, flow: &Flow, bias: u64) -> Option<Body> {
+    let function = module.function(flow.function());
+    // Go's runtime turns a fault into a panic, and looks up the function in which it happened.
+    let known = flow.edges().iter().all(|edge| edge.to != Target::Unknown);
+    // A way into the middle of another function's code cannot be real: something was misread.
+    let within = |address| function.ranges.iter().any(|range| range.contains(&address));
+    let own = flow.instructions().iter().all(|one| within(one.address));
+    if !known || !own || function.convention == Convention::Go {
+        return None;
+    }
+    let parts: Option<Vec<Part>> =
+        function.ranges.iter().map(|range| part(module, flow, range, bias)).collect();
+    let moved = |address: u64| address.wrapping_add(bias);
+    Some(Body {
+        entry: moved(function.entry),
+        parts: parts?,
+        instructions: flow.instructions().iter().map(|one| moved(one.address)).collect(),
+        entered: entered(module, flow, function).into_iter().map(moved).collect(),
+    })
+}
+
+fn part(module: &Module, flow: &Flow, range: &Range<u64>, bias: u64) -> Option<Part> {
+    let filling = unused_behind(module, flow, range.end);
+    let length = usize::try_from(range.end - range.start).ok()? + filling;
+    let code = module.bytes(range.start, length)?.to_vec();
+    let moved = |range: Range<u64>| range.start.wrapping_add(bias)..range.end.wrapping_add(bias);
+    let behind = range.end..range.end + filling as u64;
+    Some(Part {
+        address: range.start.wrapping_add(bias),
+        code,
+        unused: gaps(module, flow, range).chain([behind]).map(moved).collect(),
+    })
+}
+
+/// Counts the bytes of padding behind a part, up to the first through which control passes on its
+/// way to the next function.
+fn unused_behind(module: &Module, flow: &Flow, end: u64) -> usize {
+    let behind = end..end + padding(module, end) as u64;
+    let own = flow.edges().iter().filter_map(|edge| match edge.to {
+        Target::Outside(address) => Some(address).filter(|address| behind.contains(address)),
+        _ => None,
+    });
+    let first = own.chain(module.entered_inside(behind.clone())).min();
+    (first.unwrap_or(behind.end) - end) as usize
+}
+
+/// Returns the ranges of padding between instructions, which no way leads to.
+fn gaps(module: &Module, flow: &Flow, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut gaps = Vec::new();
+    let mut end = range.start;
+    let inside = flow.instructions().iter().filter(|one| range.contains(&one.address));
+    for (begin, next) in inside.map(|one| (one.address, one.end())).chain([(range.end, 0)]) {
+        if begin > end && is_filling(module, end..begin) {
+            gaps.push(end..begin);
+        }
+        end = end.max(next);
+    }
+    gaps.into_iter()
+}
+
+fn is_filling(module: &Module, range: Range<u64>) -> bool {
+    let length = usize::try_from(range.end - range.start).unwrap_or(0);
+    let bytes = module.bytes(range.start, length);
+    bytes.is_some_and(|bytes| {
+        Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE)
+            .iter()
+            .all(|filler| !filler.is_invalid() && fills(&filler))
+    })
+}
+
+/// Returns addresses of the file at which control may arrive other than by falling through or by a
+/// direct jump of the function.
+fn entered(module: &Module, flow: &Flow, function: &Function) -> BTreeSet<u64> {
+    let mut found = BTreeSet::from([function.entry]);
+    let mut reached = vec![false; flow.blocks().len()];
+    for edge in flow.edges() {
+        let Target::Block(block) = edge.to else { continue };
+        let Some(reached) = reached.get_mut(block as usize) else { continue };
+        match edge.kind {
+            EdgeKind::Fall | EdgeKind::Jump | EdgeKind::Branch => *reached = true,
+            EdgeKind::Table | EdgeKind::Return | EdgeKind::Unwind | EdgeKind::Call => {
+                found.insert(flow.blocks()[block as usize].start);
+            }
+        }
+    }
+    // Control may arrive in unknown ways at blocks that no edge leads to.
+    let unreached = flow.blocks().iter().zip(reached).filter(|(_, reached)| !reached);
+    found.extend(unreached.map(|(block, _)| block.start));
+    found.extend(entered_inside(module, function));
+    for instruction in flow.instructions() {
+        let stored = instruction.address..instruction.end();
+        if module.image().points_within(stored, u64::MAX) {
+            found.insert(instruction.address);
+        }
+        found.extend(told(module, flow, instruction.address));
+    }
+    found
+}
+
+/// Returns the instruction of the function whose address the one at `address` computes, or which it
+/// reads as data.
+fn told(module: &Module, flow: &Flow, address: u64) -> Option<u64> {
+    let told = decode(module, address)?;
+    let there = told.is_ip_rel_memory_operand().then(|| told.memory_displacement64())?;
+    flow.instruction_at(there).map(|one| one.address)
+}

@@ -1,0 +1,59 @@
+//! Probes of running, unmodified programs: what to watch, where that is, and what it counts.
+//!
+//! ```no_run
+//! use refit_probe::spec::Spec;
+//! use refit_probe::watch;
+//! use refit_splice::process::Program;
+//!
+//! let spec: Spec = "uprobe:redis-server:lookupKey* { count, histogram arg1 }".parse()?;
+//! let program = Program::open(4711)?;
+//! let prepared = watch::prepare(&program, &[spec], None)?;
+//! let watch = prepared.install(&program)?;
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! for watched in &watch.watched {
+//!     for action in &watched.actions {
+//!         println!("{}: {:?}", watched.name, watch.read(action)?.all);
+//!     }
+//! }
+//! watch.remove(&program)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules, lowest first
+//!
+//! - [`operand`], [`spec`]: the language, from text to places, conditions and actions.
+//! - [`steps`]: the actions of a place as steps of a splice, at the entry and the exits of a
+//!   function.
+//! - [`modules`]: the files whose code a program runs, and their load addresses.
+//! - `code`, [`body`], [`sites`]: from places in a file to sites, with the bytes that may change
+//!   there.
+//! - [`reading`]: from counted cells to counts, times and distributions.
+//! - [`watch`]: installs the probes of several specifications, and reads and removes them.
+//! - [`cover`]: coverage of basic blocks by flags that are removed once they are set; [`drcov`]
+//!   writes it for other tools.
+//! - [`drill`]: how the time in a function divides among its callees.
+//!
+//! Each module imports only from those above it in this list.
+//!
+//! # What it does not do
+//!
+//! It changes no program itself: `refit-splice` does, and `refit-analysis` says what the code is.
+//! It neither prints nor serves anything, and keeps nothing running: what is installed counts by
+//! itself, until [`watch::Watch::remove`] or [`refit_splice::remains::repair`].
+
+#![forbid(unsafe_code)]
+
+pub mod body;
+mod code;
+pub mod cover;
+pub mod drcov;
+pub mod drill;
+mod files;
+pub mod modules;
+pub mod operand;
+pub mod reading;
+mod silent;
+pub mod sites;
+pub mod spec;
+pub mod steps;
+pub mod watch;

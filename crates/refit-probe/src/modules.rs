@@ -1,0 +1,134 @@
+//! The files whose code a program runs, and where they are mapped.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use refit_analysis::{Module, OpenError};
+use refit_splice::process::{Program, Refusal};
+use refit_sys::maps::Mapping;
+
+/// A file that a program has mapped to run its code.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    /// Path, as the program sees it.
+    pub path: PathBuf,
+    /// Path under which refit can read it, although it may be deleted, replaced, or in another
+    /// mount namespace.
+    pub file: PathBuf,
+    /// Path under which refit can read the file of that name: another one, if it has been replaced.
+    pub by_name: PathBuf,
+    mapping: Mapping,
+}
+
+/// Returns the files whose code the program can run, by address; each once.
+///
+/// # Errors
+/// [`Refusal`]: the program has ended.
+pub fn of(program: &Program) -> Result<Vec<Mapped>, Refusal> {
+    Ok(among(program.face(), program.mappings()?))
+}
+
+/// Returns the files whose code a process can run, among its mappings.
+pub fn among(process: u32, mappings: Vec<Mapping>) -> Vec<Mapped> {
+    let mut found: Vec<Mapped> = Vec::new();
+    for mapping in mappings {
+        let code = mapping.executable && mapping.file.1 != 0 && mapping.name.is_absolute();
+        // Memory that is a file by name only: made by refit, or by a compiler at run time.
+        let made = mapping.name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:");
+        if code && !made && found.iter().all(|known| known.mapping.file != mapping.file) {
+            found.push(Mapped::new(process, mapping));
+        }
+    }
+    found
+}
+
+impl Mapped {
+    fn new(process: u32, mapping: Mapping) -> Self {
+        let range = &mapping.range;
+        let exact = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
+        let mut by_name = PathBuf::from(format!("/proc/{process}/root"));
+        by_name.extend(mapping.name.components().skip(1));
+        // Only privileged callers can resolve the link; for others the name has to do.
+        let resolves = fs::metadata(&exact).is_ok();
+        let file = if resolves { exact.into() } else { by_name.clone() };
+        Self { path: mapping.name.clone(), file, by_name, mapping }
+    }
+
+    /// Whether the file has been deleted or replaced since it was mapped.
+    pub fn is_deleted(&self) -> bool {
+        self.mapping.deleted
+    }
+
+    /// Whether this address of the program is in its code.
+    pub fn contains(&self, address: u64) -> bool {
+        self.mapping.range.contains(&address)
+    }
+
+    /// Returns its file name.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Whether `wanted` names it: by path, by file name, or by the file name up to its first `.so`
+    /// or version.
+    pub fn is_called(&self, wanted: &str) -> bool {
+        let name = self.name();
+        let stem = name.split(".so").next().unwrap_or(&name);
+        wanted == "*" || wanted == name || wanted == stem || Path::new(wanted) == self.path
+    }
+
+    /// Analyses its code.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the file cannot be read, or is not for x86-64.
+    pub fn open(&self) -> Result<Module, OpenError> {
+        Module::open(&self.file)
+    }
+
+    /// Compares its code in the program with the file; returns the address of the first byte of
+    /// each run that differs.
+    ///
+    /// # Errors
+    /// The file or the program cannot be read.
+    pub fn differences(&self, program: &Program) -> io::Result<Vec<u64>> {
+        let file = File::open(&self.file)?;
+        let Mapping { range, offset, .. } = &self.mapping;
+        let (mut found, mut same) = (Vec::new(), true);
+        for begin in range.clone().step_by(PIECE) {
+            let (mut here, mut there) = ([0; PIECE], [0; PIECE]);
+            let length = PIECE.min((range.end - begin) as usize);
+            program.read(begin, &mut here[..length])?;
+            // Behind the end of the file, the page is filled with zeros.
+            let mut read = 0;
+            while read < length {
+                match file.read_at(
+                    &mut there[read..length],
+                    offset + (begin - range.start) + read as u64,
+                )? {
+                    0 => break,
+                    more => read += more,
+                }
+            }
+            for (at, (one, other)) in here.iter().zip(&there).enumerate() {
+                if one != other && same {
+                    found.push(begin + at as u64);
+                }
+                same = one == other;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the distance of addresses in the program from those in the file; `None` if the file
+    /// is not the one that is mapped.
+    pub fn bias(&self, module: &Module) -> Option<u64> {
+        let begins = module.address_of_offset(self.mapping.offset)?;
+        Some(self.mapping.range.start.wrapping_sub(begins))
+    }
+}
+
+/// Bytes that are compared at once.
+const PIECE: usize = 4096;

@@ -1,0 +1,254 @@
+//! Parses values and conditions: `(u32)*(arg0 + 16) >= 4096 && tid != 4711`.
+//!
+//! ```text
+//! condition := all ('||' all)*            all  := test ('&&' test)*
+//! test      := value relation number      relation := == | != | < | <= | > | >=
+//! value     := ['(' type ')'] base        type := u8 u16 u32 u64 i8 i16 i32 i64
+//! base      := 'arg0' … 'arg5' | 'retval' | 'pid' | 'tid'
+//!            | a register (rdi, r8; edi, r8d for 32 bits)
+//!            | '*' pointer | '*(' pointer ['+' | '-'] number ')'
+//! pointer   := an argument or a 64-bit register
+//! ```
+
+use std::fmt;
+
+use refit_splice::{Base, Relation, Test, Value, Width};
+
+/// A value, and when it can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The value.
+    pub value: Value,
+    /// Whether it exists when the function is left, and not when it is entered.
+    pub leaving: bool,
+}
+
+/// Names of the general registers by their numbers.
+const REGISTERS: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+/// Names of their lower halves.
+const HALVES: [&str; 16] = [
+    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
+    "r13d", "r14d", "r15d",
+];
+/// Registers in which the System V ABI passes the first six arguments.
+const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+/// Register in which it returns a value.
+const RESULT: u8 = 0;
+
+const WIDTHS: [(&str, Width); 8] = [
+    ("u8", Width::U8),
+    ("u16", Width::U16),
+    ("u32", Width::U32),
+    ("u64", Width::Whole),
+    ("i8", Width::I8),
+    ("i16", Width::I16),
+    ("i32", Width::I32),
+    ("i64", Width::Whole),
+];
+
+const RELATIONS: [(&str, Relation); 6] = [
+    ("==", Relation::Equal),
+    ("!=", Relation::Unequal),
+    ("<=", Relation::AtMost),
+    (">=", Relation::AtLeast),
+    ("<", Relation::Less),
+    (">", Relation::More),
+];
+
+impl Operand {
+    fn register(number: u8) -> Self {
+        Self { value: Value::register(number), leaving: false }
+    }
+
+    /// Whether it is the same wherever a thread is in a function.
+    pub fn is_lasting(self) -> bool {
+        matches!(self.value.base, Base::Thread | Base::Process)
+    }
+
+    /// Parses a value.
+    ///
+    /// # Errors
+    /// The part that is not understood.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Some((width, rest)) = cast(text) {
+            let mut operand = Self::parse(rest)?;
+            operand.value.width = width;
+            return Ok(operand);
+        }
+        if let Some(pointer) = text.strip_prefix('*') {
+            return field(pointer.trim()).ok_or_else(|| {
+                format!("no pointer is `{text}` (*arg0 and *(arg0 + 16) are, for example),")
+            });
+        }
+        let lasting = |base| Self { value: Value { base, width: Width::Whole }, leaving: false };
+        match text {
+            "pid" => return Ok(lasting(Base::Process)),
+            "tid" => return Ok(lasting(Base::Thread)),
+            "retval" => return Ok(Self { leaving: true, ..Self::register(RESULT) }),
+            _ => {}
+        }
+        if let Some(number) = HALVES.iter().position(|&name| name == text) {
+            let value = Value { base: Base::Register(number as u8), width: Width::U32 };
+            return Ok(Self { value, leaving: false });
+        }
+        whole(text).map(Self::register).ok_or_else(|| {
+            format!(
+                "no value is called `{text}` (arg0 … arg5, retval, pid, tid, registers and fields such as *(arg0 + 8) are),"
+            )
+        })
+    }
+}
+
+/// Returns the register that holds a whole argument, or that is named.
+fn whole(text: &str) -> Option<u8> {
+    let argument = text.strip_prefix("arg").and_then(|number| number.parse::<usize>().ok());
+    match argument {
+        Some(number) => ARGUMENTS.get(number).copied(),
+        None => REGISTERS.iter().position(|&name| name == text).map(|number| number as u8),
+    }
+}
+
+fn cast(text: &str) -> Option<(Width, &str)> {
+    let (name, rest) = text.strip_prefix('(')?.split_once(')')?;
+    let (_, width) = WIDTHS.iter().find(|(known, _)| *known == name.trim())?;
+    Some((*width, rest))
+}
+
+fn field(pointer: &str) -> Option<Operand> {
+    let inner = match pointer.strip_prefix('(') {
+        Some(rest) => rest.strip_suffix(')')?,
+        None => pointer,
+    };
+    let (name, offset) = match inner.find(['+', '-']) {
+        Some(at) => {
+            let offset = i32::try_from(number(&inner[at + 1..])?).ok()?;
+            (&inner[..at], if inner[at..].starts_with('-') { -offset } else { offset })
+        }
+        None => (inner, 0),
+    };
+    let (register, leaving) = match name.trim() {
+        "retval" => (RESULT, true),
+        name => (whole(name)?, false),
+    };
+    let value = Value { base: Base::Memory { register, offset }, width: Width::Whole };
+    Some(Operand { value, leaving })
+}
+
+/// Parses a number, decimal or, behind `0x`, hexadecimal; numbers from the upper half of 64 bits
+/// are negative.
+pub(crate) fn number(text: &str) -> Option<i64> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
+        None => text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed)),
+    }
+}
+
+/// Parses a condition: alternatives, each of tests that all have to hold. Also returns the values
+/// that it compares.
+pub(crate) fn condition(text: &str) -> Result<(Vec<Vec<Test>>, Vec<Operand>), String> {
+    let mut operands = Vec::new();
+    let mut any = Vec::new();
+    for all in text.split("||") {
+        let mut tests = Vec::new();
+        for text in all.split("&&") {
+            let (operand, test) = test(text.trim())?;
+            operands.push(operand);
+            tests.push(test);
+        }
+        any.push(tests);
+    }
+    Ok((any, operands))
+}
+
+fn test(text: &str) -> Result<(Operand, Test), String> {
+    let found = RELATIONS.iter().find_map(|(sign, relation)| {
+        text.split_once(sign).map(|(value, than)| (value, *relation, than))
+    });
+    let (value, relation, than) = found
+        .ok_or_else(|| format!("no comparison in `{text}` (arg0 == 1 is one, for example),"))?;
+    let operand = Operand::parse(value)?;
+    let than = number(than).ok_or_else(|| {
+        format!("no number in `{}`, with which `{value}` is compared,", than.trim())
+    })?;
+    Ok((operand, Test { value: operand.value, relation, than }))
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let register = |number: u8| match (self.leaving, number) {
+            (true, RESULT) => "retval",
+            _ => REGISTERS[usize::from(number & 15)],
+        };
+        let width = WIDTHS.iter().find(|(_, width)| *width == self.value.width);
+        match (self.value.base, self.value.width, width) {
+            (_, Width::Whole, _) | (_, _, None) => {}
+            (_, _, Some((name, _))) => write!(to, "({name})")?,
+        }
+        match self.value.base {
+            Base::Register(number) => to.write_str(register(number)),
+            Base::Thread | Base::Context | Base::Goroutine => to.write_str("tid"),
+            Base::Process => to.write_str("pid"),
+            Base::Memory { register: pointer, offset: 0 } => write!(to, "*{}", register(pointer)),
+            Base::Memory { register: pointer, offset } => {
+                let sign = if offset < 0 { '-' } else { '+' };
+                write!(to, "*({} {sign} {})", register(pointer), offset.unsigned_abs())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_understood_and_said_as_registers() {
+        for (text, said) in [
+            ("arg0", "rdi"),
+            ("r15", "r15"),
+            ("edi", "(u32)rdi"),
+            ("(i16) arg1", "(i16)rsi"),
+            ("retval", "retval"),
+            ("pid", "pid"),
+            ("*arg2", "*rdx"),
+            ("(u8)*(arg0 + 16)", "(u8)*(rdi + 16)"),
+            ("*(rbp-0x10)", "*(rbp - 16)"),
+            ("*(retval+8)", "*(retval + 8)"),
+        ] {
+            let operand = Operand::parse(text).unwrap_or_else(|what| panic!("{text}: {what}"));
+            assert_eq!(operand.to_string(), said);
+            assert_eq!(operand.leaving, text.contains("retval"), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_none_are_told() {
+        for text in ["", "arg6", "argx", "rdii", "*", "*(arg0", "*(arg0+x)", "*pid", "(u7)arg0"] {
+            let what = Operand::parse(text).expect_err(text);
+            assert!(what.contains(text), "{text}: {what}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_any_of_all() {
+        let (any, operands) = condition("arg0 == 1 && tid!=0x10 || edi <= -3").expect("understood");
+        let test = |text: &str, relation, than| {
+            let operand = Operand::parse(text).expect("a value");
+            Test { value: operand.value, relation, than }
+        };
+        let first = vec![test("arg0", Relation::Equal, 1), test("tid", Relation::Unequal, 16)];
+        assert_eq!(any, [first, vec![test("edi", Relation::AtMost, -3)]]);
+        assert_eq!(operands.len(), 3);
+        for (text, what) in
+            [("arg0", "no comparison"), ("arg0 == x", "no number"), ("a<1", "no value")]
+        {
+            let error = condition(text).expect_err(text);
+            assert!(error.contains(what), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Turns cells into counts, times and distributions, while the program counts into them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use refit_splice::{ENTRIES, EXITS, Installed, TIME};
+
+use crate::spec::Do;
+use crate::steps::Watching;
+
+/// The counts of an action at a place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// By key, if the action has one.
+    pub keys: BTreeMap<u64, Reading>,
+    /// The total, if the action has no key; otherwise what was counted under keys that found no
+    /// place.
+    pub all: Reading,
+    /// Calls that were not timed, because there was no room for more threads, or for deeper
+    /// nesting.
+    pub lost: u64,
+}
+
+/// The value of one or more cells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// The action counts nothing here.
+    Nothing,
+    /// Number of times.
+    Count(u64),
+    /// Calls that have ended, calls in progress, and the time in all of them up to now.
+    Latency {
+        /// Calls that have ended.
+        ended: u64,
+        /// Calls in progress.
+        inside: u64,
+        /// Time in all of them, in nanoseconds.
+        nanos: u64,
+    },
+    /// Threads inside.
+    Concurrency {
+        /// Mean since the beginning.
+        mean: f64,
+        /// Threads inside now.
+        inside: u64,
+    },
+    /// Number of values of each size.
+    Histogram(Box<[u64; 65]>),
+    /// Number of durations of each size, in nanoseconds.
+    Durations {
+        /// Numbers by size, from 0 on.
+        sizes: Box<[u64; 65]>,
+        /// Sum of all durations, in nanoseconds.
+        nanos: u64,
+    },
+}
+
+impl Reading {
+    /// Returns the reading of a timer that has not been used.
+    fn none(what: &Do) -> Self {
+        match what {
+            Do::Concurrency => Self::Concurrency { mean: 0.0, inside: 0 },
+            Do::Durations(_) => Self::Durations { sizes: Box::new([0; 65]), nanos: 0 },
+            _ => Self::Latency { ended: 0, inside: 0, nanos: 0 },
+        }
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Count(count) => *count == 0,
+            Self::Latency { ended, inside, .. } => ended + inside == 0,
+            Self::Concurrency { mean, inside } => *inside == 0 && *mean <= 0.0,
+            Self::Histogram(sizes) | Self::Durations { sizes, .. } => {
+                sizes.iter().all(|count| *count == 0)
+            }
+        }
+    }
+}
+
+/// Reads what an action has counted up to now in a process that has been watched for `since`.
+///
+/// # Errors
+/// The error of reading the cells.
+pub(crate) fn read(
+    installed: &Installed,
+    watching: &Watching,
+    process: u32,
+    since: Duration,
+) -> io::Result<Told> {
+    let Watching { what, by, step, first } = watching;
+    if matches!(what, Do::Latency | Do::Cpu | Do::Concurrency) {
+        let (threads, lost) = installed.timers(step, *first)?;
+        let each = threads.into_iter().map(|(thread, timer)| {
+            let now = || match what {
+                Do::Cpu => running_time(process, thread),
+                _ => Some(refit_sys::clock::counter()),
+            };
+            (thread, timed(what, timer, since, now()))
+        });
+        let (keys, all) = match by {
+            Some(_) => (each.collect(), Reading::Nothing),
+            None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
+        };
+        return Ok(Told { keys, all, lost });
+    }
+    if let Do::Durations(_) = what {
+        let (threads, lost) = installed.durations(step, *first)?;
+        let deep: u64 = threads.values().map(|cells| cells[DEEP]).sum();
+        let each = threads.into_iter().map(|(thread, cells)| (thread, spread(&cells)));
+        let (keys, all) = match by {
+            Some(_) => (each.collect(), Reading::Nothing),
+            None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
+        };
+        return Ok(Told { keys, all, lost: lost + deep });
+    }
+    let told = |cells: &[u64]| counted(what, cells);
+    if step.key.is_some() {
+        let (keys, others) = installed.keyed(step, *first)?;
+        let keys = keys.iter().map(|(&key, cells)| (key, told(cells)));
+        return Ok(Told { keys: keys.collect(), all: told(&others), lost: 0 });
+    }
+    let cells = (0..step.cells()).map(|number| installed.cell(first + number));
+    let all = told(&cells.collect::<io::Result<Vec<_>>>()?);
+    Ok(Told { keys: BTreeMap::new(), all, lost: 0 })
+}
+
+/// Returns the CPU time of a thread in nanoseconds, as the kernel last updated it, some
+/// milliseconds ago at most.
+fn running_time(process: u32, thread: u64) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn counted(what: &Do, cells: &[u64]) -> Reading {
+    match what {
+        Do::Count => Reading::Count(cells[0]),
+        Do::Histogram(_) => {
+            let mut sizes = Box::new([0; 65]);
+            sizes.iter_mut().zip(cells).for_each(|(size, cell)| *size = *cell);
+            Reading::Histogram(sizes)
+        }
+        _ => Reading::Nothing,
+    }
+}
+
+/// Evaluates a thread's timer. `now` is the time of its clock; `None` if the thread has ended, and
+/// so is no longer inside.
+fn timed(what: &Do, timer: [u64; 3], since: Duration, now: Option<u64>) -> Reading {
+    let ended = timer[EXITS];
+    let inside = if now.is_some() { timer[ENTRIES].saturating_sub(ended) } else { 0 };
+    let time = timer[TIME].wrapping_add(inside.wrapping_mul(now.unwrap_or_default()));
+    // A call that ended during the reading can make the time negative, or larger than possible.
+    let time = if time.cast_signed() < 0 { 0 } else { time };
+    let nanos = if *what == Do::Cpu { time } else { refit_sys::clock::nanos(time) };
+    if *what == Do::Concurrency {
+        let mean = nanos as f64 / (since.as_nanos() as f64).max(1.0);
+        return Reading::Concurrency { mean, inside };
+    }
+    Reading::Latency { ended, inside, nanos }
+}
+
+/// Indices of a thread's cells for durations.
+const DEEP: usize = 1;
+const SUM: usize = 4;
+
+/// Evaluates a thread's durations.
+fn spread(cells: &[u64]) -> Reading {
+    let mut sizes = Box::new([0; 65]);
+    // The last cells are those of sizes up to 63; no duration is longer.
+    sizes.iter_mut().zip(&cells[cells.len() - 64..]).for_each(|(size, cell)| *size = *cell);
+    Reading::Durations { sizes, nanos: cells[SUM] }
+}
+
+/// Adds the readings of two threads.
+fn sum(one: Reading, other: Reading) -> Reading {
+    match (one, other) {
+        (
+            Reading::Latency { ended, inside, nanos },
+            Reading::Latency { ended: e, inside: i, nanos: n },
+        ) => Reading::Latency { ended: ended + e, inside: inside + i, nanos: nanos + n },
+        (Reading::Concurrency { mean, inside }, Reading::Concurrency { mean: m, inside: i }) => {
+            Reading::Concurrency { mean: mean + m, inside: inside + i }
+        }
+        (
+            Reading::Durations { mut sizes, nanos },
+            Reading::Durations { sizes: other, nanos: n },
+        ) => {
+            sizes.iter_mut().zip(*other).for_each(|(sum, part)| *sum += part);
+            Reading::Durations { sizes, nanos: nanos + n }
+        }
+        (one, _) => one,
+    }
+}

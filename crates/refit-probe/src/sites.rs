@@ -1,0 +1,458 @@
+//! Turns places into sites: which functions they are, which bytes may change there, what has to be
+//! preserved.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
+use refit_analysis::flow::{Edge, EdgeKind, Flow, Marks, Target};
+use refit_analysis::functions::{Convention, Sources};
+use refit_analysis::live::Live;
+use refit_analysis::{FunctionId, Module};
+use refit_splice::{At, Body, Displaced, Site, Springboard, Step};
+
+use crate::body::body;
+use crate::code::{behind_mark, decode, entered_inside, padding};
+use crate::spec::What;
+use crate::steps::Steps;
+
+/// A place that a specification names, in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Name of the place.
+    pub name: String,
+    /// The function that it belongs to.
+    pub function: FunctionId,
+    /// Address in the file of the instruction before which actions run.
+    pub address: u64,
+}
+
+/// Why a place cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSite {
+    /// No instruction begins there.
+    #[error("no instruction begins at {address:#x}{}", .near.map_or(String::new(), |near| format!("; one begins at {near:#x}")))]
+    Inside {
+        /// Address that was asked for.
+        address: u64,
+        /// Address of the instruction that contains it.
+        near: Option<u64>,
+    },
+    /// Another function returns instead of this one.
+    #[error(
+        "the function is left at {address:#x} by a jump to another one, whose value it returns"
+    )]
+    Result {
+        /// Address of the block.
+        address: u64,
+    },
+    /// The function jumps to its own entry.
+    #[error(
+        "a loop begins with the function, and a copy of it, in which its turns could be told from entries, cannot be made"
+    )]
+    Loop {
+        /// Address of the entry.
+        address: u64,
+    },
+    /// The code cannot be read.
+    #[error("the code at {address:#x} is not in the file")]
+    NoBytes {
+        /// Address of the code.
+        address: u64,
+    },
+}
+
+/// Returns the places that `what` names in a file; empty if there are none.
+pub fn find(module: &Module, what: &What) -> Vec<Found> {
+    let entry = |id: FunctionId, offset: u64| {
+        let function = module.function(id);
+        let name = function.name();
+        let name = if offset == 0 { name } else { format!("{name}+{offset:#x}") };
+        Found { name, function: id, address: function.entry + offset }
+    };
+    match what {
+        What::Functions(pattern) => {
+            let ids = module.find(pattern).into_iter();
+            // A stub only jumps to the function of that name.
+            ids.filter(|&id| !module.function(id).sources.contains(Sources::STUB))
+                .map(|id| entry(id, 0))
+                .collect()
+        }
+        What::Behind(name, offset) => {
+            module.find(name).into_iter().map(|id| entry(id, *offset)).collect()
+        }
+        What::At(address) => {
+            let function = module.function_at(*address).into_iter();
+            function.map(|id| entry(id, address - module.function(id).entry)).collect()
+        }
+    }
+}
+
+/// Returns the sites for a place, `bias` bytes from their addresses in the file. The first one is
+/// the place itself, if it has actions; others are where its function is left.
+///
+/// # Errors
+/// [`NoSite`]: no site is possible there.
+pub fn sites(
+    module: &Module,
+    found: &Found,
+    bias: u64,
+    steps: &Steps,
+) -> Result<Vec<Site>, NoSite> {
+    let place = Place::new(module, found.function, bias);
+    let flow = &place.flow;
+    let instruction = flow.instruction_at(found.address).ok_or_else(|| {
+        let before = flow.instructions().iter().rev().find(|one| one.address < found.address);
+        let near = before.filter(|one| one.end() > found.address).map(|one| one.address);
+        NoSite::Inside { address: found.address, near }
+    })?;
+    let address = behind_mark(module, instruction.address);
+    let mut sites = Vec::new();
+    let mut here = steps.here.clone();
+    if !steps.entering.is_empty() && place.is_turned_to(address) {
+        // A further round of the loop that begins with the function is no entry.
+        here.retain(|step| !steps.entering.contains(step));
+        if place.body.is_none() {
+            return Err(NoSite::Loop { address });
+        }
+        sites.push(place.site(address, At::Entered, steps.entering.clone())?);
+    }
+    if !here.is_empty() {
+        sites.push(place.site(address, At::Before, here)?);
+    }
+    if !steps.entering.is_empty() {
+        for inner in place.other_entries() {
+            sites.push(place.site(inner, At::Entered, steps.entering.clone())?);
+        }
+    }
+    if !steps.leaving.is_empty() {
+        for (exit, at) in place.exits(address, steps.returning)? {
+            sites.push(place.site(exit, at, steps.leaving.clone())?);
+        }
+    }
+    Ok(sites)
+}
+
+/// Returns sites before these instructions of a function, with the steps that `actions` returns for
+/// the number of each site; instructions that cannot be sites are left out.
+pub fn before_each(
+    module: &Module,
+    function: FunctionId,
+    bias: u64,
+    addresses: &[u64],
+    mut actions: impl FnMut(usize) -> Vec<Step>,
+) -> Vec<Site> {
+    let place = Place::new(module, function, bias);
+    let mut sites = Vec::new();
+    for &address in addresses {
+        let address = behind_mark(module, address);
+        sites.extend(place.site(address, At::Before, actions(sites.len())));
+    }
+    sites
+}
+
+/// A function in a program, in which sites can be placed.
+#[derive(Debug)]
+pub struct Place<'m> {
+    module: &'m Module,
+    flow: Flow,
+    function: FunctionId,
+    bias: u64,
+    /// Addresses at which control enters other than by falling through, ascending.
+    entered: Vec<u64>,
+    /// Ranges of its bytes that it reads as data.
+    read: Vec<Range<u64>>,
+    /// The whole function, if it can be copied.
+    body: Option<Arc<Body>>,
+}
+
+impl<'m> Place<'m> {
+    /// Prepares a function that stands `bias` bytes from its address in the file.
+    pub fn new(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+        let place = Self::in_place(module, function, bias);
+        // The dead bytes of a copied function may have changed, so they must not hold constants.
+        let copyable = place.read.is_empty();
+        let body = copyable.then(|| body(module, &place.flow, bias)).flatten();
+        Self { body: body.map(Arc::new), ..place }
+    }
+
+    /// Prepares it for sites that are spliced in place or not at all.
+    pub fn in_place(module: &'m Module, function: FunctionId, bias: u64) -> Self {
+        let flow = module.flow(function);
+        let mut entered = entered(&flow);
+        entered.extend(resumed(module, &flow));
+        entered.sort_unstable();
+        let read = read(module, &flow);
+        Self { module, flow, function, bias, entered, read, body: None }
+    }
+
+    /// Returns its control flow.
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Returns a site at one of its instructions, by its address in the file.
+    ///
+    /// # Errors
+    /// [`NoSite::NoBytes`].
+    pub fn site(&self, address: u64, at: At, actions: Vec<Step>) -> Result<Site, NoSite> {
+        let code = (1..=32).rev().find_map(|length| self.module.bytes(address, length));
+        let room = self.room(address);
+        // Gaps are searched only where one may be needed.
+        let springboards = match room {
+            0..ROOMY => springboards(self.module, address, self.bias),
+            _ => Vec::new(),
+        };
+        Ok(Site {
+            address: address.wrapping_add(self.bias),
+            at,
+            code: code.ok_or(NoSite::NoBytes { address })?.to_vec(),
+            room,
+            alone: self.is_alone(address),
+            live: live(self.module, &self.flow, self.function, address),
+            actions,
+            springboards,
+            function: self.body.clone(),
+        })
+    }
+
+    /// Whether the function itself jumps to its entry; `address` is its first instruction that can
+    /// be a site.
+    fn is_turned_to(&self, address: u64) -> bool {
+        let entry = self.module.function(self.function).entry;
+        address == behind_mark(self.module, entry)
+            && self.flow.edges().iter().any(|edge| match edge.to {
+                Target::Block(block) if edge.kind != EdgeKind::Fall => {
+                    let block = self.flow.blocks().get(block as usize);
+                    block.is_some_and(|block| [entry, address].contains(&block.start))
+                }
+                _ => false,
+            })
+    }
+
+    /// Returns where other code enters the function, beside its entry.
+    fn other_entries(&self) -> Vec<u64> {
+        let function = self.module.function(self.function);
+        let all = entered_inside(self.module, function);
+        let entries = all.filter(|&inner| inner != function.entry);
+        let known = entries.filter(|&inner| self.flow.instruction_at(inner).is_some());
+        known.map(|inner| behind_mark(self.module, inner)).collect()
+    }
+
+    /// Returns an instruction in each block that leaves the function: the last one that a jump can
+    /// replace, or else the one that leaves, for a copy of the function. `returning`: the result
+    /// has to be in place already.
+    fn exits(&self, entry: u64, returning: bool) -> Result<Vec<(u64, At)>, NoSite> {
+        let mut exits = Vec::new();
+        for (index, block) in self.flow.blocks().iter().enumerate() {
+            let edges = self.flow.edges_from(index as u32);
+            let leaves = |edge: &Edge| match edge.to {
+                Target::Caller => true,
+                // Calls have edges of their own; a jump to another function is a call that does not
+                // return here.
+                Target::Function(_) | Target::Outside(_) | Target::Elsewhere => {
+                    matches!(edge.kind, EdgeKind::Jump | EdgeKind::Branch)
+                }
+                Target::Block(_) | Target::Unknown => false,
+            };
+            if !edges.iter().any(leaves) {
+                continue;
+            }
+            if returning && edges.iter().any(|edge| leaves(edge) && edge.to != Target::Caller) {
+                return Err(NoSite::Result { address: block.start });
+            }
+            let mut own: Vec<_> =
+                self.flow.block_instructions(block).map(|one| one.address).collect();
+            let Some(&last) = own.last() else { continue };
+            if edges.iter().any(|edge| edge.kind == EdgeKind::Fall) {
+                exits.push((last, At::Taken));
+                continue;
+            }
+            if returning {
+                let sets = |&address: &u64| sets_result(self.module, address);
+                let from = own.iter().rposition(sets).map_or(0, |at| at + 1);
+                own.drain(..from);
+            }
+            let fits = |&&address: &&u64| address != entry && self.fits_a_jump(address);
+            exits.push((*own.iter().rev().find(fits).unwrap_or(&last), At::Before));
+        }
+        Ok(exits)
+    }
+
+    /// Whether a jump fits at `address`: the instructions that it replaces are within the room, and
+    /// can run elsewhere.
+    pub(crate) fn fits_a_jump(&self, address: u64) -> bool {
+        let room = self.room(address);
+        if room < LONG {
+            return false;
+        }
+        let code = self.module.bytes(address, room.min(32));
+        let displaced = code.and_then(|code| Displaced::new(address, code, LONG).ok());
+        displaced.is_some_and(|displaced| displaced.length() <= room)
+    }
+
+    /// Whether control may come to any instruction behind the one at `address`, for all that is
+    /// known.
+    fn is_alone(&self, address: u64) -> bool {
+        !self.flow.targets_known() || is_returned_into(self.module, self.function, address)
+    }
+
+    /// Counts the bytes from `address` on that control enters only at their beginning and that
+    /// nothing reads, padding behind the end of the function included.
+    fn room(&self, address: u64) -> usize {
+        let room = self.unentered(address);
+        let changed = address..address + room as u64;
+        let read =
+            self.read.iter().filter(|read| read.start < changed.end && changed.start < read.end);
+        let first = read.map(|read| read.start.saturating_sub(address) as usize).min();
+        first.unwrap_or(room)
+    }
+
+    fn unentered(&self, address: u64) -> usize {
+        let Self { module, ref flow, function, .. } = *self;
+        // An unknown jump may go anywhere: one instruction is safe, two are not.
+        let alone = flow.instruction_at(address).map_or(0, |one| usize::from(one.length));
+        let ranges = &module.function(function).ranges;
+        // The code of another function is not changed for this one.
+        let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return 0 };
+        if is_within(flow, address) {
+            return 0;
+        }
+        if self.is_alone(address) {
+            return alone;
+        }
+        let next = self.entered.partition_point(|&start| start <= address);
+        let next = self.entered.get(next).copied();
+        let next = next.into_iter().chain(module.entered_inside(address + 1..range.end)).min();
+        match next.filter(|&next| next < range.end) {
+            Some(next) => (next - address) as usize,
+            None => {
+                let behind = padding(module, range.end);
+                let entered = module.entered_inside(range.end..range.end + behind as u64);
+                let behind = entered.map_or(behind, |first| (first - range.end) as usize);
+                (range.end - address) as usize + behind
+            }
+        }
+    }
+}
+
+/// Returns where blocks begin that are entered other than by falling through, and those that begin
+/// within an instruction; ascending.
+fn entered(flow: &Flow) -> Vec<u64> {
+    let edges = flow.edges().iter().filter(|edge| edge.kind != EdgeKind::Fall);
+    let entered = edges.filter_map(|edge| match edge.to {
+        Target::Block(block) => flow.blocks().get(block as usize).map(|block| block.start),
+        _ => None,
+    });
+    let overlapping = flow.blocks().iter().map(|block| block.start);
+    let inside = |&start: &u64| flow.instruction_at(start).is_none();
+    let mut all: Vec<u64> = entered.chain(overlapping.filter(inside)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Returns ranges of a function's code that its instructions read as data. V8's compilers load a
+/// constant from within an earlier instruction that contains it.
+fn read(module: &Module, flow: &Flow) -> Vec<Range<u64>> {
+    let function = module.function(flow.function());
+    let read = |address: u64| {
+        let reader = decode(module, address).filter(Instruction::is_ip_rel_memory_operand)?;
+        // An address that is only computed has no size.
+        let (begin, size) = (reader.memory_displacement64(), reader.memory_size().size() as u64);
+        let own = |range: &Range<u64>| range.start < begin.wrapping_add(size) && begin < range.end;
+        let reads = size > 0 && reader.mnemonic() != Mnemonic::Nop;
+        (reads && function.ranges.iter().any(own)).then(|| begin..begin.saturating_add(size))
+    };
+    flow.instructions().iter().filter_map(|one| read(one.address)).collect()
+}
+
+fn live(module: &Module, flow: &Flow, function: FunctionId, address: u64) -> Live {
+    // Go's stacks move, and its assembly knows no dead registers.
+    if module.function(function).convention == Convention::Go {
+        return Live { red_zone: false, ..Live::ALL };
+    }
+    flow.live_before(address)
+}
+
+/// Whether the instruction may change the function's result: whether it writes to `rax` or a part
+/// of it.
+fn sets_result(module: &Module, address: u64) -> bool {
+    let Some(instruction) = decode(module, address) else { return true };
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(&instruction).used_registers();
+    used.iter().any(|one| {
+        let writes = !matches!(
+            one.access(),
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+        );
+        writes && one.register().full_register() == Register::RAX
+    })
+}
+
+/// Whether an instruction that begins before `address` extends beyond it: a jump past its first
+/// byte runs another instruction, and changing one changes both.
+fn is_within(flow: &Flow, address: u64) -> bool {
+    /// Length in bytes of the longest instruction.
+    const LONGEST: u64 = 15;
+    let before = flow.instructions().partition_point(|one| one.address < address);
+    let near = flow.instructions()[..before].iter().rev();
+    near.take_while(|one| one.address + LONGEST > address).any(|one| one.end() > address)
+}
+
+/// Whether Go returns to behind the first instruction although no call stands there: a goroutine
+/// begins as if `runtime.goexit` had called it, whose first instruction exists for that.
+fn is_returned_into(module: &Module, function: FunctionId, address: u64) -> bool {
+    let function = module.function(function);
+    let marked = || decode(module, address).is_some_and(|first| first.mnemonic() == Mnemonic::Nop);
+    function.convention == Convention::Go && address == function.entry && marked()
+}
+
+/// Returns where Go's runtime resumes a function after recovering from a panic: at its call of
+/// `runtime.deferreturn`.
+fn resumed(module: &Module, flow: &Flow) -> Vec<u64> {
+    if module.function(flow.function()).convention != Convention::Go {
+        return Vec::new();
+    }
+    let calls = flow.instructions().iter().filter(|one| one.marks.contains(Marks::CALL));
+    let resumes = |address: &u64| {
+        let call = decode(module, *address).filter(Instruction::is_call_near);
+        let called = call.and_then(|call| module.entered_at(call.near_branch_target()));
+        called.is_some_and(|function| function.name() == "runtime.deferreturn")
+    };
+    calls.map(|one| one.address).filter(resumes).collect()
+}
+
+/// Reach in bytes of a short jump, and length of a long one.
+const NEAR: u64 = 120;
+const LONG: usize = 5;
+/// Room in bytes in which the instructions that a jump displaces always fit.
+const ROOMY: usize = 20;
+
+/// Returns gaps near an address that can hold a long jump.
+fn springboards(module: &Module, address: u64, bias: u64) -> Vec<Springboard> {
+    let mut found = Vec::new();
+    let mut at = address.saturating_sub(NEAR);
+    while at < address + NEAR {
+        // A gap begins where a function ends; elsewhere it is unknown where instructions begin.
+        if let Some(function) = module.function_at(at) {
+            let ranges = &module.function(function).ranges;
+            at = ranges.iter().find(|range| range.contains(&at)).map_or(at + 1, |range| range.end);
+            continue;
+        }
+        let begins = at > 0 && module.function_at(at - 1).is_some();
+        let length = if begins { padding(module, at) } else { 0 };
+        // Control must not pass through it on the way from one function to the next.
+        let entered = module.entered_inside(at..at + length as u64).is_some();
+        if length < LONG || entered {
+            at += 1;
+            continue;
+        }
+        for place in (at..=at + (length - LONG) as u64).step_by(LONG) {
+            let code = module.bytes(place, LONG).and_then(|bytes| bytes.try_into().ok());
+            found.extend(code.map(|code| Springboard { address: place.wrapping_add(bias), code }));
+        }
+        at += length as u64;
+    }
+    found
+}

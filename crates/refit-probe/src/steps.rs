@@ -1,0 +1,183 @@
+//! Turns actions into the steps at the entry and the exits of a function.
+
+use refit_instruments::definition::{FieldKind, Role};
+use refit_instruments::record::{Phase, What};
+use refit_instruments::session::{Described, Kind, Session};
+use refit_splice::{Action, Base, Clock, Step, TIMER, Value, Width};
+
+use crate::operand::Operand;
+use crate::spec::{Do, Spec};
+
+/// The steps for one place.
+#[derive(Clone, Debug, Default)]
+pub struct Steps {
+    /// Steps at the place itself.
+    pub here: Vec<Step>,
+    /// Those of them that have a counterpart at the exits: they also run at other entries of the
+    /// function.
+    pub entering: Vec<Step>,
+    /// Steps at the exits of its function.
+    pub leaving: Vec<Step>,
+    /// Whether a step at the exits reads a value that exists only when the function returns.
+    pub returning: bool,
+}
+
+/// Facts about a place.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether it is Go code, whose goroutines move between threads.
+    pub go: bool,
+    /// Number of threads that a timer has room for: a power of two.
+    pub threads: u32,
+    /// Session that receives records.
+    pub session: Option<&'a Session>,
+}
+
+/// An action at a place, with the cells that it counts into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watching {
+    /// The action.
+    pub what: Do,
+    /// The value by which counts are separated.
+    pub by: Option<Operand>,
+    /// Its step, which contains the number of its first cell.
+    pub step: Step,
+    /// Number of its first cell.
+    pub first: u32,
+}
+
+impl Watching {
+    /// Returns the number of the cell behind its last one.
+    pub fn end(&self) -> u32 {
+        self.first + self.step.cells()
+    }
+}
+
+/// There is no room for another event.
+#[derive(Clone, Copy, Debug)]
+pub struct NoEvent;
+
+/// Name of the manager of the events of probes.
+const MANAGER: &str = "probe";
+
+impl Steps {
+    /// Returns the steps of `spec` at a place; cells are numbered from `first` on.
+    ///
+    /// # Errors
+    /// [`NoEvent`]: there is no session, or it is full of events.
+    pub fn new(
+        spec: &Spec,
+        about: &About<'_>,
+        first: u32,
+    ) -> Result<(Self, Vec<Watching>), NoEvent> {
+        let mut steps = Self::default();
+        let (mut all, mut cell) = (Vec::new(), first);
+        for what in &spec.actions {
+            let watching = steps.add(spec, what, about, cell)?;
+            cell = watching.end();
+            all.push(watching);
+        }
+        if !steps.leaving.is_empty() && spec.actions.contains(&Do::Poison) {
+            steps.entering.push(Action::POISON.into());
+            steps.leaving.push(Action::POISON.into());
+        }
+        Ok((steps, all))
+    }
+
+    fn add(
+        &mut self,
+        spec: &Spec,
+        what: &Do,
+        about: &About<'_>,
+        cell: u32,
+    ) -> Result<Watching, NoEvent> {
+        let cell = if what.is_timed() { cell.next_multiple_of(TIMER) } else { cell };
+        let key = spec.by.map(|operand| operand.value);
+        let step = |action, key| Step { when: spec.when.clone(), key, action };
+        let (entry, exit) = match what {
+            Do::Count => (step(Action::Count { cell }, key), None),
+            Do::Histogram(operand) => {
+                (step(Action::Histogram { cell, value: operand.value }, key), None)
+            }
+            Do::Poison => (Action::POISON.into(), None),
+            Do::Latency | Do::Concurrency | Do::Cpu | Do::Durations(_) => {
+                let clock = match *what {
+                    Do::Cpu => Clock::Thread,
+                    Do::Durations(clock) => clock,
+                    _ => Clock::Wall,
+                };
+                // The CPU time of a thread is looked up by its id.
+                let base = match (clock, spec.by) {
+                    (_, Some(_)) | (Clock::Thread, _) => Base::Thread,
+                    _ if about.go => Base::Goroutine,
+                    _ => Base::Context,
+                };
+                let key = Some(Value { base, width: Width::Whole });
+                let threads = about.threads;
+                let time = |enters| match what {
+                    Do::Durations(_) => {
+                        step(Action::Durations { cell, threads, enters, clock }, key)
+                    }
+                    _ => step(Action::Time { cell, threads, enters, clock }, key),
+                };
+                (time(true), Some(time(false)))
+            }
+            Do::Event(operands) => {
+                let payload = [0, 1].map(|at| Some(operands.get(at)?.value));
+                let what = define(about, operands, Phase::Point)?;
+                (step(Action::Event { what, payload }, None), None)
+            }
+            Do::Span => {
+                let event = |phase| {
+                    let what = define(about, &[], phase)?;
+                    Ok(step(Action::Event { what, payload: [None, None] }, None))
+                };
+                (event(Phase::Begin)?, Some(event(Phase::End)?))
+            }
+        };
+        let watching =
+            Watching { what: what.clone(), by: spec.by, step: entry.clone(), first: cell };
+        let at_exit = spec.leaving || what.operands().any(|operand| operand.leaving);
+        if at_exit {
+            self.returning = true;
+            self.leaving.push(entry);
+        } else {
+            self.entering.extend(exit.is_some().then(|| entry.clone()));
+            self.here.push(entry);
+            self.leaving.extend(exit);
+        }
+        Ok(watching)
+    }
+}
+
+impl Do {
+    fn operands(&self) -> impl Iterator<Item = Operand> + '_ {
+        let operands = match self {
+            Self::Histogram(operand) => std::slice::from_ref(operand),
+            Self::Event(operands) => operands,
+            _ => &[],
+        };
+        operands.iter().copied()
+    }
+}
+
+/// Defines the event that the records of a place have, and returns its word for a phase.
+fn define(about: &About<'_>, operands: &[Operand], phase: Phase) -> Result<u32, NoEvent> {
+    let names: Vec<String> = operands.iter().map(Operand::to_string).collect();
+    let signed =
+        |operand: &Operand| matches!(operand.value.width, Width::I8 | Width::I16 | Width::I32);
+    let kind = |operand| if signed(operand) { FieldKind::I64 } else { FieldKind::U64 };
+    let fields: Vec<_> = names.iter().map(String::as_str).zip(operands.iter().map(kind)).collect();
+    let described = Described {
+        name: about.name,
+        manager: MANAGER,
+        kind: Kind::Event,
+        role: Role::Plain,
+        fields: &fields,
+        parent: 0,
+    };
+    let id = about.session.and_then(|session| session.define(&described)).ok_or(NoEvent)?;
+    Ok(What::new(id, phase).word())
+}

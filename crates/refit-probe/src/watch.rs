@@ -1,0 +1,388 @@
+//! Watches programs: resolves specifications to sites, installs them together, reads them while the
+//! program runs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use refit_analysis::functions::Convention;
+use refit_analysis::{Module, OpenError};
+use refit_instruments::session::Session;
+use refit_splice::process::{Program, Refusal};
+use refit_splice::remains::{self, Removed};
+use refit_splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
+
+use crate::modules::{self, Mapped};
+use crate::reading::{self, Told};
+use crate::sites::{self, Found};
+use crate::spec::{Do, Place, Spec, What};
+use crate::steps::{About, NoEvent, Steps, Watching};
+
+/// Most similar names that an error lists.
+const NEAR: usize = 5;
+
+/// Number of threads that all timers together have room for: a thread needs a cache line, so all of
+/// them take 32 MiB.
+const TIMED: usize = 1 << 19;
+
+/// Why nothing is watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program cannot be changed.
+    #[error(transparent)]
+    Splice(#[from] Why),
+    /// A file of it cannot be analysed.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// No file of the program has this name.
+    #[error("the program runs no code of a file called {wanted}; it does of: {}", .there.join(", "))]
+    NoModule {
+        /// Name that was asked for.
+        wanted: String,
+        /// Names of its files.
+        there: Vec<String>,
+    },
+    /// No function has this name.
+    #[error("no function is called {wanted}{}", nearest(.near))]
+    NoFunction {
+        /// Name that was asked for.
+        wanted: String,
+        /// Similar names.
+        near: Vec<String>,
+    },
+    /// Several functions have this name, where one is needed.
+    #[error("several functions are called {wanted}: {}", .there.join(", "))]
+    Several {
+        /// Name that was asked for.
+        wanted: String,
+        /// Some of them, as they can be named.
+        there: Vec<String>,
+    },
+    /// The file has been replaced since the program was started.
+    #[error(
+        "{path} is not the file any more that the program runs: restart the program, or put the old file back"
+    )]
+    Replaced {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// Events cannot be recorded.
+    #[error("{name} cannot be recorded: {why}")]
+    NoEvent {
+        /// The place.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// Every place was refused.
+    #[error("nothing can be watched: {first}")]
+    Nothing {
+        /// The first reason.
+        first: String,
+    },
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Splice(refusal.into())
+    }
+}
+
+fn nearest(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; there is: {}", near.join(", ")) }
+}
+
+/// A place that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// Name of the file.
+    pub module: String,
+    /// The function, or function and offset.
+    pub name: String,
+    /// Address in the program.
+    pub address: u64,
+    /// Its actions.
+    pub actions: Vec<Watching>,
+}
+
+/// Places that can be watched, with the plan for it.
+#[derive(Debug)]
+pub struct Prepared<'s> {
+    /// Places that will be watched.
+    pub watched: Vec<Watched>,
+    /// Places that cannot be, and why.
+    pub refused: Vec<(String, String)>,
+    plan: Plan,
+    cells: u32,
+    session: Option<&'s Session>,
+}
+
+/// Probes installed in a program. They stay until [`remove`](Self::remove) or [`remains::repair`].
+#[derive(Debug)]
+pub struct Watch {
+    /// Places that are watched.
+    pub watched: Vec<Watched>,
+    installed: Installed,
+    process: u32,
+    began: Instant,
+}
+
+/// Places that are asked for, before it is decided which of them can be had.
+#[derive(Default)]
+struct Wanted<'s> {
+    session: Option<&'s Session>,
+    threads: u32,
+    sites: Vec<Site>,
+    /// Sites by address.
+    at: BTreeMap<(u64, At), usize>,
+    /// The place of each site.
+    of: Vec<usize>,
+    watched: Vec<Watched>,
+    refused: Vec<(String, String)>,
+    cells: u32,
+}
+
+/// Resolves specifications in a program, and decides how each place is spliced. Changes nothing.
+/// Events go to `session`.
+///
+/// # Errors
+/// [`Error`]: a name that nothing has, a file that cannot be read, no place that can be watched.
+pub fn prepare<'s>(
+    program: &Program,
+    specs: &[Spec],
+    session: Option<&'s Session>,
+) -> Result<Prepared<'s>, Error> {
+    let mapped = modules::of(program)?;
+    let mut opened = BTreeMap::new();
+    let mut places = Vec::new();
+    for spec in specs {
+        for place in &spec.places {
+            let found = found(&mapped, &mut opened, place)?;
+            places.extend(found.into_iter().map(|(index, found)| (spec, index, found)));
+        }
+    }
+    let lines = |action: &Do| match action {
+        Do::Durations(_) => (DURATIONS / TIMER) as usize,
+        _ => usize::from(action.is_timed()),
+    };
+    let timers = places.iter().map(|(spec, ..)| spec.actions.iter().map(lines).sum::<usize>());
+    let threads = (TIMED / timers.sum::<usize>().max(1)).clamp(16, 1024) as u32;
+    let threads = 1 << threads.ilog2();
+    let mut wanted = Wanted { session, threads, ..Wanted::default() };
+    for (spec, index, found) in places {
+        let (module, bias) = &opened[&index];
+        wanted.add(&mapped[index], module, *bias, &found, spec)?;
+    }
+    wanted.decide()
+}
+
+/// Returns the places that specifications name, with their files.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, Found)>, Error> {
+    let mapped = modules::of(program)?;
+    let mut opened = BTreeMap::new();
+    let mut all = Vec::new();
+    for place in specs.iter().flat_map(|spec| &spec.places) {
+        let found = found(&mapped, &mut opened, place)?;
+        all.extend(found.into_iter().map(|(index, found)| (mapped[index].clone(), found)));
+    }
+    Ok(all)
+}
+
+/// Analyses a file of the program; also returns the distance of addresses in the program from those
+/// in the file.
+pub(crate) fn open(mapped: &Mapped) -> Result<(Module, u64), Error> {
+    let module = mapped.open()?;
+    let bias = mapped.bias(&module);
+    let bias = bias.ok_or_else(|| Error::Replaced { path: mapped.path.clone() })?;
+    Ok((module, bias))
+}
+
+/// Returns the places that one place of a specification names, by the index of their file; opens
+/// files on demand.
+pub(crate) fn found(
+    mapped: &[Mapped],
+    opened: &mut BTreeMap<usize, (Module, u64)>,
+    place: &Place,
+) -> Result<Vec<(usize, Found)>, Error> {
+    let name = place.module.as_deref().unwrap_or("*");
+    let called: Vec<usize> =
+        (0..mapped.len()).filter(|&index| mapped[index].is_called(name)).collect();
+    if called.is_empty() {
+        let there = mapped.iter().map(Mapped::name).collect();
+        return Err(Error::NoModule { wanted: name.to_owned(), there });
+    }
+    let (mut all, mut near) = (Vec::new(), Vec::new());
+    for index in called {
+        if let std::collections::btree_map::Entry::Vacant(free) = opened.entry(index) {
+            free.insert(open(&mapped[index])?);
+        }
+        let (module, _) = &opened[&index];
+        let found = sites::find(module, &place.what);
+        if let (true, What::Functions(name) | What::Behind(name, _)) =
+            (found.is_empty(), &place.what)
+        {
+            near.extend(module.near(name, NEAR));
+        }
+        all.extend(found.into_iter().map(|found| (index, found)));
+    }
+    if all.is_empty() {
+        let wanted = match &place.what {
+            What::Functions(name) | What::Behind(name, _) => name.clone(),
+            What::At(address) => format!("{address:#x}"),
+        };
+        near.truncate(NEAR);
+        return Err(Error::NoFunction { wanted, near });
+    }
+    Ok(all)
+}
+
+impl<'s> Wanted<'s> {
+    fn add(
+        &mut self,
+        file: &Mapped,
+        module: &Module,
+        bias: u64,
+        found: &Found,
+        spec: &Spec,
+    ) -> Result<(), Error> {
+        let label = format!("{}:{}", file.name(), found.name);
+        let go = module.function(found.function).convention == Convention::Go;
+        let (threads, session) = (self.threads, self.session);
+        let about = About { name: &label, go, threads, session };
+        let (steps, own) = Steps::new(spec, &about, self.cells).map_err(|NoEvent| {
+            let why = match self.session {
+                Some(_) => "there are too many events; name fewer places",
+                None => "records go into traces: see `refit record -e`",
+            };
+            Error::NoEvent { name: label.clone(), why }
+        })?;
+        let sites = match sites::sites(module, found, bias, &steps) {
+            Ok(sites) => sites,
+            Err(why) => {
+                self.refused.push((label, why.to_string()));
+                return Ok(());
+            }
+        };
+        self.cells = own.last().map_or(self.cells, Watching::end);
+        let Some(address) = sites.first().map(|site| site.address) else { return Ok(()) };
+        let taken = |site: &Site| self.at.get(&(site.address, site.at)).map(|&at| self.of[at]);
+        let place = match sites.iter().find_map(taken) {
+            None => self.watched.len(),
+            // Another probe of the same place.
+            Some(place) if self.watched[place].address == address => place,
+            Some(_) => {
+                let why = "another probe is in its way; name each function once";
+                self.refused.push((label, why.to_owned()));
+                return Ok(());
+            }
+        };
+        for site in sites {
+            match self.at.get(&(site.address, site.at)) {
+                Some(&at) => self.sites[at].actions.extend(site.actions),
+                None => {
+                    self.of.push(place);
+                    self.at.insert((site.address, site.at), self.sites.len());
+                    self.sites.push(site);
+                }
+            }
+        }
+        match self.watched.get_mut(place) {
+            Some(watched) => watched.actions.extend(own),
+            None => {
+                let (name, module) = (found.name.clone(), file.name());
+                self.watched.push(Watched { module, name, address, actions: own });
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides which places are watched: those whose sites can all be had.
+    fn decide(mut self) -> Result<Prepared<'s>, Error> {
+        let (mut plan, mut refused) = Plan::new(self.sites.clone());
+        while !refused.is_empty() {
+            let mut lost = BTreeMap::new();
+            for (at, why) in refused {
+                lost.entry(self.of[at]).or_insert_with(|| why.to_string());
+            }
+            self.drop_places(lost);
+            (plan, refused) = Plan::new(self.sites.clone());
+        }
+        if self.watched.is_empty() {
+            let first = self.refused.first().map(|(name, why)| format!("{name}: {why}"));
+            return Err(Error::Nothing { first: first.unwrap_or_default() });
+        }
+        let Self { session, watched, refused, cells, .. } = self;
+        Ok(Prepared { watched, refused, plan, cells, session })
+    }
+
+    fn drop_places(&mut self, lost: BTreeMap<usize, String>) {
+        let mut of = self.of.iter();
+        self.sites.retain(|_| of.next().is_some_and(|place| !lost.contains_key(place)));
+        self.of.retain(|place| !lost.contains_key(place));
+        for place in &mut self.of {
+            *place -= lost.range(..*place).count();
+        }
+        let mut index = 0;
+        self.watched.retain(|watched| {
+            let why = lost.get(&index);
+            index += 1;
+            let label = || format!("{}:{}", watched.module, watched.name);
+            self.refused.extend(why.map(|why| (label(), why.clone())));
+            why.is_none()
+        });
+    }
+}
+
+impl Prepared<'_> {
+    /// Describes the changes, a line per site.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.plan.lines()
+    }
+
+    /// Installs the probes in the program.
+    ///
+    /// # Errors
+    /// [`Error`]; the program is unchanged then.
+    pub fn install(self, program: &Program) -> Result<Watch, Error> {
+        let installed = Installed::new(program, &self.plan, self.cells, self.session)?;
+        let (watched, process) = (self.watched, program.id());
+        Ok(Watch { watched, installed, process, began: Instant::now() })
+    }
+}
+
+impl Watch {
+    /// Returns how long the program was stopped to install them.
+    pub fn stood(&self) -> Stood {
+        self.installed.stood
+    }
+
+    /// Reads what an action of a place has counted up to now.
+    ///
+    /// # Errors
+    /// The error of reading the cells.
+    pub fn read(&self, watching: &Watching) -> std::io::Result<Told> {
+        reading::read(&self.installed, watching, self.process, self.began.elapsed())
+    }
+
+    /// Removes the probes; their counts can still be read. Returns what has been removed from the
+    /// program.
+    ///
+    /// # Errors
+    /// [`Why`]: the program can no longer be changed.
+    pub fn remove(&self, program: &Program) -> Result<Removed, Why> {
+        take_out(program)
+    }
+}
+
+/// Removes everything that refit has put into the program.
+pub(crate) fn take_out(program: &Program) -> Result<Removed, Why> {
+    match remains::repair(program) {
+        // The code of a program ends with it.
+        Err(_) if program.ended() => Ok(Removed::default()),
+        repaired => repaired,
+    }
+}

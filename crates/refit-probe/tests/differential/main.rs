@@ -1,0 +1,377 @@
+//! Functions of programs and libraries behave the same with spliced code as without: same live
+//! registers, same memory, same way out.
+//!
+//! Each function runs from registers and memory derived from a seed (`stage.c`), until it returns,
+//! faults or makes a system call: twice unchanged, and once with a count and poison at as many of
+//! its instructions as can be had at a time. Functions that end differently without any site
+//! (unused stack has other values in the second run) are left out.
+//!
+//! `ci/differential.sh` runs it on a hundred thousand functions.
+
+mod end;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use refit_analysis::flow::{Flow, Marks};
+use refit_analysis::functions::Sources;
+use refit_analysis::live::{Live, flag};
+use refit_analysis::{Function, FunctionId};
+use refit_probe::sites::before_each;
+use refit_splice::{Action, Installed, Plan, Site, remains};
+
+use end::{End, Needed, difference};
+use stage::Stage;
+
+/// Number of functions that have sites at the same time.
+const BATCH: usize = 1000;
+/// Initial values of unused stack. The second is odd, and makes each word different.
+const FILLS: [u64; 2] = [0x5454_5454_5454_5454, 0x9e37_79b9_7f4a_7c15];
+/// Values that sites leave there.
+const LEFT: [i32; 3] = [end::LEFT, 0, -1];
+
+/// Counts of functions tried, and of their results.
+#[derive(Debug, Default)]
+struct Tally {
+    functions: usize,
+    sites: usize,
+    passed: usize,
+    refused: usize,
+    unclear: usize,
+    ends: BTreeMap<&'static str, usize>,
+    different: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.functions += other.functions;
+        self.sites += other.sites;
+        self.passed += other.passed;
+        self.refused += other.refused;
+        self.unclear += other.unclear;
+        self.different.extend(other.different);
+        for (kind, count) in other.ends {
+            *self.ends.entry(kind).or_default() += count;
+        }
+    }
+}
+
+/// Which functions are tried.
+struct Wanted {
+    /// Number of functions that remain to be tried.
+    left: Mutex<usize>,
+    /// Number of functions of each file.
+    each: usize,
+    /// The only function to try, for debugging.
+    only: Option<String>,
+}
+
+/// Tries functions of all files, on all processors.
+fn try_all(files: &[PathBuf], wanted: &Wanted) -> Tally {
+    let (queue, tally) = (Mutex::new(files.iter()), Mutex::new(Tally::default()));
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..processors {
+            scope.spawn(|| {
+                loop {
+                    let Some(file) = queue.lock().expect("no panic").next() else { break };
+                    match Stage::open(file) {
+                        Ok(mut stage) => try_file(&mut stage, wanted, &tally),
+                        Err(why) => println!("{}: left out: {why}", file.display()),
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().expect("no panic")
+}
+
+fn try_file(stage: &mut Stage, wanted: &Wanted, tally: &Mutex<Tally>) {
+    let runs = |function: &Function| {
+        let named = |only: &String| function.name() == *only;
+        !function.sources.contains(Sources::STUB) && wanted.only.as_ref().is_none_or(named)
+    };
+    let all = stage.module.functions().iter().enumerate();
+    let all: Vec<_> =
+        all.filter(|(_, one)| runs(one)).map(|(at, _)| FunctionId(at as u32)).collect();
+    let step = all.len().div_ceil(wanted.each).max(1);
+    let chosen: Vec<_> = all.into_iter().step_by(step).collect();
+    let mut own = Tally::default();
+    for batch in chosen.chunks(BATCH) {
+        let share = {
+            let mut left = wanted.left.lock().expect("no panic");
+            let share = batch.len().min(*left);
+            *left -= share;
+            share
+        };
+        own.add(try_batch(stage, &batch[..share]));
+    }
+    let changed = stage.mapped.differences(&stage.program).expect("it runs");
+    assert!(changed.is_empty(), "{:?} is left changed at {changed:x?}", stage.mapped.path);
+    if own.functions > 0 {
+        println!("{}: {}", stage.mapped.path.display(), summary(&own));
+    }
+    tally.lock().expect("no panic").add(own);
+}
+
+fn summary(tally: &Tally) -> String {
+    let Tally { functions, sites, passed, refused, unclear, ends, different } = tally;
+    let ends: Vec<_> = ends.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    format!(
+        "{functions} functions, {passed} of {sites} sites passed, {refused} refused; {}; {unclear} tell nothing, \
+         {} differ",
+        ends.join(", "),
+        different.len(),
+    )
+}
+
+fn try_batch(stage: &mut Stage, batch: &[FunctionId]) -> Tally {
+    let mut tally = Tally { functions: batch.len(), ..Tally::default() };
+    if batch.is_empty() {
+        return tally;
+    }
+    let flows: BTreeMap<FunctionId, Flow> =
+        batch.iter().map(|&id| (id, stage.module.flow(id))).collect();
+    let requests: Vec<_> = batch.iter().map(|&id| request(stage, id)).collect();
+    let plain = stage.run(0, &requests, FILLS[0]);
+    let other = stage.run(1, &requests, FILLS[1]);
+    let sites = sites(stage, &flows, &requests);
+    let (spliced, areas, passed, refused) = with_sites(stage, &sites, &requests, LEFT[0]);
+    (tally.sites, tally.passed, tally.refused) = (sites.len() - refused, passed.len(), refused);
+    let code = Code { stage, flows: &flows, areas };
+    let mut differ = Vec::new();
+    for (at, plain) in plain.iter().enumerate() {
+        *tally.ends.entry(plain.kind()).or_default() += 1;
+        // A patch area may now be where nothing was.
+        let unclear = !plain.tells()
+            || code.areas.iter().any(|area| area.contains(&plain.fault))
+            || code.difference(plain, &other[at]).is_some();
+        tally.unclear += usize::from(unclear || !spliced[at].tells());
+        if !unclear && spliced[at].tells() {
+            differ.extend(code.difference(plain, &spliced[at]).map(|what| (at, what)));
+        }
+    }
+    for (at, what) in differ {
+        // A value that changes by itself meanwhile (the time of day) is no fault.
+        let again = stage.run(3, &requests[at..=at], FILLS[0]);
+        let code = Code { stage, flows: &flows, areas: Vec::new() };
+        if code.difference(&plain[at], &again[0]).is_some() {
+            tally.unclear += 1;
+            continue;
+        }
+        let name = stage.module.function(batch[at]).name();
+        let name = format!("{}:{name}", stage.mapped.name());
+        let begins = requests[at].0.wrapping_sub(stage.bias);
+        let ends = stage.place(plain[at].at());
+        let Some(culprit) = culprit(stage, &flows, &sites, requests[at], &plain[at]) else {
+            tally.unclear += 1;
+            continue;
+        };
+        tally.different.push(format!("{name} ({begins:#x}), at {ends}: {what}; {culprit}"));
+    }
+    tally
+}
+
+/// Returns the one site that makes a difference, if one alone does. `None` if it takes sites in
+/// functions that control never enters: then the function has read code as a table, at an index
+/// that no real caller passes. `None`, too, if the difference comes from the values that sites
+/// leave below the stack: then the function has read stack that was never written.
+fn culprit(
+    stage: &mut Stage,
+    flows: &BTreeMap<FunctionId, Flow>,
+    sites: &[Site],
+    request: (u64, u64),
+    plain: &End,
+) -> Option<String> {
+    let differs = |stage: &mut Stage, sites: &[Site]| {
+        let (ends, areas, ..) = with_sites(stage, sites, &[request], LEFT[0]);
+        Code { stage, flows, areas }.difference(plain, &ends[0]).is_some()
+    };
+    let (.., passed, _) = with_sites(stage, sites, &[request], LEFT[0]);
+    let function_of = |stage: &Stage, site: &Site| {
+        stage.module.function_at(site.address.wrapping_sub(stage.bias))
+    };
+    let run: BTreeSet<_> = passed.into_iter().map(|at| function_of(stage, &sites[at])).collect();
+    let of_those_run = |site: &&Site| run.contains(&function_of(stage, site));
+    let sites: Vec<_> = sites.iter().filter(of_those_run).cloned().collect();
+    if !differs(stage, &sites) {
+        return None;
+    }
+    let mut suspects = &sites[..];
+    while suspects.len() > 1 {
+        let (first, second) = suspects.split_at(suspects.len() / 2);
+        match [first, second].into_iter().find(|half| differs(stage, half)) {
+            Some(half) => suspects = half,
+            None => return Some(format!("by {} sites together", suspects.len())),
+        }
+    }
+    let at = suspects[0].address.wrapping_sub(stage.bias);
+    let ends = LEFT.map(|left| with_sites(stage, suspects, &[request], left));
+    let reads_unused_stack = ends[1..].iter().any(|(other, areas, ..)| {
+        let code = Code { stage, flows, areas: areas.clone() };
+        code.difference(&ends[0].0[0], &other[0]).is_some()
+    });
+    (!reads_unused_stack).then(|| format!("by the site at {at:#x}"))
+}
+
+/// Returns the address of a function in the program, and the seed of its state.
+fn request(stage: &Stage, id: FunctionId) -> (u64, u64) {
+    let entry = stage.module.function(id).entry;
+    let seed = std::env::var("REFIT_DIFFERENTIAL_SEED").ok().and_then(|text| text.parse().ok());
+    (entry.wrapping_add(stage.bias), entry ^ seed.unwrap_or(0) << 48)
+}
+
+/// Returns sites in functions.
+fn sites(stage: &Stage, flows: &BTreeMap<FunctionId, Flow>, requests: &[(u64, u64)]) -> Vec<Site> {
+    let mut all = Vec::new();
+    for (flow, (_, seed)) in flows.values().zip(requests) {
+        // Not before each instruction: one that a jump displaces cannot be a site. Which ones are
+        // chosen depends on the seed.
+        let step = (seed ^ seed >> 5 ^ seed >> 48) as usize % 4 + 1;
+        let first = (seed >> 48) as usize % step;
+        let all_of_it = flow.instructions().iter().map(|one| one.address);
+        let chosen: Vec<_> = all_of_it.skip(first).step_by(step).collect();
+        let actions = |_| vec![Action::Count { cell: 0 }.into(), Action::POISON.into()];
+        let function = flow.function();
+        let mut sites = before_each(&stage.module, function, stage.bias, &chosen, actions);
+        // Half of the functions are copied where places are short; the other half have only the
+        // sites that fit in place.
+        if seed >> 4 & 1 == 0 {
+            sites.iter_mut().for_each(|site| site.function = None);
+        }
+        all.extend(sites);
+    }
+    all.sort_by_key(|site| site.address);
+    all.dedup_by_key(|site| site.address);
+    all
+}
+
+/// Runs functions with sites that leave a value in unused stack. Returns their ends, the ranges of
+/// patch areas, the sites that were passed, and the number refused.
+fn with_sites(
+    stage: &mut Stage,
+    sites: &[Site],
+    requests: &[(u64, u64)],
+    left: i32,
+) -> (Vec<End>, Vec<Range<u64>>, Vec<usize>, usize) {
+    let mut sites = sites.to_vec();
+    for (cell, site) in sites.iter_mut().enumerate() {
+        site.actions[0] = Action::Count { cell: cell as u32 }.into();
+        site.actions[1] = Action::Poison { stack: left }.into();
+    }
+    let cells = sites.len() as u32;
+    let (plan, refused) = Plan::new(sites);
+    let installed = Installed::new(&stage.program, &plan, cells, None).expect("put in");
+    let mappings = stage.program.mappings().expect("it runs").into_iter();
+    let own = |name: &Path| name.to_string_lossy().starts_with("/memfd:refit-splice");
+    let areas = mappings.filter(|one| own(&one.name)).map(|one| one.range).collect();
+    let spliced = stage.run(2, requests, FILLS[0]);
+    let counted = |cell: &u32| installed.cell(*cell).expect("read") > 0;
+    let passed = (0..cells).filter(counted).map(|cell| cell as usize).collect();
+    remains::repair(&stage.program).expect("taken out");
+    (spliced, areas, passed, refused.len())
+}
+
+/// Facts about the code in which functions end.
+struct Code<'s> {
+    stage: &'s Stage,
+    flows: &'s BTreeMap<FunctionId, Flow>,
+    areas: Vec<Range<u64>>,
+}
+
+impl Code<'_> {
+    fn difference(&self, plain: &End, other: &End) -> Option<String> {
+        difference(plain, other, self.needed(plain, other))
+    }
+
+    /// Returns what of the two ends has to be the same: what is live where the first one is.
+    fn needed(&self, plain: &End, other: &End) -> Needed {
+        let at = plain.at().wrapping_sub(self.stage.bias);
+        let mut needed = Needed { live: KEPT, moved: false, pushes: false, called: false };
+        if plain.returned() {
+            needed.live =
+                Live { general: KEPT.general | 0b101, vectors: 3, upper: 3, x87: true, ..KEPT };
+        } else if let Some(id) = self.stage.module.function_at(at) {
+            let looked_at;
+            let flow = match self.flows.get(&id) {
+                Some(flow) => flow,
+                None => {
+                    looked_at = self.stage.module.flow(id);
+                    &looked_at
+                }
+            };
+            if let Some(instruction) = flow.instruction_at(at) {
+                needed.live = flow.live_before(at);
+                needed.moved = self.areas.iter().any(|area| area.contains(&other.rip));
+                needed.pushes = instruction.marks.contains(Marks::CALL)
+                    && instruction.marks.contains(Marks::INDIRECT);
+            }
+        } else if plain.jumped_away() {
+            // Compares what is live at a call of an unknown function.
+            needed.live = Live { general: 0xf7ff, vectors: 0xff, upper: 0xff, ..KEPT };
+            needed.called = true;
+        }
+        needed
+    }
+}
+
+/// The registers that functions preserve.
+const KEPT: Live = Live {
+    general: 0xf038,
+    flags: flag::DIRECTION,
+    vectors: 0,
+    upper: 0,
+    masks: 0,
+    x87: false,
+    red_zone: false,
+};
+
+/// Builds the functions of `cases.c` with these compiler options.
+fn cases(folder: &Path, options: &[&str]) -> PathBuf {
+    let path = folder.join(format!("cases{}.so", options.concat()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/cases.c");
+    let built = Command::new("cc")
+        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-lm"])
+        .args(options)
+        .arg("-o")
+        .args([&path, &source])
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    path
+}
+
+#[test]
+fn functions_do_the_same_with_code_spliced_in() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let functions: usize = number("REFIT_DIFFERENTIAL_FUNCTIONS").unwrap_or(3000);
+    let named = std::env::var("REFIT_DIFFERENTIAL_FILES").unwrap_or_default();
+    let mut files: Vec<PathBuf> = named.split_whitespace().map(PathBuf::from).collect();
+    if files.is_empty() {
+        for options in [&["-O0"][..], &["-O1"], &["-O2"], &["-O3"], &["-Os", "-fcf-protection"]] {
+            files.push(cases(folder.path(), options));
+        }
+        let libraries = ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3"];
+        files.extend(libraries.map(|name| Path::new("/usr/lib/x86_64-linux-gnu").join(name)));
+        files.extend(["/usr/bin/sqlite3", "/bin/bash", "/usr/bin/git"].map(PathBuf::from));
+    }
+    let files: BTreeSet<_> = files.into_iter().filter_map(|one| one.canonicalize().ok()).collect();
+    let files: Vec<_> = files.into_iter().collect();
+    let wanted = Wanted {
+        each: number("REFIT_DIFFERENTIAL_EACH").unwrap_or_else(|| functions.div_ceil(files.len())),
+        left: Mutex::new(functions),
+        only: std::env::var("REFIT_DIFFERENTIAL_ONLY").ok(),
+    };
+    let tally = try_all(&files, &wanted);
+    println!("all: {}", summary(&tally));
+    for line in &tally.different {
+        println!("differs: {line}");
+    }
+    assert!(tally.different.is_empty(), "{} functions differ", tally.different.len());
+    assert!(tally.passed > 0 || wanted.only.is_some(), "no site was passed");
+}

@@ -1,0 +1,10 @@
+//! Probes of a program whose blocks and times are known.
+
+mod copies;
+mod cover;
+mod drill;
+mod program;
+
+#[path = "../../../refit-splice/tests/splicing/victim.rs"]
+#[expect(dead_code, reason = "the tests of splicing ask more of it")]
+mod victim;

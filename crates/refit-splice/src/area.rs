@@ -1,0 +1,278 @@
+//! The patch area: memory of refit's in the program, near its code.
+//!
+//! It is one memfd, mapped shared at one place of the program, in this order:
+//!
+//! | part | access | what |
+//! |---|---|---|
+//! | head | read | what is where ([`Head`]), one page |
+//! | records | read | 64 bytes for each change ([`Record`]), written before the change is made |
+//! | code | read, run | snippets and displaced instructions |
+//! | data | read, write | address of the first lane; from the next page on, lanes of cells |
+//!
+//! Any process that can read the program's memory finds in it all that is needed to undo the
+//! changes.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use refit_sys::maps::Mapping;
+
+use crate::process::{Call, Program, Refusal, Still};
+use crate::record::{Head, NAME, PAGE, Record};
+use crate::why::Why;
+
+/// A patch area in a program, as the process that made it sees it.
+#[derive(Debug)]
+pub(crate) struct Area {
+    pub(crate) head: Head,
+    memfd: File,
+}
+
+impl Area {
+    /// Makes an area within reach of `near`, with room for this many records and bytes of code and
+    /// data.
+    pub(crate) fn make(
+        still: &mut Still<'_>,
+        near: &Range<u64>,
+        records: usize,
+        code: u64,
+        data: u64,
+    ) -> Result<Self, Why> {
+        let round = |bytes: u64| bytes.div_ceil(PAGE) * PAGE;
+        let code_begin = PAGE + round((records * Record::BYTES) as u64);
+        let data_begin = code_begin + round(code);
+        let end = data_begin + round(data);
+        let mappings = still.program().mappings()?;
+        let address = place_near(&mappings, near, end).ok_or(Why::Far { address: near.start })?;
+        let session = (0, 0);
+        let head = Head { address, code: code_begin, data: data_begin, end, records: 0, session };
+        let call = Call::new(still)?;
+        map(still, &call, head)
+    }
+
+    /// Returns the address of the word that holds the address of the first lane.
+    pub(crate) fn base_word(&self) -> u64 {
+        self.head.address + self.head.data
+    }
+
+    /// Returns the address of the first lane.
+    pub(crate) fn first_lane(&self) -> u64 {
+        self.base_word() + PAGE
+    }
+
+    /// Records the changes that are about to be made.
+    pub(crate) fn note(&mut self, program: &Program, records: &[Record]) -> Result<(), Why> {
+        let bytes: Vec<u8> = records.iter().flat_map(Record::to_bytes).collect();
+        self.put(program, PAGE, &bytes)?;
+        self.head.records = records.len() as u64;
+        self.put(program, 0, &self.head.to_bytes())
+    }
+
+    /// Maps the instruments' session into the program; returns its address.
+    pub(crate) fn map_session(
+        &mut self,
+        still: &mut Still<'_>,
+        session: &File,
+    ) -> Result<u64, Why> {
+        let program = still.program();
+        let length = session.metadata().map_err(|source| Refusal::System {
+            id: program.id(),
+            what: "map the instruments' buffers",
+            source,
+        })?;
+        let length = length.len().div_ceil(PAGE) * PAGE;
+        let call = Call::new(still)?;
+        let passed = call.pass(still, session, self.base_word() + PASSING_AT)?;
+        let own = self.head.address..self.head.address + self.head.end;
+        let address = still.program().mappings().map(|all| place_near(&all, &own, length));
+        let mapped = address.map_err(Why::from).and_then(|address| {
+            let address = address.ok_or(Why::Far { address: own.start })?;
+            // The head says where the session is before it is mapped.
+            self.head.session = (address, length);
+            self.put(program, 0, &self.head.to_bytes())?;
+            let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+            let how = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+            let arguments = [address, length, access, how, passed, 0];
+            Ok(call.make(still, "mmap", libc::SYS_mmap, arguments)?)
+        });
+        call.make(still, "close", libc::SYS_close, [passed, 0, 0, 0, 0, 0])?;
+        mapped
+    }
+
+    /// Writes into the area, at an offset from its beginning.
+    pub(crate) fn put(&self, program: &Program, at: u64, bytes: &[u8]) -> Result<(), Why> {
+        self.memfd.write_all_at(bytes, at).map_err(|source| {
+            Refusal::System { id: program.id(), what: "write to the patch area", source }.into()
+        })
+    }
+
+    /// Reads words of the data, from an offset behind the beginning of the first lane.
+    pub(crate) fn words(&self, at: u64, count: usize) -> io::Result<Vec<u64>> {
+        let mut bytes = vec![0; count * 8];
+        self.memfd.read_exact_at(&mut bytes, self.head.data + PAGE + at)?;
+        let (words, _) = bytes.as_chunks();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+}
+
+/// Offset in the first page of the data of the place for passing a file.
+const PASSING_AT: u64 = 64;
+
+/// Makes the memfd in the program, maps it there and fetches it; the program keeps only the
+/// mapping. The head is written before anything is mapped, so that the area can be identified
+/// whenever refit is killed.
+fn map(still: &mut Still<'_>, call: &Call, head: Head) -> Result<Area, Why> {
+    let id = still.program().id();
+    let flags = libc::MFD_CLOEXEC.into();
+    let made =
+        call.make_with_text(still, "memfd_create", libc::SYS_memfd_create, NAME, |text| {
+            [text, flags, 0, 0, 0, 0]
+        })?;
+    let mapped = call.fetch(still.program(), made).map_err(Why::from).and_then(|memfd| {
+        let failed = |source| Refusal::System { id, what: "make the patch area", source };
+        memfd.set_len(head.end).map_err(failed)?;
+        let area = Area { head, memfd };
+        area.put(still.program(), 0, &head.to_bytes())?;
+        area.put(still.program(), head.data, &area.first_lane().to_le_bytes())?;
+        let parts = [
+            (0, head.code, libc::PROT_READ),
+            (head.code, head.data, libc::PROT_READ | libc::PROT_EXEC),
+            (head.data, head.end, libc::PROT_READ | libc::PROT_WRITE),
+        ];
+        for (begin, end, access) in parts {
+            let how = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+            let arguments =
+                [head.address + begin, end - begin, access as u64, how as u64, made, begin];
+            if let Err(refused) = call.make(still, "mmap", libc::SYS_mmap, arguments) {
+                unmap(still, std::iter::once(head))?;
+                return Err(refused.into());
+            }
+        }
+        Ok(area)
+    });
+    call.make(still, "close", libc::SYS_close, [made, 0, 0, 0, 0, 0])?;
+    mapped
+}
+
+/// Reach of a jump in bytes, less a margin for the length of an instruction and for rounding to
+/// pages.
+const REACH: u64 = (1 << 31) - (1 << 20);
+/// Distance in bytes from other mappings, so that small changes of them do not collide with an
+/// area.
+const CLEAR: u64 = 1 << 16;
+/// Distance in bytes from the heap and from stacks, which grow.
+const GROWTH: u64 = 1 << 30;
+/// Distance in bytes from them if there is no other place. A heap that cannot grow in place goes on
+/// elsewhere: C libraries then use `mmap`.
+const LEAST_GROWTH: u64 = 1 << 26;
+/// Lowest address that is tried (`vm.mmap_min_addr` is at most that on any usual system).
+const LOWEST: u64 = 1 << 16;
+const HIGHEST: u64 = (1 << 47) - PAGE;
+
+/// Returns a free place of `size` bytes within reach of everything in `near`: the nearest below, or
+/// else above.
+fn place_near(mappings: &[Mapping], near: &Range<u64>, size: u64) -> Option<u64> {
+    [GROWTH, LEAST_GROWTH].iter().find_map(|growth| place_clear(mappings, near, size, *growth))
+}
+
+/// Implements [`place_near`] with a given distance from what grows.
+fn place_clear(mappings: &[Mapping], near: &Range<u64>, size: u64, growth: u64) -> Option<u64> {
+    let lowest = near.end.saturating_sub(REACH).max(LOWEST);
+    let highest = (near.start + REACH).min(HIGHEST).checked_sub(size)?;
+    let mut gaps = Vec::new();
+    let mut free = LOWEST;
+    for mapping in mappings {
+        let stack = mapping.name.as_os_str() == "[stack]";
+        let clear = if stack { growth } else { CLEAR };
+        gaps.push(free..mapping.range.start.saturating_sub(clear));
+        let heap = mapping.name.as_os_str() == "[heap]";
+        free = free.max(mapping.range.end.saturating_add(if heap { growth } else { CLEAR }));
+    }
+    gaps.push(free..HIGHEST);
+    let fitting = gaps.into_iter().filter_map(|gap| {
+        let begin = gap.start.max(lowest);
+        let last = gap.end.checked_sub(size)?.min(highest);
+        (begin <= last).then_some(begin..last)
+    });
+    let below = fitting.clone().filter(|place| place.end < near.start).map(|place| place.end);
+    let above = fitting.filter(|place| place.start >= near.end).map(|place| place.start);
+    let found = below.max().or(above.min())?;
+    // Rounds down below `near` and up above: both stay within their gap, whose margin is larger
+    // than a page.
+    Some(if found < near.start { found / PAGE * PAGE } else { found.div_ceil(PAGE) * PAGE })
+}
+
+/// Whether `name` is that of a patch area, as the kernel shows it.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    name.strip_prefix(b"/memfd:") == Some(NAME.to_bytes())
+}
+
+/// Whether this mapping is part of a patch area.
+pub(crate) fn is_area(mapping: &Mapping) -> bool {
+    is_name(mapping.name.as_os_str().as_encoded_bytes())
+}
+
+/// Unmaps areas: exactly the parts of them that are mapped.
+pub(crate) fn unmap(
+    still: &mut Still<'_>,
+    heads: impl Iterator<Item = Head>,
+) -> Result<(), Refusal> {
+    let call = Call::new(still)?;
+    for head in heads {
+        let area = head.address..head.address + head.end;
+        let (session, length) = head.session;
+        let within = |mapping: &Mapping| {
+            is_area(mapping) && area.start <= mapping.range.start && mapping.range.end <= area.end
+        };
+        let buffers = |mapping: &Mapping| {
+            length > 0 && mapping.shared && mapping.range == (session..session + length)
+        };
+        let mut there = still.program().mappings()?;
+        there.retain(|mapping| within(mapping) || buffers(mapping));
+        // The mapping that describes the others goes last.
+        there.sort_by_key(|mapping| is_area(mapping) && mapping.offset == 0);
+        for mapping in there {
+            let (begin, length) = (mapping.range.start, mapping.range.end - mapping.range.start);
+            call.make(still, "munmap", libc::SYS_munmap, [begin, length, 0, 0, 0, 0])?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_free_and_within_reach() {
+        let mapping = |range: Range<u64>, name: &str| Mapping {
+            range,
+            readable: true,
+            writable: false,
+            executable: true,
+            shared: false,
+            offset: 0,
+            file: (0, 0),
+            name: name.into(),
+            deleted: false,
+        };
+        let low =
+            [mapping(0x40_0000..0x50_0000, "/bin/x"), mapping(0x150_0000..0x160_0000, "[heap]")];
+        let near = 0x40_1000..0x40_2000;
+        let found = place_near(&low, &near, 0x10_0000).expect("below");
+        assert!(found + 0x10_0000 <= 0x40_0000);
+        let large = place_near(&low, &near, 0x100_0000).expect("above the heap");
+        assert!(large >= 0x160_0000 + GROWTH && large + 0x100_0000 < near.start + (1 << 31));
+        // Neither between a program at a fixed address and its heap, nor a gigabyte behind that
+        // heap.
+        let heap = 0x1800_0000..0x1810_0000;
+        let narrow = [mapping(0x40_0000..0x600_0000, "/bin/x"), mapping(heap, "[heap]")];
+        let found = place_near(&narrow, &near, 0x3000_0000).expect("nearer to the heap");
+        assert!((0x1810_0000 + LEAST_GROWTH..0x1810_0000 + GROWTH).contains(&found));
+        let full = [mapping(0..HIGHEST, "all")];
+        assert_eq!(place_near(&full, &near, PAGE), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! Finds contexts that a program which switches threads by itself has saved in its memory, with
+//! program counters in code that is added or removed.
+//!
+//! A signal handler may take the registers that the kernel saved for it, keep them anywhere, and
+//! resume another thread instead (preemptive threads in user space). Such a context is in no frame
+//! that [`signal_frames`] finds. So if a program catches signals that are used for this, all memory
+//! that it writes to is searched.
+//!
+//! A context looks as the kernel left it (`struct sigcontext`): the program counter stands between
+//! a stack pointer and the flags, behind which is the code segment. This distinguishes it from
+//! return addresses, some of which lead to places that nothing returns to (behind calls that do not
+//! come back), and from addresses that a profiler recorded. The remains of a handler that has
+//! returned look the same; changing them does no harm. For the question whether a context is in
+//! use, memory below a thread's stack pointer, and an alternate stack that no thread is on, do not
+//! count.
+//!
+//! While a handler copies a context, its program counter may be in a register only. So where the
+//! search matters, the program is stopped at a moment at which no thread is in a handler
+//! ([`stand_still`]); if a thread is always in one, the search happens all the same.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use refit_sys::maps::Mapping;
+use refit_sys::pagemap::Pagemap;
+use refit_sys::status::Status;
+
+use crate::process::signal_frames::{self, PROGRAM_COUNTER, Saved};
+use crate::process::{Program, Refusal, Still};
+use crate::record::PAGE;
+
+/// Most memory that is searched, in bytes: some ten milliseconds.
+const MOST: u64 = 128 << 20;
+/// Largest address space whose pages are looked up, in bytes.
+const WIDEST: u64 = 1 << 36;
+/// Bytes below the stack pointer that a function may still use.
+const RED_ZONE: u64 = 128;
+/// Offset of the description of the alternate stack (`uc_stack`: address, flags, size) from a
+/// frame's first word.
+const ALTERNATE: u64 = 8 + 16;
+
+/// Most stops until no thread is in a handler.
+const TURNS: u32 = 10;
+/// Pause between the first and the second stop; after the nth stop it is n times as long.
+const PAUSE: Duration = Duration::from_micros(700);
+
+/// Stops a program, as [`Program::stand_still`] does, at a moment at which no handler holds a
+/// context in registers.
+pub(crate) fn stand_still<R: Send, E: From<Refusal> + Send>(
+    program: &Program,
+    within: Duration,
+    work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
+) -> Result<(R, Duration), E> {
+    let mut work = Some(work);
+    for turn in 1.. {
+        let (done, stood) = program.stand_still(within, |still| {
+            if turn < TURNS && may_be_switching(still)? {
+                return Ok(None);
+            }
+            let Some(work) = work.take() else { unreachable!("it is done once") };
+            work(still).map(Some)
+        })?;
+        if let Some(done) = done {
+            return Ok((done, stood));
+        }
+        // Lets the handler end; the next stop looks again, so no result depends on the time.
+        std::thread::sleep(PAUSE * turn);
+    }
+    unreachable!("the last turn does the work")
+}
+
+/// Whether a thread is in a handler, and handlers may switch threads.
+fn may_be_switching(still: &Still<'_>) -> Result<bool, Refusal> {
+    let program = still.program();
+    if !switches(program.face()) || signal_frames::is_go(still)? {
+        return Ok(false);
+    }
+    Ok(!signal_frames::of_handlers(still, &program.mappings()?)?.is_empty())
+}
+
+/// Result of a search for saved contexts.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The contexts that are in no frame of a running handler.
+    All(Vec<Saved>),
+    /// There is too much memory to search.
+    TooLarge,
+}
+
+impl Found {
+    fn none() -> Self {
+        Self::All(Vec::new())
+    }
+}
+
+/// Finds saved contexts whose program counters are `wanted`, among addresses in `within`.
+pub(crate) fn saved(
+    still: &Still<'_>,
+    within: &Range<u64>,
+    wanted: impl Fn(u64) -> bool,
+) -> Result<Found, Refusal> {
+    let program = still.program();
+    // Go's runtime switches goroutines in Go's code only.
+    if !switches(program.face()) || signal_frames::is_go(still)? {
+        return Ok(Found::none());
+    }
+    let mappings = program.mappings()?;
+    let Some(places) = written(program.face(), &mappings) else { return Ok(Found::TooLarge) };
+    let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
+    let known = signal_frames::saved(still)?;
+    let mut found = Vec::new();
+    for place in places {
+        for begin in place.clone().step_by(CHUNK) {
+            let length = (place.end - begin).min(CHUNK as u64) as usize;
+            let mut bytes = vec![0; length];
+            if program.read(begin, &mut bytes).is_err() {
+                continue;
+            }
+            let (words, _) = bytes.as_chunks::<8>();
+            for (at, word) in (begin..).step_by(8).zip(words) {
+                let counter = u64::from_le_bytes(*word);
+                if within.contains(&counter) && wanted(counter) {
+                    found.push(Saved { at, counter });
+                }
+            }
+        }
+    }
+    found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
+    found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
+    Ok(Found::All(found))
+}
+
+/// Bytes that are read at once: whole pages.
+const CHUNK: usize = 1 << 20;
+
+/// Whether a program catches signals that switch threads in user space: those of timers, those free
+/// for programs, real-time ones.
+fn switches(thread: u32) -> bool {
+    let caught = Status::of(thread).ok().and_then(|status| status.set("SigCgt")).unwrap_or(0);
+    let used = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGUSR1, libc::SIGUSR2];
+    // The C library reserves the first two real-time signals.
+    let real_time = u64::MAX << (libc::SIGRTMIN() - 1);
+    caught & used.iter().fold(real_time, |mask, signal| mask | 1 << (signal - 1)) != 0
+}
+
+/// Returns the ranges of pages that the program has written to; `None` if there are too many.
+fn written(thread: u32, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
+    let own = mappings.iter().filter(|one| one.readable && one.writable && !one.shared);
+    let wide: u64 = own.clone().map(|one| one.range.end - one.range.start).sum();
+    let pagemap = Pagemap::of(thread).ok()?;
+    if wide > WIDEST {
+        return None;
+    }
+    let (mut all, mut sum): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+    for mapping in own {
+        let pages = pagemap.pages(mapping.range.clone()).ok()?;
+        let there = pages.iter().zip((mapping.range.start..).step_by(PAGE as usize));
+        for (_, begin) in there.filter(|(page, _)| page.present() || page.swapped()) {
+            sum += PAGE;
+            match all.last_mut() {
+                Some(last) if last.end == begin => last.end += PAGE,
+                _ => all.push(begin..begin + PAGE),
+            }
+        }
+    }
+    (sum <= MOST).then_some(all)
+}
+
+/// Whether the word at `at` is the program counter of a context.
+fn is_context(still: &Still<'_>, mappings: &[Mapping], at: u64) -> bool {
+    /// Flags that a program may have set, and those that are always set (`IF`, and the reserved
+    /// one).
+    const FLAGS: u64 = 0x003f_7fd7;
+    const ALWAYS: u64 = 0x202;
+    /// Code segment of 64-bit programs.
+    const SEGMENT: u64 = 0x33;
+    let word = |at: u64| still.program().word(at).unwrap_or(0);
+    let (stack, flags, segment) = (word(at.wrapping_sub(8)), word(at + 8), word(at + 16) & 0xffff);
+    let own = mappings.iter().any(|one| one.writable && one.range.contains(&stack));
+    own && flags & !FLAGS == 0 && flags & ALWAYS == ALWAYS && segment == SEGMENT
+}
+
+/// Whether a word is in memory that is no longer in use.
+fn is_left_over(still: &Still<'_>, mappings: &[Mapping], tops: &[u64], at: u64) -> bool {
+    let own = mappings.iter().find(|mapping| mapping.range.contains(&at));
+    let below = |mapping: &Mapping| {
+        let mut here = tops.iter().filter(|top| mapping.range.contains(top)).peekable();
+        here.peek().is_some() && here.all(|&top| at < top - RED_ZONE)
+    };
+    if own.is_some_and(below) {
+        return true;
+    }
+    let program = still.program();
+    let Some(frame) = at.checked_sub(PROGRAM_COUNTER as u64) else { return false };
+    let word = |offset: u64| program.word(frame + offset).unwrap_or(0);
+    let mut seen = BTreeMap::new();
+    if !signal_frames::is_restorer(program, mappings, word(0), &mut seen) {
+        return false;
+    }
+    let alternate = word(ALTERNATE)..word(ALTERNATE).saturating_add(word(ALTERNATE + 16));
+    let on = |top: &u64| alternate.contains(top) && *top <= at;
+    alternate.contains(&at) && !tops.iter().any(on)
+}
+
+/// Changes the program counter of a saved context.
+pub(crate) fn put(program: &Program, context: &Saved, to: u64) -> Result<(), Refusal> {
+    program.write(context.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+        id: program.id(),
+        what: "change a context that it has saved",
+        source,
+    })
+}

@@ -1,0 +1,218 @@
+//! Writes the copy of a function.
+//!
+//! Instructions follow each other as in the original, each behind the snippets of its sites. Direct
+//! jumps within the function go to the copy; every other address (in `lea`, return addresses, jump
+//! tables) remains one of the original.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Code, Instruction};
+
+use crate::body::{Kind, Member, has_no_long_form};
+use crate::encode::{Made, encode, makes_calls};
+use crate::plan::Copied;
+use crate::record::Record;
+use crate::relocate::{made, write_call};
+use crate::site::{At, Site};
+use crate::snippet::{self, Setting};
+use crate::why::Why;
+
+/// First label of the instructions of a copy. Labels are no valid addresses, so no operand of a
+/// program's instruction equals one. Those of snippets have another range.
+const LABELS: u64 = 1 << 62;
+
+/// Returns the code and the changes for a copied function; the code is placed at `at`.
+pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, Why> {
+    let entry = copied.body.entry;
+    let failed = |reason: String| Why::Generate { address: entry, reason };
+    let mut writer = Writer::new(copied, setting);
+    for number in 0..copied.members.len() {
+        writer.member(number)?;
+    }
+    writer.stubs()?;
+    let doors = writer.doors()?;
+    let Writer { code, places, .. } = writer;
+    let calls = makes_calls(&code);
+    let (code, offsets) = encode(&code, at).map_err(|error| failed(error.to_string()))?;
+    let place = |index: usize| {
+        let offset = offsets.get(index).copied().filter(|&offset| offset != u32::MAX);
+        offset.map(|offset| at + u64::from(offset))
+    };
+    let (mut moves, mut copies, mut begins) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (member, index) in copied.members.iter().zip(&places) {
+        let original = member.instruction.ip();
+        let grown = || failed(format!("the instruction at {original:#x} grew when it was moved"));
+        let begin = place(index.begin).ok_or_else(grown)?;
+        let itself = place(index.itself).ok_or_else(grown)?;
+        begins.insert(original, begin);
+        copies.push((original, begin));
+        if itself != begin {
+            copies.push((original, itself));
+        }
+        let stays = copied.layout.stay.contains(&original);
+        if !stays && !copied.layout.gates.contains_key(&original) {
+            moves.push((original, begin));
+        }
+    }
+    let (mut ahead, mut records) = (Vec::new(), Vec::new());
+    for gate in copied.layout.order(&copied.body, &copied.members)? {
+        let Some(way) = copied.layout.gates.get(&gate) else { continue };
+        let none = Why::NoCode { address: gate };
+        let to = doors.get(&gate).map_or_else(|| begins.get(&gate).copied(), |&door| place(door));
+        let Some(to) = to else { return Err(none) };
+        let old = copied.body.bytes(gate, way.length()).ok_or(none)?;
+        let mut own = way.records(gate, old, to, vec![(gate, to)])?;
+        if copied.layout.is_ahead(&copied.body, way) {
+            ahead.push(own.remove(0));
+        }
+        records.extend(own);
+    }
+    ahead.extend(records);
+    ahead.extend(Record::of_copies(&copies));
+    Ok(Made { at, code, records: ahead, moves, calls })
+}
+
+/// Returns an upper bound of the bytes of the copy, without snippets.
+pub(crate) fn most_bytes(copied: &Copied) -> u64 {
+    let each = copied.members.iter().map(|member| {
+        let long = member.kind == Kind::Call || has_no_long_form(&member.instruction);
+        member.instruction.len() as u64 + if long { 32 } else { 10 }
+    });
+    // A site may need a jump of its own.
+    each.sum::<u64>() + 16 * copied.sites.len() as u64 + 64
+}
+
+/// Positions of an instruction in the list.
+struct Index {
+    /// Position of its snippets, or of itself if it has none.
+    begin: usize,
+    itself: usize,
+}
+
+struct Writer<'c> {
+    copied: &'c Copied,
+    setting: Setting,
+    /// Sites by the address of their instruction, in the order in which they were given.
+    sites: BTreeMap<u64, Vec<&'c Site>>,
+    code: Vec<Instruction>,
+    places: Vec<Index>,
+    /// Jumps with a snippet on the way that they take: label, instruction, target.
+    ways: Vec<(u64, u64, u64)>,
+    /// The next free label.
+    free: u64,
+}
+
+impl<'c> Writer<'c> {
+    fn new(copied: &'c Copied, setting: Setting) -> Self {
+        let mut sites: BTreeMap<u64, Vec<&Site>> = BTreeMap::new();
+        for site in &copied.sites {
+            sites.entry(site.address).or_default().push(site);
+        }
+        let free = LABELS + copied.members.len() as u64;
+        let (code, places, ways) = (Vec::new(), Vec::new(), Vec::new());
+        Self { copied, setting, sites, code, places, ways, free }
+    }
+
+    /// Returns the label of the copy of the instruction at `address`, or the address itself if it
+    /// belongs to another function.
+    fn label(&self, address: u64) -> u64 {
+        let members = &self.copied.members;
+        let found = members.binary_search_by_key(&address, |member| member.instruction.ip());
+        found.map_or(address, |number| LABELS + number as u64)
+    }
+
+    fn member(&mut self, number: usize) -> Result<(), Why> {
+        let member = &self.copied.members[number];
+        let begin = self.bind(LABELS + number as u64);
+        self.snippets(member.instruction.ip(), At::Before)?;
+        let itself = self.code.len();
+        self.write(member)?;
+        self.places.push(Index { begin, itself });
+        let next = member.instruction.next_ip();
+        let follows = self.copied.members.get(number + 1).map(|member| member.instruction.ip());
+        if member.goes_on() && follows != Some(next) {
+            self.jump(member, self.label(next))?;
+        }
+        Ok(())
+    }
+
+    /// Binds a label to the current position, which it returns.
+    fn bind(&mut self, label: u64) -> usize {
+        let mut here = Instruction::with(Code::Zero_bytes);
+        here.set_ip(label);
+        self.code.push(here);
+        self.code.len() - 1
+    }
+
+    /// Writes an instruction such that it has the same effect at any address.
+    fn write(&mut self, member: &Member) -> Result<(), Why> {
+        let address = member.instruction.ip();
+        if member.kind == Kind::Call && self.copied.layout.moved.contains(&address) {
+            return write_call(&member.instruction, &mut self.code);
+        }
+        if member.kind != Kind::Plain {
+            return self.jump(member, address);
+        }
+        let mut copy = member.instruction;
+        copy.set_ip(0);
+        if let Some(target) = member.target() {
+            let way = self.sites.get(&address).into_iter().flatten();
+            let label = if way.clone().any(|site| site.at == At::Taken) {
+                self.ways.push((self.free, address, target));
+                self.free += 1;
+                self.free - 1
+            } else {
+                self.label(target)
+            };
+            if has_no_long_form(&copy) {
+                // The jump may be encoded as several instructions, so its position is marked by one
+                // that is not.
+                self.code.push(Instruction::with(Code::Nopd));
+            }
+            copy.set_near_branch64(label);
+        }
+        self.code.push(copy);
+        Ok(())
+    }
+
+    fn jump(&mut self, member: &Member, to: u64) -> Result<(), Why> {
+        let jump = Instruction::with_branch(Code::Jmp_rel32_64, to);
+        self.code.push(made(member.instruction.ip(), jump)?);
+        Ok(())
+    }
+
+    /// Writes the snippets of the sites at an instruction, with labels that no other snippet has.
+    fn snippets(&mut self, address: u64, at: At) -> Result<(), Why> {
+        let sites = self.sites.get(&address).cloned().unwrap_or_default();
+        for site in sites.into_iter().filter(|site| site.at == at) {
+            snippet::write(address, &site.actions, site.live, self.setting, &mut self.code)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the snippets for control that enters from outside; returns their positions by the
+    /// instruction before which each runs.
+    fn doors(&mut self) -> Result<BTreeMap<u64, usize>, Why> {
+        let entered = self.copied.sites.iter().filter(|site| site.at == At::Entered);
+        let entered: BTreeSet<u64> = entered.map(|site| site.address).collect();
+        let mut doors = BTreeMap::new();
+        for address in entered {
+            doors.insert(address, self.code.len());
+            self.snippets(address, At::Entered)?;
+            let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(address));
+            self.code.push(made(address, jump)?);
+        }
+        Ok(doors)
+    }
+
+    /// Writes the snippets on the ways of jumps.
+    fn stubs(&mut self) -> Result<(), Why> {
+        for (label, address, target) in std::mem::take(&mut self.ways) {
+            self.bind(label);
+            self.snippets(address, At::Taken)?;
+            let jump = Instruction::with_branch(Code::Jmp_rel32_64, self.label(target));
+            self.code.push(made(address, jump)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! Encodes instructions for an address.
+
+use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock, Mnemonic};
+
+use crate::record::Record;
+
+/// Code and changes for one site, or for a copied function with its sites.
+pub(crate) struct Made {
+    /// Address of its code.
+    pub(crate) at: u64,
+    pub(crate) code: Vec<u8>,
+    /// Changes, with what is needed to undo them.
+    pub(crate) records: Vec<Record>,
+    /// Moves of program counters: from instructions that change, to their copies.
+    pub(crate) moves: Vec<(u64, u64)>,
+    /// Whether the added code makes system calls. Those of the program run in place.
+    pub(crate) calls: bool,
+}
+
+pub(crate) fn makes_calls(code: &[Instruction]) -> bool {
+    code.iter().any(|one| one.mnemonic() == Mnemonic::Syscall)
+}
+
+/// Encodes instructions for an address. Also returns the offset of each instruction; `u32::MAX` if
+/// it was encoded as several.
+///
+/// A branch to the address of an instruction in the list leads to that instruction.
+pub(crate) fn encode(
+    instructions: &[Instruction],
+    at: u64,
+) -> Result<(Vec<u8>, Vec<u32>), iced_x86::IcedError> {
+    let block = InstructionBlock::new(instructions, at);
+    let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+    let made = BlockEncoder::encode(64, block, options)?;
+    Ok((made.code_buffer, made.new_instruction_offsets))
+}

@@ -1,0 +1,59 @@
+//! Generates machine code for the patch area.
+
+use crate::copy;
+use crate::encode::{Made, encode, makes_calls};
+use crate::plan::{Place, Ready};
+use crate::site::Site;
+use crate::snippet::{self, Setting, Step};
+use crate::why::Why;
+
+/// Returns code and changes; the code is placed at the next multiple of 16 from `from` on.
+pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
+    let at = from.next_multiple_of(16);
+    match ready {
+        Ready::Place(place) => make_place(place, at, setting),
+        Ready::Copied(copied) => copy::make(copied, at, setting),
+    }
+}
+
+/// Returns an upper bound of the bytes of its code.
+pub(crate) fn most_bytes(ready: &Ready) -> u64 {
+    let snippet = |site: &Site| 512 + site.actions.iter().map(Step::most_bytes).sum::<u64>();
+    match ready {
+        Ready::Place(place) => snippet(&place.site),
+        Ready::Copied(copied) => {
+            copy::most_bytes(copied) + copied.sites.iter().map(snippet).sum::<u64>()
+        }
+    }
+}
+
+/// Returns an upper bound of the number of its records.
+pub(crate) fn most_records(ready: &Ready) -> usize {
+    match ready {
+        Ready::Place(_) => 2,
+        Ready::Copied(copied) => {
+            2 * copied.layout.gates.len() + copied.members.len() + copied.sites.len() + 1
+        }
+    }
+}
+
+fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
+    let address = place.site.address;
+    let failed = |reason: String| Why::Generate { address, reason };
+    let mut instructions = Vec::new();
+    snippet::write(address, &place.site.actions, place.site.live, setting, &mut instructions)?;
+    let begins = place.displaced.write(&mut instructions)?;
+    let calls = makes_calls(&instructions);
+    let (code, places) = encode(&instructions, at).map_err(|error| failed(error.to_string()))?;
+    let copies = begins.iter().map(|&(original, index)| {
+        let place = places.get(index).copied().filter(|&place| place != u32::MAX);
+        place.map(|place| (original, at + u64::from(place)))
+    });
+    let copies: Option<Vec<_>> = copies.collect();
+    let copies = copies.ok_or_else(|| failed("an instruction grew when it was moved".into()))?;
+    // The first instruction of a site is replaced by the jump, so its program counters stay.
+    let moves = copies.iter().skip(1).copied().collect();
+    let old = &place.site.code[..place.way.length()];
+    let records = place.way.records(address, old, at, copies)?;
+    Ok(Made { at, code, records, moves, calls })
+}

@@ -1,0 +1,409 @@
+//! Installs a plan in a program, with two short stops.
+//!
+//! 1. First stop: the program makes the patch area, by system calls that refit has it run.
+//! 2. While the program runs, refit generates the code and writes it into the area.
+//! 3. Second stop: the bytes are checked and changed, and program counters inside them are moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use refit_instruments::session::Session;
+
+use crate::area::{Area, unmap};
+use crate::contexts;
+use crate::move_threads::{move_contexts, move_counters};
+use crate::patches::{self, Now};
+use crate::plan::{Copied, Plan, Ready};
+use crate::process::{Program, Refusal, Still};
+use crate::record::{PAGE, Record};
+use crate::snippet::{Cells, DURATIONS, Lane, Rings, Setting, Step, TIMER};
+use crate::why::Why;
+use crate::{generate, remains, steady};
+
+/// Distance in bytes from which on modules get patch areas of their own.
+const SPREAD: u64 = 1 << 30;
+/// Longest time that threads have to stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most lanes: more lanes than processors are useless, and
+/// more than these take too much memory.
+const MOST_LANES: u32 = 64;
+
+/// Index of the time among the numbers of a timer ([`Installed::timers`]).
+pub const TIME: usize = 0;
+/// Index of the number of entries among the numbers of a timer.
+pub const ENTRIES: usize = 1;
+/// Index of the number of exits among the numbers of a timer.
+pub const EXITS: usize = 2;
+
+/// Cells by key.
+pub type Keyed = BTreeMap<u64, Vec<u64>>;
+
+/// Most bytes of a lane, whose cells are addressed by 32 bits.
+const MOST_DATA: u64 = 1 << 28;
+
+/// Time for which the program was stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stood {
+    /// While the patch areas were made.
+    pub preparing: Duration,
+    /// While its bytes changed.
+    pub changing: Duration,
+}
+
+/// Sites installed in a program, and the cells that they count into.
+#[derive(Debug)]
+pub struct Installed {
+    areas: Vec<Area>,
+    lanes: u32,
+    stride: u64,
+    cells: u32,
+    sites: usize,
+    /// The change at each site that is spliced in place, by address: at the site itself, without
+    /// its springboard.
+    pub(crate) places: Vec<Record>,
+    /// Time for which the program was stopped for the installation.
+    pub stood: Stood,
+}
+
+/// Changes of the program, and the moves of program counters that go with them.
+#[derive(Default)]
+struct Changes {
+    records: Vec<Record>,
+    /// The records of sites in place, by address.
+    places: Vec<Record>,
+    moves: BTreeMap<u64, u64>,
+}
+
+impl Installed {
+    /// Installs all sites of the plan in one stop. `cells` is the number of cells that their
+    /// actions count into; `session` receives their records, and without it none are written.
+    ///
+    /// # Errors
+    /// [`Why`]; the program is unchanged then.
+    pub fn new(
+        program: &Program,
+        plan: &Plan,
+        cells: u32,
+        session: Option<&Session>,
+    ) -> Result<Self, Why> {
+        refuse_copied(program, plan)?;
+        let groups = groups(&plan.ready);
+        let lanes = lanes();
+        let stride = (u64::from(cells) * 8).next_power_of_two().max(64);
+        if stride > MOST_DATA {
+            return Err(Why::Cells { cells });
+        }
+        let steady = steady::keeps_thread_pointers(program)?;
+        let session_file = session.map(|session| open(program, session)).transpose()?;
+        let ((mut areas, mut setting), preparing) = program.stand_still(PATIENCE, |still| {
+            let mut areas = Vec::new();
+            let made = groups.iter().try_for_each(|group| {
+                let records = group.iter().map(generate::most_records).sum();
+                let code = group.iter().map(generate::most_bytes).sum();
+                let data = PAGE + (stride << lanes);
+                areas.push(Area::make(still, &reach(group), records, code, data)?);
+                Ok::<_, Why>(())
+            });
+            let setting = made.and_then(|()| {
+                let mut setting = setting(still, lanes, stride, steady);
+                if let (Some(session), Some(file), Some(area)) =
+                    (session, &session_file, areas.first_mut())
+                {
+                    let address = area.map_session(still, file)?;
+                    setting.rings = Some(Rings { address, geometry: session.geometry() });
+                }
+                Ok(setting)
+            });
+            if setting.is_err() {
+                unmap(still, areas.iter().map(|area| area.head))?;
+                crate::process::clean(still)?;
+            }
+            Ok::<_, Why>((areas, setting?))
+        })?;
+        let changed =
+            Self::generate(program, &groups, &mut areas, &mut setting).and_then(|changes| {
+                let work = |still: &mut Still<'_>| change(still, &changes);
+                let ((), changing) = contexts::stand_still(program, PATIENCE, work)?;
+                Ok((changes.places, changing))
+            });
+        match changed {
+            Ok((places, changing)) => {
+                let stood = Stood { preparing, changing };
+                Ok(Self { areas, lanes, stride, cells, sites: plan.len(), places, stood })
+            }
+            Err(why) => {
+                let heads: Vec<u64> = areas.iter().map(|area| area.head.address).collect();
+                // The first error says more than a failure to unmap the area.
+                drop(remains::give_back(program, &heads));
+                Err(why)
+            }
+        }
+    }
+
+    fn generate(
+        program: &Program,
+        groups: &[&[Ready]],
+        areas: &mut [Area],
+        setting: &mut Setting,
+    ) -> Result<Changes, Why> {
+        let mut all = Changes::default();
+        let filtered = program.is_filtered();
+        for (group, area) in groups.iter().zip(areas) {
+            (setting.cells.base, setting.cells.first) = (area.base_word(), area.first_lane());
+            let begin = area.head.code_range().start;
+            let mut code = Vec::new();
+            // Targets of short jumps are recorded before everything else.
+            let (mut records, mut others) = (Vec::new(), Vec::new());
+            for ready in *group {
+                if let Ready::Copied(copied) = ready {
+                    check(program, copied)?;
+                }
+                let made = generate::make(ready, begin + code.len() as u64, *setting)?;
+                if made.calls && filtered {
+                    return Err(Why::Filtered { address: ready.reach().start });
+                }
+                // Fills gaps between snippets with traps, for control that gets there by mistake.
+                code.resize((made.at - begin) as usize, 0xcc);
+                code.extend(made.code);
+                if matches!(ready, Ready::Place(_)) {
+                    all.places.extend(made.records.iter().filter(|one| one.is_place()).cloned());
+                }
+                match ready {
+                    Ready::Place(_) => {
+                        let (places, ahead): (Vec<_>, Vec<_>) =
+                            made.records.into_iter().partition(Record::is_place);
+                        records.extend(ahead);
+                        others.extend(places);
+                    }
+                    Ready::Copied(_) => others.extend(made.records),
+                }
+                all.moves.extend(made.moves);
+            }
+            records.extend(others);
+            let (most, address) = (area.head.data - area.head.code, group[0].reach().start);
+            if code.len() as u64 > most || records.len() as u64 > area.head.most_records() {
+                let reason = "the patch area is too small for it".to_owned();
+                return Err(Why::Generate { address, reason });
+            }
+            area.put(program, area.head.code, &code)?;
+            area.note(program, &records)?;
+            all.records.extend(records);
+        }
+        all.places.sort_by_key(|record| record.address);
+        Ok(all)
+    }
+
+    /// Returns the number of sites.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+
+    /// Reads which cells are set in the first lane, in which [`Action::Flag`](crate::Action::Flag)
+    /// stores.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn flags(&self) -> io::Result<Vec<bool>> {
+        let mut set = vec![false; self.cells as usize];
+        for area in &self.areas {
+            for (flag, word) in set.iter_mut().zip(area.words(0, self.cells as usize)?) {
+                *flag |= word != 0;
+            }
+        }
+        Ok(set)
+    }
+
+    /// Reads the timers of all threads: time, entries and exits by thread, and the number of calls
+    /// that were not timed.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn timers(&self, step: &Step, first: u32) -> io::Result<(BTreeMap<u64, [u64; 3]>, u64)> {
+        let (mut threads, mut lost) = (BTreeMap::<u64, [u64; 3]>::new(), 0);
+        for area in &self.areas {
+            // Exits are read before the time, and the time before entries: a thread that comes or
+            // goes meanwhile appears to be inside, for no time.
+            for number in [EXITS, TIME, ENTRIES] {
+                let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+                let (lines, _) = words.as_chunks::<{ TIMER as usize }>();
+                let Some((rest, lines)) = lines.split_first() else { continue };
+                lost += if number == EXITS { rest[0] } else { 0 };
+                for line in lines.iter().filter(|line| line[0] != 0) {
+                    let timer = threads.entry(line[0]).or_default();
+                    timer[number] = timer[number].wrapping_add(line[1 + number]);
+                }
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// Reads the cells of all threads ([`DURATIONS`](crate::DURATIONS)), and the number of calls
+    /// that were not timed.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn durations(&self, step: &Step, first: u32) -> io::Result<(Keyed, u64)> {
+        let (mut threads, mut lost) = (Keyed::new(), 0);
+        for area in &self.areas {
+            let words = area.words(u64::from(first) * 8, step.cells() as usize)?;
+            let (lines, _) = words.as_chunks::<{ DURATIONS as usize }>();
+            let Some((rest, lines)) = lines.split_first() else { continue };
+            lost += rest[0];
+            for line in lines.iter().filter(|line| line[0] != 0) {
+                let sum = threads.entry(line[0]).or_insert_with(|| vec![0; line.len()]);
+                sum.iter_mut().zip(line).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+            }
+        }
+        Ok((threads, lost))
+    }
+
+    /// Reads what a step has counted so far: cells by key, and the cells of all other keys
+    /// together.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn keyed(&self, step: &Step, first: u32) -> io::Result<(Keyed, Vec<u64>)> {
+        let (each, table) = (step.action.cells() as usize, step.table(first));
+        let (mut keys, mut others) = (BTreeMap::new(), vec![0; each]);
+        let add = |to: &mut Vec<u64>, cells: &[u64]| {
+            to.resize(each, 0);
+            to.iter_mut().zip(cells).for_each(|(sum, part)| *sum = sum.wrapping_add(*part));
+        };
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                let at = lane * self.stride + u64::from(first) * 8;
+                let words = area.words(at, (table.end - first) as usize)?;
+                let (rest, entries) = words.split_at(each);
+                add(&mut others, rest);
+                for entry in entries.chunks_exact(1 + each).filter(|entry| entry[0] != 0) {
+                    add(keys.entry(entry[0] - 1).or_default(), &entry[1..]);
+                }
+            }
+        }
+        Ok((keys, others))
+    }
+
+    /// Reads what a cell has counted so far. Never less than a previous result.
+    ///
+    /// # Errors
+    /// The error of reading the area.
+    pub fn cell(&self, cell: u32) -> io::Result<u64> {
+        let mut sum = 0_u64;
+        for area in &self.areas {
+            for lane in 0..1_u64 << self.lanes {
+                // A lane's part of a time is negative while a thread that entered on it leaves on
+                // another one.
+                let parts = area.words(lane * self.stride + u64::from(cell) * 8, 1)?;
+                sum = parts.into_iter().fold(sum, u64::wrapping_add);
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// Divides sites into groups that one patch area can serve, each in order of addresses.
+fn groups(ready: &[Ready]) -> Vec<&[Ready]> {
+    let mut groups = Vec::new();
+    let mut rest = ready;
+    while let Some(first) = rest.first() {
+        let limit = first.reach().start + SPREAD;
+        let end = rest.partition_point(|one| one.reach().start < limit);
+        let (group, others) = rest.split_at(end);
+        groups.push(group);
+        rest = others;
+    }
+    groups
+}
+
+fn reach(group: &[Ready]) -> Range<u64> {
+    let begin = group.iter().map(|ready| ready.reach().start).min();
+    let end = group.iter().map(|ready| ready.reach().end).max();
+    begin.unwrap_or(0)..end.unwrap_or(0)
+}
+
+fn lanes() -> u32 {
+    let processors = u32::try_from(refit_sys::processor::count()).unwrap_or(MOST_LANES);
+    processors.clamp(1, MOST_LANES).next_power_of_two().trailing_zeros()
+}
+
+/// Opens the memory of the session as a file.
+fn open(program: &Program, session: &Session) -> Result<File, Refusal> {
+    File::options().read(true).write(true).open(session.path()).map_err(|source| Refusal::System {
+        id: program.id(),
+        what: "open the instruments' buffers for it",
+        source,
+    })
+}
+
+/// Returns what all snippets find in the program; `steady` says whether they may read memory
+/// through thread pointers. The caller sets the addresses of cells for each area.
+fn setting(still: &Still<'_>, lanes: u32, stride: u64, steady: bool) -> Setting {
+    let (lane, stride) = (lane(still, steady), stride.trailing_zeros());
+    let cells = Cells { lane, base: 0, first: 0, lanes, stride };
+    let pointers = processor_has("fsgsbase");
+    let thread = if steady { still.thread_offset() } else { None };
+    Setting { cells, thread, pointers, rings: None }
+}
+
+fn lane(still: &Still<'_>, steady: bool) -> Lane {
+    match still.rseq_offset().filter(|_| steady) {
+        Some(offset) => Lane::Area(offset),
+        None if processor_has("rdpid") => Lane::Asked,
+        None => Lane::One,
+    }
+}
+
+/// Whether the processor has the feature with this name of the kernel's.
+pub(crate) fn processor_has(name: &str) -> bool {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    flags.split_whitespace().any(|flag| flag == name)
+}
+
+/// Refuses a site in a function that another patch area has copied: the original bytes would
+/// change, but control no longer passes there.
+fn refuse_copied(program: &Program, plan: &Plan) -> Result<(), Why> {
+    let found = remains::find(program)?;
+    let copied: BTreeSet<u64> = found.iter().flat_map(|one| one.copied()).collect();
+    let places = plan.ready.iter().filter_map(|ready| match ready {
+        Ready::Place(place) => Some(place.site.address),
+        // A copied function is compared as a whole.
+        Ready::Copied(_) => None,
+    });
+    let there = places.into_iter().find(|address| copied.contains(address));
+    there.map_or(Ok(()), |address| Err(Why::Changed { address }))
+}
+
+/// Checks that a function to be copied is as it was analysed: the bytes that are copied are not
+/// compared later.
+fn check(program: &Program, copied: &Copied) -> Result<(), Why> {
+    for part in &copied.body.parts {
+        let mut now = vec![0; part.code.len()];
+        let read = program.read(part.address, &mut now);
+        let differs = now.iter().zip(&part.code).position(|(now, then)| now != then);
+        let at = if read.is_err() { Some(0) } else { differs };
+        if let Some(at) = at {
+            return Err(Why::Changed { address: part.address + at as u64 });
+        }
+    }
+    Ok(())
+}
+
+/// Changes the program's bytes while it is stopped. If this fails no bytes have changed, but
+/// program counters may have moved: those threads go on in a copy.
+///
+/// Program counters move first. The copies that they move to lead back to the original, whether it
+/// has changed by then or not.
+fn change(still: &mut Still<'_>, changes: &Changes) -> Result<(), Why> {
+    let change = patches::decide(still.program(), &changes.records, |record, now| match now {
+        Now::Old => Ok(Some(&*record.new)),
+        _ => Err(Why::Changed { address: record.address }),
+    })?;
+    move_counters(still, &changes.moves)?;
+    move_contexts(still, &changes.moves)?;
+    change.make(still.program())?;
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! Decides what of a function stays in place when its copy runs, and what changes.
+//!
+//! Control is in the copy, except for
+//! - *kept* instructions, which run in place: calls (so that they push the return address that they
+//!   always pushed, and returns are predicted), system calls, traps;
+//! - *stretches* that begin where control enters from outside and that have no site, up to the next
+//!   such place or to where control leaves: going through the copy would gain nothing.
+//!
+//! Every other place at which control enters from outside becomes a jump into the copy (a *gate*).
+//! Bytes that are neither kept nor in a stretch nor such a jump are *dead*: control never gets
+//! there. So a jump may be as long as there are dead bytes, whatever instruction they are of, and
+//! dead bytes nearby hold the long half of a jump that has to be short.
+//!
+//! *Why control never gets there.* Control arrives at an instruction of the original by falling
+//! through to it, by a direct jump of the function, or from outside. Places of the last kind are
+//! gates or begin stretches. In the first two cases it comes from an instruction of the original
+//! that runs, so from a kept one or one of a stretch: behind a kept one is a place that control
+//! enters from outside (the return of a call), and a stretch jumps to such places only, and ends at
+//! one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::body::{Body, Kind, Member};
+use crate::jump::{HOP, JUMP, Way, hop};
+use crate::patches::in_one_page;
+use crate::record::PAGE;
+use crate::relocate;
+use crate::site::Springboard;
+use crate::taken::Taken;
+use crate::why::Why;
+
+/// The changes in the original.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    /// Where control is sent to the copy, and how.
+    pub(crate) gates: BTreeMap<u64, Way>,
+    /// Calls that do not run in place.
+    pub(crate) moved: BTreeSet<u64>,
+    /// Instructions that run in place.
+    pub(crate) stay: BTreeSet<u64>,
+}
+
+impl Layout {
+    /// Decides the layout of a function with these instructions; those at `wanted` addresses have
+    /// sites.
+    ///
+    /// # Errors
+    /// [`Why::Short`]: a place that needs a jump has no room for one.
+    pub(crate) fn new(
+        body: &Body,
+        members: &[Member],
+        wanted: &BTreeSet<u64>,
+        taken: &Taken,
+    ) -> Result<Self, Why> {
+        let mut search = Search::new(body, members, wanted, taken);
+        loop {
+            let (layout, short) = search.attempt();
+            let Some(&(address, room)) = short.first() else { return Ok(layout) };
+            if !search.give_way(&short) {
+                return Err(Why::Short { address, room });
+            }
+        }
+    }
+
+    /// Returns the gates in the order in which they change, such that the function can run whenever
+    /// this is cut short: gates that have to change at once are adjacent, in one page.
+    ///
+    /// Until the last change, threads that pass gates not yet written run the original. It can run
+    /// as long as none of its jumps leads into the middle of a gate, and none of the dead bytes
+    /// that it runs has become the long half of a jump. So gates of the first kind, and those whose
+    /// long half is in dead bytes, have to be in one page, and change last.
+    ///
+    /// # Errors
+    /// [`Why::Torn`]: they are in several pages.
+    pub(crate) fn order(&self, body: &Body, members: &[Member]) -> Result<Vec<u64>, Why> {
+        let page = |address: u64| address / PAGE;
+        let targets: BTreeSet<u64> = members.iter().filter_map(Member::target).collect();
+        let mut at_once = BTreeSet::new();
+        for (&gate, way) in &self.gates {
+            if targets.range(gate + 1..gate + way.length() as u64).next().is_some() {
+                at_once.insert(page(gate));
+            }
+            if let Way::Hop(place) = way
+                && !body.is_unused(place.address, JUMP)
+            {
+                at_once.extend([page(gate), page(place.address)]);
+            }
+        }
+        if at_once.len() > 1 {
+            return Err(Why::Torn { address: body.entry });
+        }
+        let mut order: Vec<u64> = self.gates.keys().copied().collect();
+        // Gates of one page stay together.
+        order.sort_by_key(|&gate| at_once.contains(&page(gate)));
+        Ok(order)
+    }
+
+    /// Whether the long half of a gate's jump is written before everything else, since its bytes
+    /// never run.
+    pub(crate) fn is_ahead(&self, body: &Body, way: &Way) -> bool {
+        matches!(way, Way::Hop(place) if body.is_unused(place.address, JUMP))
+    }
+}
+
+/// The use of each byte of a function.
+struct Bytes {
+    /// Beginnings of the parts, and the use of each of their bytes.
+    parts: Vec<(u64, Vec<Use>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Control never gets there.
+    Dead,
+    /// Has to stay.
+    Live,
+    /// Changes.
+    Changed,
+}
+
+impl Bytes {
+    fn get(&self, address: u64) -> Option<Use> {
+        let (begin, part) = self.parts.iter().find(|(begin, part)| {
+            address.checked_sub(*begin).is_some_and(|at| at < part.len() as u64)
+        })?;
+        part.get((address - begin) as usize).copied()
+    }
+
+    fn set(&mut self, range: std::ops::Range<u64>, to: Use) {
+        for address in range {
+            let part = self.parts.iter_mut().find(|(begin, part)| {
+                address.checked_sub(*begin).is_some_and(|at| at < part.len() as u64)
+            });
+            if let Some((begin, part)) = part {
+                part[(address - *begin) as usize] = to;
+            }
+        }
+    }
+
+    fn are_dead(&self, address: u64, length: usize) -> bool {
+        (address..address + length as u64).all(|at| self.get(at) == Some(Use::Dead))
+    }
+}
+
+struct Search<'a> {
+    body: &'a Body,
+    members: &'a [Member],
+    wanted: &'a BTreeSet<u64>,
+    taken: &'a Taken,
+    /// Places that control enters from outside, behind the `endbr64` that marks them.
+    leaders: BTreeSet<u64>,
+    /// Calls that had to give way.
+    moved: BTreeSet<u64>,
+    /// Leaders whose stretches had to give way.
+    unstretched: BTreeSet<u64>,
+}
+
+/// Bytes that a jump needs; no more are looked at.
+const ENOUGH: u64 = JUMP as u64;
+/// Reach of a short jump in bytes, in either direction.
+const NEAR: u64 = 128;
+
+impl<'a> Search<'a> {
+    fn new(
+        body: &'a Body,
+        members: &'a [Member],
+        wanted: &'a BTreeSet<u64>,
+        taken: &'a Taken,
+    ) -> Self {
+        let (leaders, moved, unstretched) = Default::default();
+        let mut search = Self { body, members, wanted, taken, leaders, moved, unstretched };
+        let behind = members.iter().filter(|member| member.kind == Kind::System);
+        let behind = behind.map(|member| member.instruction.next_ip());
+        let entered: BTreeSet<u64> = body.entered.iter().copied().chain(behind).collect();
+        for address in entered {
+            match search.member(address) {
+                Some(member) if member.is_landing() => search.leaders.insert(member.range().end),
+                Some(_) => search.leaders.insert(address),
+                None => false,
+            };
+        }
+        // A call that control enters from outside, and that has a site, stands where the jump must
+        // be.
+        let both = search.leaders.iter().filter(|&address| wanted.contains(address));
+        search.moved = both.copied().filter(|&address| search.can_move(address)).collect();
+        search
+    }
+
+    fn member(&self, address: u64) -> Option<&'a Member> {
+        let at = self.members.binary_search_by_key(&address, |member| member.instruction.ip());
+        at.ok().map(|at| &self.members[at])
+    }
+
+    fn can_move(&self, address: u64) -> bool {
+        self.member(address).is_some_and(|member| {
+            member.kind == Kind::Call && relocate::refuse_fixed(&member.instruction).is_ok()
+        })
+    }
+
+    /// Whether an instruction runs in place though control is in the copy.
+    fn is_kept(&self, member: &Member) -> bool {
+        member.kind != Kind::Plain && !self.moved.contains(&member.instruction.ip())
+    }
+
+    /// Decides the layout with what has given way so far. Also returns the leaders that have no
+    /// room, with the room there is.
+    fn attempt(&self) -> (Layout, Vec<(u64, usize)>) {
+        let mut layout = Layout { moved: self.moved.clone(), ..Layout::default() };
+        let mut bytes = self.dead();
+        let mut gates = Vec::new();
+        for member in self.members.iter().filter(|member| self.is_kept(member)) {
+            bytes.set(member.range(), Use::Live);
+            layout.stay.insert(member.instruction.ip());
+        }
+        for &address in &self.body.entered {
+            if let Some(mark) = self.member(address).filter(|member| member.is_landing()) {
+                bytes.set(mark.range(), Use::Live);
+                layout.stay.insert(address);
+            }
+        }
+        for &leader in &self.leaders {
+            match self.stretch(leader).filter(|_| !self.unstretched.contains(&leader)) {
+                Some(stretch) => {
+                    for member in &stretch {
+                        bytes.set(member.range(), Use::Live);
+                        layout.stay.insert(member.instruction.ip());
+                    }
+                }
+                None => gates.push(leader),
+            }
+        }
+        let mut short = Vec::new();
+        let mut hops = Vec::new();
+        for &gate in &gates {
+            let room = self.room(&bytes, gate);
+            if room >= JUMP && self.taken.is_free(gate, JUMP) && in_one_page(gate, JUMP) {
+                bytes.set(gate..gate + JUMP as u64, Use::Changed);
+                layout.gates.insert(gate, Way::Jump);
+            } else if room >= HOP && self.taken.is_free(gate, HOP) && in_one_page(gate, HOP) {
+                bytes.set(gate..gate + HOP as u64, Use::Changed);
+                hops.push((gate, room));
+            } else {
+                short.push((gate, room));
+            }
+        }
+        for (gate, room) in hops {
+            match self.springboard(&bytes, gate) {
+                Some(place) => {
+                    bytes.set(place.address..place.address + JUMP as u64, Use::Changed);
+                    layout.gates.insert(gate, Way::Hop(place));
+                }
+                None => short.push((gate, room)),
+            }
+        }
+        (layout, short)
+    }
+
+    /// Returns the initial use of all bytes: dead for instructions and padding, live for unknown
+    /// bytes.
+    fn dead(&self) -> Bytes {
+        let parts = &self.body.parts;
+        let parts = parts.iter().map(|part| (part.address, vec![Use::Live; part.code.len()]));
+        let mut bytes = Bytes { parts: parts.collect() };
+        for member in self.members {
+            bytes.set(member.range(), Use::Dead);
+        }
+        for padding in self.body.parts.iter().flat_map(|part| &part.unused) {
+            bytes.set(padding.clone(), Use::Dead);
+        }
+        bytes
+    }
+
+    /// Returns the instructions from a leader on that can run in place; `None` if control would get
+    /// from there to others.
+    fn stretch(&self, leader: u64) -> Option<Vec<&'a Member>> {
+        let mut found = Vec::new();
+        let mut at = leader;
+        loop {
+            let Some(member) = self.member(at) else {
+                // Code of another function runs as always; control may enter from here.
+                return Some(found);
+            };
+            let into = member.target().filter(|&target| self.member(target).is_some());
+            if self.wanted.contains(&at)
+                || self.moved.contains(&at)
+                || into.is_some_and(|target| !self.leaders.contains(&target))
+            {
+                return None;
+            }
+            found.push(member);
+            at = member.instruction.next_ip();
+            if !member.goes_on() || self.leaders.contains(&at) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// Counts dead bytes from a leader to the next one, up to the length of a jump.
+    fn room(&self, bytes: &Bytes, leader: u64) -> usize {
+        let next = self.leaders.range(leader + 1..).next().copied().unwrap_or(u64::MAX);
+        let end = next.min(leader + ENOUGH);
+        (leader..end).take_while(|&at| bytes.get(at) == Some(Use::Dead)).count()
+    }
+
+    fn springboard(&self, bytes: &Bytes, gate: u64) -> Option<Springboard> {
+        let near = gate.saturating_sub(NEAR)..gate + NEAR;
+        let padding = |&address: &u64| self.body.is_unused(address, JUMP);
+        let usable = |&address: &u64| {
+            hop(gate, address).is_some()
+                && bytes.are_dead(address, JUMP)
+                && in_one_page(address, JUMP)
+                && self.taken.is_free(address, JUMP)
+        };
+        let best = near.clone().filter(padding).find(usable);
+        let address = best.or_else(|| near.clone().find(usable))?;
+        let code = self.body.bytes(address, JUMP)?.try_into().ok()?;
+        Some(Springboard { address, code })
+    }
+
+    /// Makes room near leaders that are short of it; returns whether anything was left to give.
+    fn give_way(&mut self, short: &[(u64, usize)]) -> bool {
+        let before = (self.moved.len(), self.unstretched.len());
+        for &(leader, room) in short {
+            let near = self.leaders.range(leader.saturating_sub(NEAR)..leader + NEAR);
+            let long = |&&other: &&u64| {
+                let stretch = self.stretch(other).unwrap_or_default();
+                let length: usize = stretch.iter().map(|member| member.instruction.len()).sum();
+                length >= 2 * JUMP && !self.unstretched.contains(&other)
+            };
+            let give: Vec<u64> = near.filter(long).copied().collect();
+            let obstacle = leader..leader + ENOUGH;
+            let calls = obstacle.filter(|&at| self.can_move(at) && !self.moved.contains(&at));
+            match give[..] {
+                [_, ..] if room >= HOP => self.unstretched.extend(give),
+                _ => {
+                    let calls: Vec<u64> = calls.take(1).collect();
+                    // A stretch that ends with the call goes with it.
+                    self.moved.extend(calls);
+                }
+            }
+        }
+        before != (self.moved.len(), self.unstretched.len())
+    }
+}

@@ -1,0 +1,137 @@
+//! Splices code into running, unmodified programs, and takes it out again.
+//!
+//! ```no_run
+//! use refit_analysis::Live;
+//! use refit_splice::process::Program;
+//! use refit_splice::{Action, At, Installed, Plan, Site, remains};
+//!
+//! // Counts how often process 4711 runs the `nop dword [rax+rax]` at this address.
+//! let program = Program::open(4711)?;
+//! let code = vec![0x0f, 0x1f, 0x44, 0x00, 0x00];
+//! let site = Site {
+//!     address: 0x55d0_c0de_1000,
+//!     at: At::Before,
+//!     room: code.len(),
+//!     code,
+//!     alone: false,
+//!     live: Live::ALL,
+//!     springboards: Vec::new(),
+//!     actions: vec![Action::Count { cell: 0 }.into()],
+//!     function: None,
+//! };
+//! let (plan, refused) = Plan::new(vec![site]);
+//! assert!(refused.is_empty());
+//! let installed = Installed::new(&program, &plan, 1, None)?;
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! println!("{} times", installed.cell(0)?);
+//! remains::repair(&program)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How it works
+//!
+//! At a *site*, a jump into the *patch area*, memory of refit's in the program near its code,
+//! replaces the first instructions. The patch area holds the *snippet* (the code of the actions),
+//! the displaced instructions, and a jump back:
+//!
+//! ```text
+//! site:  push rbp          site:  jmp patch        patch: mov r11d, fs:[…]   ┐
+//!        mov rbp, rsp  ──►        (rest unused)            …                  │ snippet
+//!        sub rsp, 32              sub rsp, 32  ◄┐          lock inc [r11+16]  ┘
+//!                                               │          push rbp           ┐ displaced
+//!                                               │          mov rbp, rsp       ┘
+//!                                               └───────── jmp back
+//! ```
+//!
+//! The snippet uses registers that are dead, and saves others first. It counts into memory that
+//! refit has mapped too, so reading the counts costs the program nothing.
+//!
+//! A function with a site that has no room for a jump is copied as a whole, with snippets between
+//! its instructions (`layout` decides what of the original stays and what changes, `copy` writes
+//! the copy). Calls, system calls and traps run at their old places.
+//!
+//! # Why a thread is never lost
+//!
+//! Bytes change only while no thread runs
+//! ([`Program::stand_still`](process::Program::stand_still)). At that time
+//!
+//! 1. a thread whose program counter is *inside* the bytes that change, behind the first
+//!    instruction, is moved to the copy of the same instruction in the patch area; one at the first
+//!    instruction stays, and meets the jump as any caller does;
+//! 2. the same holds for program counters that the kernel saved on stacks, to which signal handlers
+//!    return (`process::signal_frames`);
+//! 3. no return address leads inside: a call ends its basic block, so the instruction behind it is
+//!    a leader, and the bytes of a site hold no leader but the first ([`Site::room`]). A displaced
+//!    call pushes the address that it always pushed: nothing on any stack refers to the patch area,
+//!    and unwinding works as before.
+//!
+//! A program that switches threads by itself saves program counters in its own memory; `contexts`
+//! searches for them.
+//!
+//! Of a copied function, every instruction except those that stay and those that become a jump
+//! moves in the same way, to the snippet before its copy; return addresses lead to places that
+//! become jumps, or that stay.
+//!
+//! Removal is the same in the other direction: threads in displaced instructions move back to the
+//! originals, and threads in a snippet run until they have left it. The patch area is unmapped
+//! when no thread and no signal frame can be in it.
+//!
+//! # What remains if refit is killed
+//!
+//! The program keeps running, and counting. Each change is recorded in the patch area before it is
+//! made, so [`remains::repair`] can take out the work of another process.
+//!
+//! # Modules, lowest first
+//!
+//! - [`process`]: a program whose tasks can be stopped, read and changed, and made to run system
+//!   calls.
+//! - `record`, `area`, `patches`: the patch area, the records in it, and changes that survive a
+//!   kill.
+//! - `site`, `body`, `relocate`, `jump`, `layout`, `plan`: decide which bytes change; no process
+//!   needed.
+//! - `snippet`, `copy`, `generate`: machine code for the patch area.
+//! - `contexts`, `move_threads`: program counters that the changes affect.
+//! - [`remains`], `install`, `withdraw`: put a plan in, take everything out, take single sites out.
+//!
+//! # What it does not do
+//!
+//! It does not decide where sites are or what may change there: the caller derives that from
+//! `refit-analysis`, as `refit-probe` does. It loads no library into the program and starts no
+//! thread in it. Programs for other machines than x86-64, and processes that another tracer holds,
+//! are refused ([`process::Refusal`]) before anything is touched.
+
+#![forbid(unsafe_code)]
+
+mod area;
+mod body;
+mod contexts;
+mod copy;
+mod encode;
+mod generate;
+mod install;
+mod jump;
+mod layout;
+mod move_threads;
+mod patches;
+mod plan;
+pub mod process;
+mod record;
+mod relocate;
+pub mod remains;
+mod site;
+mod snippet;
+mod steady;
+mod taken;
+mod why;
+mod withdraw;
+
+pub use body::{Body, Part};
+pub use install::{ENTRIES, EXITS, Installed, Keyed, Stood, TIME};
+pub use plan::Plan;
+pub use relocate::Displaced;
+pub use site::{At, Site, Springboard};
+pub use snippet::{
+    Action, Base, Clock, DURATIONS, KEYS, Relation, Step, TIMER, Test, Value, Width,
+};
+pub use why::Why;
+pub use withdraw::Withdrawn;

@@ -1,0 +1,52 @@
+//! Moves program counters along with the code that they are in.
+
+use std::collections::BTreeMap;
+
+use crate::contexts::{self, Found};
+use crate::process::signal_frames;
+use crate::process::{Refusal, Still};
+
+/// Moves the program counters that are keys of `moves`, in contexts that the program has saved
+/// itself. If there is too much memory to search, none is known and none is moved.
+pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Result<(), Refusal> {
+    let ends = moves.keys().next().zip(moves.keys().next_back());
+    let Some((first, last)) = ends else { return Ok(()) };
+    let wanted = |counter| moves.contains_key(&counter);
+    let Found::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
+        return Ok(());
+    };
+    found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))
+}
+
+/// Moves the program counters that are keys of `moves`, of threads and in signal frames.
+///
+/// # Errors
+/// [`Refusal::Restless`]: a thread that does not stop is at one of them; then none has been moved.
+pub(crate) fn move_counters(
+    still: &mut Still<'_>,
+    moves: &BTreeMap<u64, u64>,
+) -> Result<(), Refusal> {
+    let program = still.program();
+    let stays = still.asleep().find(|(_, waits)| moves.contains_key(&waits.counter));
+    if let Some((thread, _)) = stays {
+        return Err(Refusal::restless(program.id(), thread));
+    }
+    let threads: Vec<_> = still.threads().collect();
+    for thread in threads {
+        let mut registers = still.registers(thread)?;
+        if let Some(&to) = moves.get(&registers.rip) {
+            registers.rip = to;
+            still.set_registers(thread, &registers)?;
+        }
+    }
+    for frame in signal_frames::saved(still)? {
+        if let Some(&to) = moves.get(&frame.counter) {
+            program.write(frame.at, &to.to_le_bytes()).map_err(|source| Refusal::System {
+                id: program.id(),
+                what: "change a signal frame",
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}

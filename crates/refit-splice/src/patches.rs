@@ -1,0 +1,134 @@
+//! Changes many places of a stopped program such that being killed at any moment does no harm.
+//!
+//! The kernel writes to the memory of another process page by page, and may stop between two pages
+//! when the writer is killed. So every write is within one page, and whatever has been written up
+//! to then is code that the program can run:
+//!
+//! - a jump lies within one page ([`in_one_page`]), so it is written wholly or not at all;
+//! - records are written in their order, and undone in reverse: the target of a short jump exists
+//!   before the jump, and is removed after it; of a copied function, what has to change at once is
+//!   in one page and changes last ([`crate::layout`]).
+//!
+//! Successive records in the same page are read and written together, since each access costs a
+//! system call, whatever its length.
+
+use crate::process::{Program, Refusal};
+
+use crate::record::{PAGE, Record};
+
+/// A part of a page, with the places in it that change.
+struct Stretch<'r> {
+    begin: u64,
+    length: usize,
+    records: Vec<&'r Record>,
+    /// Offsets from the beginning, and the bytes to write there.
+    puts: Vec<(usize, &'r [u8])>,
+}
+
+/// Whether the `length` bytes from an address on are in one page.
+pub(crate) fn in_one_page(address: u64, length: usize) -> bool {
+    address / PAGE == (address + length as u64 - 1) / PAGE
+}
+
+/// The present state of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Now {
+    /// The bytes from before the change.
+    Old,
+    /// The bytes from after the change.
+    New,
+    /// Another tool has changed its first byte.
+    Foreign,
+    /// Other bytes, which do not lead to the patch area.
+    Replaced,
+    /// No longer mapped.
+    Gone,
+}
+
+/// Changes that are decided, and not yet made.
+pub(crate) struct Change<'r> {
+    stretches: Vec<Stretch<'r>>,
+}
+
+/// Decides on changes: for each place, `wanted` receives its present state and returns the bytes to
+/// write, or `None` to leave it. The changes are made in the order of the records.
+///
+/// # Errors
+/// The error of `wanted`.
+pub(crate) fn decide<'r, E: From<Refusal>>(
+    program: &Program,
+    records: impl IntoIterator<Item = &'r Record>,
+    mut wanted: impl FnMut(&'r Record, Now) -> Result<Option<&'r [u8]>, E>,
+) -> Result<Change<'r>, E> {
+    let mut stretches = stretches(records);
+    for stretch in &mut stretches {
+        let mut found = vec![0; stretch.length];
+        let readable = program.read(stretch.begin, &mut found).is_ok();
+        for record in &stretch.records {
+            let at = (record.address - stretch.begin) as usize;
+            let now = match &found[at..at + record.new.len()] {
+                _ if !readable => Now::Gone,
+                // A short jump can have the same bytes as the one that it replaced.
+                bytes if bytes == record.old => Now::Old,
+                bytes if bytes == record.new => Now::New,
+                // A breakpoint over the first byte: when its owner restores the byte, the place
+                // leads to the patch area again.
+                bytes if bytes[1..] == record.new[1..] => Now::Foreign,
+                _ => Now::Replaced,
+            };
+            if let Some(bytes) = wanted(record, now)? {
+                stretch.puts.push((at, bytes));
+            }
+        }
+    }
+    Ok(Change { stretches })
+}
+
+impl Change<'_> {
+    /// Makes all changes, or none.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the program's memory cannot be written.
+    pub(crate) fn make(&self, program: &Program) -> Result<(), Refusal> {
+        let mut done: Vec<(u64, Vec<u8>)> = Vec::new();
+        for stretch in self.stretches.iter().filter(|stretch| !stretch.puts.is_empty()) {
+            let mut before = vec![0; stretch.length];
+            // Earlier changes may have changed the bytes in between.
+            let written = program.read(stretch.begin, &mut before).and_then(|()| {
+                let mut after = before.clone();
+                for &(at, bytes) in &stretch.puts {
+                    after[at..at + bytes.len()].copy_from_slice(bytes);
+                }
+                program.write(stretch.begin, &after)
+            });
+            if let Err(source) = written {
+                for (begin, before) in done.iter().rev() {
+                    // Memory that was writable a moment ago can be restored.
+                    let _ = program.write(*begin, before);
+                }
+                let id = program.id();
+                return Err(Refusal::System { id, what: "change its code", source });
+            }
+            done.push((stretch.begin, before));
+        }
+        Ok(())
+    }
+}
+
+fn stretches<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Stretch<'r>> {
+    let mut stretches: Vec<Stretch<'_>> = Vec::new();
+    for record in records.into_iter().filter(|record| record.changes()) {
+        let (begin, length) = (record.address, record.new.len());
+        let whole = in_one_page(begin, length);
+        match stretches.last_mut() {
+            Some(last) if whole && last.begin / PAGE == begin / PAGE && last.length > 0 => {
+                let end = (last.begin + last.length as u64).max(begin + length as u64);
+                last.begin = last.begin.min(begin);
+                last.length = (end - last.begin) as usize;
+                last.records.push(record);
+            }
+            _ => stretches.push(Stretch { begin, length, records: vec![record], puts: Vec::new() }),
+        }
+    }
+    stretches
+}

@@ -1,0 +1,302 @@
+//! Plans what can be decided while the program runs: which bytes change, which instructions run
+//! elsewhere.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::body::{Body, Member, Part};
+use crate::jump::{HOP, JUMP, Way, hop};
+use crate::layout::Layout;
+use crate::patches::in_one_page;
+use crate::relocate::Displaced;
+use crate::site::{At, Site, Springboard};
+use crate::taken::Taken;
+use crate::why::Why;
+
+/// Sites that can be installed in a program, with all that this needs.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// By ascending address.
+    pub(crate) ready: Vec<Ready>,
+}
+
+/// A unit of installation.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    Place(Place),
+    Copied(Copied),
+}
+
+/// A site whose instructions make room for a jump.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) site: Site,
+    pub(crate) displaced: Displaced,
+    pub(crate) way: Way,
+}
+
+/// A function that is copied, with all its sites.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) body: Arc<Body>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) layout: Layout,
+    pub(crate) sites: Vec<Site>,
+}
+
+/// A site that is being decided.
+struct Open {
+    /// Its position among the sites given.
+    index: usize,
+    site: Site,
+    way: Option<(Displaced, Way)>,
+    why: Option<Why>,
+}
+
+impl Plan {
+    /// Decides for each site how it is spliced. Those that cannot be are returned with the reason,
+    /// and their position in `sites`.
+    ///
+    /// A site is spliced in place if all sites of its function can be; otherwise the function is
+    /// copied, if it can be.
+    pub fn new(sites: Vec<Site>) -> (Self, Vec<(usize, Why)>) {
+        let sites = sites.into_iter().enumerate();
+        let open = |(index, site)| Open { index, site, way: None, why: None };
+        let mut open: Vec<Open> = sites.map(open).collect();
+        open.sort_by_key(|one| one.site.address);
+        let mut taken = Taken::default();
+        in_place(&mut open, &mut taken);
+        let copies = copies(&mut open, &mut taken);
+        let (mut plan, mut refused) = (Self::default(), Vec::new());
+        let mut copied: BTreeMap<u64, Copied> = copies;
+        for Open { index, site, way, why } in open {
+            let entry = site.function.as_ref().map(|body| body.entry);
+            if let Some(copy) = entry.and_then(|entry| copied.get_mut(&entry)) {
+                copy.sites.push(site);
+            } else if let Some((displaced, way)) = way {
+                plan.ready.push(Ready::Place(Place { site, displaced, way }));
+            } else {
+                let address = site.address;
+                refused.push((index, why.unwrap_or(Why::Uncopied { address })));
+            }
+        }
+        plan.ready.extend(copied.into_values().map(Ready::Copied));
+        plan.ready.sort_by_key(|ready| ready.reach().start);
+        refused.sort_by_key(|&(index, _)| index);
+        (plan, refused)
+    }
+
+    /// Returns the number of sites.
+    pub fn len(&self) -> usize {
+        let sites = self.ready.iter().map(|ready| match ready {
+            Ready::Place(_) => 1,
+            Ready::Copied(copied) => copied.sites.len(),
+        });
+        sites.sum()
+    }
+
+    /// Whether it has no site.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// Returns the number of functions that are copied.
+    pub fn copies(&self) -> usize {
+        self.ready.iter().filter(|ready| matches!(ready, Ready::Copied(_))).count()
+    }
+
+    /// Describes the changes, a line per site or copied function: address, way, displaced bytes.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.ready.iter().map(|ready| match ready {
+            Ready::Place(place) => place.line(),
+            Ready::Copied(copied) => copied.line(),
+        })
+    }
+}
+
+impl Ready {
+    /// Returns the range of addresses that the patch area has to be near.
+    pub(crate) fn reach(&self) -> Range<u64> {
+        match self {
+            Self::Place(place) => place.site.address..place.site.address + JUMP as u64,
+            Self::Copied(copied) => {
+                let parts = copied.body.parts.iter().map(Part::range);
+                let (begins, ends): (Vec<u64>, Vec<u64>) =
+                    parts.map(|range| (range.start, range.end)).unzip();
+                let entry = copied.body.entry;
+                begins.into_iter().min().unwrap_or(entry)..ends.into_iter().max().unwrap_or(entry)
+            }
+        }
+    }
+}
+
+impl Place {
+    fn line(&self) -> String {
+        let way = match self.way {
+            Way::Jump => "jump".to_owned(),
+            Way::Hop(place) => format!("short jump, then a jump at {:#x}", place.address),
+        };
+        let (at, displaced) = (self.site.address, self.displaced.length());
+        format!("{at:#x}: {way}; {displaced} bytes of instructions run in the patch area")
+    }
+}
+
+impl Copied {
+    fn line(&self) -> String {
+        let (at, sites) = (self.body.entry, self.sites.len());
+        let (size, gates) = (self.members.len(), self.layout.gates.len());
+        format!(
+            "{at:#x}: copy of the function ({size} instructions, {sites} of them with something to do), \
+             {gates} places of it changed"
+        )
+    }
+}
+
+/// Finds a way for each site by itself.
+fn in_place(open: &mut [Open], taken: &mut Taken) {
+    // Sites with room for a jump come first: the bytes that they change are no springboards for
+    // others.
+    for one in open.iter_mut().filter(|one| one.site.at == At::Before) {
+        match straight(&one.site, taken) {
+            Some(Ok(displaced)) => one.take(displaced, Way::Jump, taken),
+            Some(Err(why)) => one.why = Some(why),
+            None => {}
+        }
+    }
+    for one in open.iter_mut().filter(|one| one.site.at == At::Before && one.way.is_none()) {
+        match around(&one.site, taken) {
+            Ok((displaced, place)) => one.take(displaced, Way::Hop(place), taken),
+            // The reason that a jump does not fit says more.
+            Err(other) => one.why = Some(one.why.take().unwrap_or(other)),
+        }
+    }
+}
+
+impl Open {
+    fn take(&mut self, displaced: Displaced, way: Way, taken: &mut Taken) {
+        self.why = None;
+        self.way = Some((displaced, way));
+        self.retake(taken);
+    }
+
+    fn retake(&self, taken: &mut Taken) {
+        let Some((displaced, way)) = &self.way else { return };
+        taken.take(self.site.address, displaced.length().max(way.length()));
+        if let Way::Hop(place) = way {
+            taken.take(place.address, JUMP);
+        }
+    }
+
+    fn give_back(&self, taken: &mut Taken) {
+        let Some((_, way)) = &self.way else { return };
+        taken.give_back(self.site.address);
+        if let Way::Hop(place) = way {
+            taken.give_back(place.address);
+        }
+    }
+}
+
+/// Plans copies of the functions that have a site without a way, as far as they can be copied. The
+/// copies have no sites yet.
+fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
+    let mut functions: BTreeMap<u64, (Arc<Body>, Vec<usize>)> = BTreeMap::new();
+    for (number, one) in open.iter().enumerate() {
+        if let Some(body) = &one.site.function {
+            let fresh = || (Arc::clone(body), Vec::new());
+            functions.entry(body.entry).or_insert_with(fresh).1.push(number);
+        }
+    }
+    let mut copied = BTreeMap::new();
+    for (entry, (body, own)) in functions {
+        if own.iter().all(|&number| open[number].way.is_some()) {
+            continue;
+        }
+        own.iter().for_each(|&number| open[number].give_back(taken));
+        let wanted: Vec<_> =
+            own.iter().map(|&number| (open[number].site.address, open[number].site.at)).collect();
+        match copy(body, &wanted, taken) {
+            Ok(copy) => drop(copied.insert(entry, copy)),
+            Err(why) => {
+                let mut why = Some(why);
+                for number in own {
+                    let one = &mut open[number];
+                    one.retake(taken);
+                    if one.way.is_none() {
+                        // One of the sites reports why there is no copy, the others why there is no
+                        // way in place.
+                        one.why = why.take().or(one.why.take());
+                    }
+                }
+            }
+        }
+    }
+    copied
+}
+
+fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copied, Why> {
+    let members = body.members()?;
+    let places = wanted.iter().map(|&(address, _)| address).collect();
+    let layout = Layout::new(&body, &members, &places, taken)?;
+    for &(address, at) in wanted {
+        let there = match at {
+            At::Before => body.instructions.binary_search(&address).is_ok(),
+            At::Taken => members
+                .binary_search_by_key(&address, |member| member.instruction.ip())
+                .is_ok_and(|at| members[at].target().is_some()),
+            At::Entered => layout.gates.contains_key(&address),
+        };
+        if !there {
+            return Err(Why::Uncopied { address });
+        }
+    }
+    layout.order(&body, &members)?;
+    for (&gate, way) in &layout.gates {
+        taken.take(gate, way.length());
+        if let Way::Hop(place) = way {
+            taken.take(place.address, JUMP);
+        }
+    }
+    Ok(Copied { body, members, layout, sites: Vec::new() })
+}
+
+/// Returns the instructions that a jump displaces; `None` if it does not fit.
+fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
+    let room = site.room.min(site.code.len());
+    if room < JUMP {
+        return None;
+    }
+    let displaced = match Displaced::new(site.address, &site.code, JUMP) {
+        Ok(displaced) => displaced,
+        Err(why) => return Some(Err(why)),
+    };
+    let length = displaced.length().max(JUMP);
+    let fits = length <= room && in_one_page(site.address, JUMP);
+    (fits && taken.is_free(site.address, length)).then_some(Ok(displaced))
+}
+
+/// Returns the instructions that a short jump displaces, and the springboard that it leads to.
+fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
+    let short = || match *site {
+        Site { address, room, alone: true, .. } => Why::Alone { address, room },
+        Site { address, room, .. } => Why::Short { address, room },
+    };
+    let room = site.room.min(site.code.len());
+    let displaced = Displaced::new(site.address, &site.code, HOP)?;
+    let length = displaced.length().max(HOP);
+    let fits = length <= room && in_one_page(site.address, HOP);
+    if !fits || !taken.is_free(site.address, length) {
+        return Err(short());
+    }
+    let site_ends = site.address + length as u64;
+    let usable = |place: &&Springboard| {
+        let apart = place.address >= site_ends || place.address + JUMP as u64 <= site.address;
+        let whole = in_one_page(place.address, JUMP);
+        apart
+            && whole
+            && taken.is_free(place.address, JUMP)
+            && hop(site.address, place.address).is_some()
+    };
+    let place = site.springboards.iter().find(usable).ok_or_else(short)?;
+    Ok((displaced, *place))
+}

@@ -1,0 +1,137 @@
+//! Makes system calls in a stopped program, by one of its threads, which returns to its own
+//! registers whenever refit is killed ([`refit_sys::trace::Tracee::call_returning`]).
+
+use std::ops::Range;
+
+use refit_sys::process::is_filtered;
+use refit_sys::slack;
+use refit_sys::trace::CallError;
+
+use super::refusal::Refusal;
+use super::signal_frames::counters_in;
+use super::slots::{CODE, LONGEST_TEXT, SLOTS, TEXT};
+use super::still::Still;
+
+/// Makes system calls in a stopped program.
+#[derive(Debug)]
+pub struct Call {
+    thread: u32,
+    slack: Range<u64>,
+}
+
+impl Call {
+    /// Selects a thread that may make any call, and a place for the code by which it makes them.
+    ///
+    /// # Errors
+    /// [`Refusal::Filtered`]: no thread may make any call. [`Refusal::NoSyscall`]: there is no
+    /// place for the code. [`Refusal::Restless`]: all threads that may make calls wait where no
+    /// signal reaches them.
+    pub fn new(still: &Still<'_>) -> Result<Self, Refusal> {
+        let id = still.program.id();
+        let mut free: Vec<u32> = still.own().filter(|&thread| !is_filtered(thread)).collect();
+        // A pending signal would run first, so threads without one are preferred.
+        free.sort_by_key(|&thread| {
+            still.held(thread).is_ok_and(|held| held.has_signals().unwrap_or(true))
+        });
+        let Some(&thread) = free.first() else {
+            let asleep = still.asleep().find(|&(thread, _)| !is_filtered(thread));
+            return Err(match asleep {
+                Some((thread, _)) => Refusal::restless(id, thread),
+                None => Refusal::Filtered { id },
+            });
+        };
+        let slack = slack(still)?.ok_or(Refusal::NoSyscall { id })?;
+        Ok(Self { thread, slack })
+    }
+
+    /// Returns the thread that makes the calls.
+    pub(super) fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Makes a call with this number and these arguments, and returns its result; `name` is for
+    /// error messages.
+    ///
+    /// # Errors
+    /// [`Refusal::Call`]: the call failed. Others: the program was killed.
+    pub fn make(
+        &self,
+        still: &mut Still<'_>,
+        name: &'static str,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<u64, Refusal> {
+        self.make_with_text(still, name, number, c"", |_| arguments)
+    }
+
+    /// Makes a call whose first or second argument is a text of less than 32 bytes, which is in the
+    /// program's memory during the call.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_with_text(
+        &self,
+        still: &mut Still<'_>,
+        name: &'static str,
+        number: i64,
+        text: &std::ffi::CStr,
+        arguments: impl FnOnce(u64) -> [u64; 6],
+    ) -> Result<u64, Refusal> {
+        let program = still.program;
+        let id = program.id();
+        let failed = |source| Refusal::System { id, what: "write code of ours into it", source };
+        let mut before = [0; SLOTS as usize];
+        program.read(self.slack.start, &mut before).map_err(failed)?;
+        let place = self.slack.start + TEXT;
+        let mut bytes = [0; LONGEST_TEXT];
+        let text = text.to_bytes_with_nul();
+        bytes.get_mut(..text.len()).ok_or(Refusal::NoSyscall { id })?.copy_from_slice(text);
+        // The mark comes first, so that the rest can be identified as refit's.
+        program.write(self.slack.start, &slack::MARK).map_err(failed)?;
+        program.write(place, &bytes).map_err(failed)?;
+        let held = still.threads.get_mut(&self.thread).ok_or(Refusal::NoSuch { id })?;
+        let (at, memory) = (self.slack.start + CODE, &program.memory);
+        let made = held.call_returning(memory, at, number, arguments(place));
+        let made = made.map_err(|error| match error {
+            CallError::Call(source) => Refusal::Call { id, call: name, source },
+            CallError::Lost(error) => Refusal::of_tracing(id, "make a call in it", error),
+        });
+        let clean = if before.starts_with(&slack::MARK) { &before[CODE as usize..] } else { &[] };
+        let (rest, begin) = if clean.is_empty() { (&before[..], 0) } else { (clean, CODE) };
+        program.write(self.slack.start + begin, rest).map_err(failed)?;
+        made
+    }
+}
+
+/// Returns a slack in which no task stands, nor will when a signal handler returns.
+fn slack(still: &Still<'_>) -> Result<Option<Range<u64>>, Refusal> {
+    let mappings = still.program.mappings()?;
+    for found in slack::all(&still.program.memory, &mappings) {
+        if !counters_in(still, &(found.start..found.start + SLOTS))? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Zeroes the slacks in which no thread stands.
+pub(crate) fn clean(still: &Still<'_>) -> Result<(), Refusal> {
+    let program = still.program;
+    let mappings = program.mappings()?;
+    for found in slack::all(&program.memory, &mappings) {
+        let mut bytes = [0; slack::SIZE as usize];
+        let marked =
+            program.read(found.start, &mut bytes).is_ok() && bytes != [0; slack::SIZE as usize];
+        if marked && !counters_in(still, &found)? {
+            bytes = [0; slack::SIZE as usize];
+            // The mark goes with the rest: one page is written at once.
+            let written = program.write(found.start, &bytes);
+            written.map_err(|source| Refusal::System {
+                id: program.id(),
+                what: "take code of ours out of it",
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Stops all tasks that run a program's code at once, its threads and those of processes that share
+//! its memory, and measures for how long.
+//!
+//! Only tasks create tasks: once every task found is stopped and no further one is found, no task
+//! is left that could create another. So the search repeats until that is so.
+//!
+//! The work is done on a thread of its own, whose end releases everything that it has traced,
+//! whatever state it is in: there is no other way to release a task that does not stop.
+//!
+//! *Whenever refit is killed*, each task continues as an untraced task does, with the registers
+//! that it has at that moment; no task ever has other registers than its own ([`super::Call`] makes
+//! calls such that this holds). A call that the stop ended with `EINTR` is restarted from the
+//! moment at which its thread was seen to have stopped; if refit is killed before that, the program
+//! sees `EINTR`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use refit_sys::process::living;
+use refit_sys::sharers::Sharers;
+use refit_sys::trace::Tracee;
+
+use super::program::Program;
+use super::refusal::Refusal;
+use super::still::Still;
+use super::tasks::{self, Patience, Stood};
+
+impl Program {
+    /// Stops all threads, does `work`, and lets them continue. Returns the result of `work`, and
+    /// for how long no thread ran.
+    ///
+    /// A thread that waits where no signal reaches it stays there. One that can neither be stopped
+    /// nor be seen to wait delays the others: refit waits for it in turns, each twice as long as
+    /// the one before, with equally long pauses in which all threads run; all turns together take
+    /// `HELD_UP` at most. Threads that only need a processor have the time `within`.
+    ///
+    /// A waiting call that the kernel ended for the stop is restarted, and one that the stop cut
+    /// short is completed ([`refit_sys::restart`]). A time limit among its arguments counts from
+    /// the first stop that interrupted the call; one that is a property of a socket starts anew
+    /// with each stop.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the program has ended, may not be changed, or a thread has not stopped.
+    pub fn stand_still<R: Send, E: From<Refusal> + Send>(
+        &self,
+        within: Duration,
+        work: impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send,
+    ) -> Result<(R, Duration), E> {
+        let mut work = Some(work);
+        let mut turn = HELD_UP / (1 << TURNS);
+        for _ in 1..TURNS {
+            match self.hold_and(turn, within, &mut work) {
+                Err(Ended::Restless(_)) => std::thread::sleep(turn),
+                Err(Ended::Otherwise(error)) => return Err(error),
+                Ok(done) => return Ok(done),
+            }
+            turn *= 2;
+        }
+        self.hold_and(turn, within, &mut work).map_err(|ended| match ended {
+            Ended::Restless(refusal) => refusal.into(),
+            Ended::Otherwise(error) => error,
+        })
+    }
+
+    /// Makes one attempt, on a thread of its own. The work is done at most once: only when all
+    /// threads are stopped.
+    fn hold_and<R: Send, E: From<Refusal> + Send>(
+        &self,
+        turn: Duration,
+        within: Duration,
+        work: &mut Option<impl FnOnce(&mut Still<'_>) -> Result<R, E> + Send>,
+    ) -> Result<(R, Duration), Ended<E>> {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let mut still = Still::hold(self, turn, within).map_err(Ended::holding)?;
+                let Some(work) = work.take() else { unreachable!("it is done once") };
+                let result = work(&mut still);
+                let took = still.began.elapsed();
+                still.let_go().map_err(|refusal| Ended::Otherwise(refusal.into()))?;
+                Ok((result.map_err(Ended::Otherwise)?, took))
+            });
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// Longest time for which a thread that does not stop delays the others, in all turns together.
+const HELD_UP: Duration = Duration::from_millis(100);
+/// Number of turns.
+const TURNS: u32 = 6;
+/// Longest wait, before they are released, for tasks whose call the stop may end.
+const SEEN: Duration = Duration::from_secs(1);
+/// Longest wait for tasks that were asked to stop, when another one does not.
+const UNSEEN: Duration = Duration::from_millis(20);
+
+/// Why a turn failed.
+enum Ended<E> {
+    /// A thread did not stop in time; nothing has been done.
+    Restless(Refusal),
+    Otherwise(E),
+}
+
+impl<E: From<Refusal>> Ended<E> {
+    fn holding(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Restless { .. } => Self::Restless(refusal),
+            _ => Self::Otherwise(refusal.into()),
+        }
+    }
+}
+
+impl<'p> Still<'p> {
+    fn hold(program: &'p Program, turn: Duration, within: Duration) -> Result<Self, Refusal> {
+        // Reads the list of processes before any task is stopped.
+        let mut sharers = Sharers::default();
+        sharers.of(program.face(), program.id());
+        let began = Instant::now();
+        let patience = Patience { waiting: began + turn, running: began + within.max(turn) };
+        let (threads, asleep) = (BTreeMap::new(), BTreeMap::new());
+        let (own, gone) = (BTreeSet::new(), BTreeSet::new());
+        let limited = BTreeMap::new();
+        let mut still = Self { program, threads, asleep, own, gone, limited, began };
+        let mut others = Vec::new();
+        loop {
+            while let fresh @ [_, ..] = &still.unheld(&others)[..] {
+                still.bring(fresh, patience)?;
+            }
+            let found = living(program.id()).map(|face| sharers.of(face, program.id()));
+            let found = found.unwrap_or_default();
+            let known = others.len();
+            others.extend(found.into_iter().filter(|id| !still.gone.contains(id)));
+            others.sort_unstable();
+            others.dedup();
+            if others.len() == known {
+                break;
+            }
+        }
+        if still.own.is_empty() {
+            return Err(Refusal::NoSuch { id: program.id() });
+        }
+        still.take_out()?;
+        Ok(still)
+    }
+
+    /// Stops these tasks: all are asked before any is waited for, since the first to be asked wait
+    /// for the last.
+    fn bring(&mut self, fresh: &[(u32, bool)], patience: Patience) -> Result<(), Refusal> {
+        let id = self.program.id();
+        let mut asked = Vec::new();
+        for &(thread, own) in fresh {
+            match tasks::seize(id, thread) {
+                Ok(Some(held)) => asked.push((held, own)),
+                Ok(None) => drop(self.gone.insert(thread)),
+                Err(refusal) => return Err(Self::give_up(asked, refusal)),
+            }
+        }
+        let mut asked = asked.into_iter();
+        while let Some((held, own)) = asked.next() {
+            let thread = held.thread();
+            match tasks::settle(id, own, held, patience) {
+                Ok(Stood::Stopped(held)) => drop(self.threads.insert(thread, held)),
+                Ok(Stood::Asleep(held, waits)) => {
+                    self.asleep.insert(thread, (held, waits));
+                }
+                Ok(Stood::Gone) => {
+                    self.gone.insert(thread);
+                    continue;
+                }
+                Err((held, refusal)) => {
+                    held.leave();
+                    return Err(Self::give_up(asked.collect(), refusal));
+                }
+            }
+            if own {
+                self.own.insert(thread);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(asked: Vec<(Tracee, bool)>, refusal: Refusal) -> Refusal {
+        let until = Instant::now() + UNSEEN;
+        asked.into_iter().for_each(|(held, _)| tasks::let_go_unseen(held, until));
+        refusal
+    }
+
+    /// Returns tasks of the program and of these processes that are not stopped yet, and whether
+    /// they are the program's own.
+    fn unheld(&self, others: &[u32]) -> Vec<(u32, bool)> {
+        let own = self.program.threads().into_iter().map(|thread| (thread, true));
+        let others = others.iter().flat_map(|&id| refit_sys::process::threads(id));
+        let mut found: Vec<_> = own.chain(others.map(|thread| (thread, false))).collect();
+        let known = |thread: &u32| {
+            self.threads.contains_key(thread)
+                || self.asleep.contains_key(thread)
+                || self.gone.contains(thread)
+        };
+        found.retain(|(thread, _)| !known(thread));
+        found
+    }
+
+    fn let_go(mut self) -> Result<(), Refusal> {
+        let id = self.program.id();
+        self.complete();
+        for (_, held) in std::mem::take(&mut self.threads) {
+            held.let_go().map_err(|error| Refusal::of_tracing(id, "let a thread go", error))?;
+        }
+        // The other tasks already run: those in a call that the stop may end are seen to stop
+        // before they are released.
+        let now = Instant::now();
+        for (_, (held, waits)) in std::mem::take(&mut self.asleep) {
+            let ends = waits.call.is_some_and(tasks::ends_for_a_stop);
+            tasks::let_go_unseen(held, if ends { now + SEEN } else { now });
+        }
+        Ok(())
+    }
+}

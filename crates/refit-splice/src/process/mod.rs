@@ -1,0 +1,23 @@
+//! A running program as splicing sees it: its memory, its mappings, its threads when stopped,
+//! system calls made in it.
+//!
+//! Everything is done from outside. Programs that cannot be changed are refused before anything is
+//! touched ([`Program::open`]). Nothing here knows of sites or patch areas.
+
+mod call;
+mod complete;
+mod find_slots;
+mod hold;
+mod pass;
+mod program;
+mod refusal;
+pub(crate) mod signal_frames;
+mod slots;
+mod still;
+mod tasks;
+
+pub use call::Call;
+pub(crate) use call::clean;
+pub use program::Program;
+pub use refusal::Refusal;
+pub use still::Still;

@@ -1,0 +1,141 @@
+//! A process that can be read and changed, and the checks that refuse it before anything is
+//! touched.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use refit_sys::foreign::Memory;
+use refit_sys::maps::{self, Mapping};
+use refit_sys::process::{is_filtered, life, living, threads};
+use refit_sys::status::Status;
+
+use super::refusal::Refusal;
+
+/// A process whose code can be changed.
+#[derive(Debug)]
+pub struct Program {
+    id: u32,
+    /// Its start time, which distinguishes it from a later process with the same id.
+    began: u64,
+    pub(super) memory: Memory,
+}
+
+impl Program {
+    /// Opens the process with this id, if the caller may read and change its code.
+    ///
+    /// # Errors
+    /// [`Refusal`] has the reason.
+    pub fn open(id: u32) -> Result<Self, Refusal> {
+        let program = Self::open_to_clean(id)?;
+        // One thread that may make any call makes all those that are needed.
+        if program.threads().iter().all(|&thread| is_filtered(thread)) {
+            return Err(Refusal::Filtered { id });
+        }
+        Ok(program)
+    }
+
+    /// Opens a process as [`open`](Self::open) does, but also one in which no thread may make the
+    /// calls that refit needs (seccomp): the bytes of its code can still be changed.
+    ///
+    /// # Errors
+    /// [`Refusal`] has the reason.
+    pub fn open_to_clean(id: u32) -> Result<Self, Refusal> {
+        if id == std::process::id() {
+            return Err(Refusal::Own { id });
+        }
+        let life = life(id).ok_or(Refusal::NoSuch { id })?;
+        let face = living(id).ok_or(Refusal::Ended { id })?;
+        let status = Status::of(face).unwrap_or_default();
+        if let Some(process) = status.number("Tgid").filter(|&group| group != id) {
+            return Err(Refusal::Thread { id, process });
+        }
+        if let Some(by) = status.number("TracerPid").filter(|&by| by != 0) {
+            return Err(Refusal::Traced { id, by });
+        }
+        refuse_other_machines(id, face)?;
+        // The process may exec meanwhile: the memory is that of the present program.
+        let memory = Memory::of(face).map_err(|source| Refusal::of_opening(id, source))?;
+        Ok(Self { id, began: life.began, memory })
+    }
+
+    /// Returns its process id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Returns the id of a thread that has not ended, under which `/proc` shows its memory and
+    /// files: the process id, unless the first thread has ended before others.
+    pub fn face(&self) -> u32 {
+        living(self.id).unwrap_or(self.id)
+    }
+
+    /// Returns its threads that have not ended.
+    pub(crate) fn threads(&self) -> Vec<u32> {
+        let mut threads = threads(self.id);
+        threads.retain(|&thread| life(thread).is_some_and(|life| !life.ended()));
+        threads
+    }
+
+    /// Whether all its threads have ended; its process id may have been reused since.
+    pub fn ended(&self) -> bool {
+        life(self.id).is_none_or(|life| life.began != self.began) || living(self.id).is_none()
+    }
+
+    /// Whether the system calls of any of its threads are filtered (seccomp).
+    pub fn is_filtered(&self) -> bool {
+        self.threads().into_iter().any(is_filtered)
+    }
+
+    /// Returns its present mappings, by address.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the program has ended.
+    pub fn mappings(&self) -> Result<Vec<Mapping>, Refusal> {
+        maps::of(self.face()).map_err(|source| Refusal::of_opening(self.id, source))
+    }
+
+    /// Copies its memory from `address` on. Memory that is not mapped yields `EIO`.
+    ///
+    /// # Errors
+    /// The error of the system; `ESRCH` if the process has ended.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+        Ok(self.memory.read(address, into)?)
+    }
+
+    /// Reads the 64-bit word at `address`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn word(&self, address: u64) -> io::Result<u64> {
+        Ok(self.memory.word(address)?)
+    }
+
+    /// Writes to its memory, read-only code included; other processes that have mapped the file are
+    /// not affected.
+    ///
+    /// # Errors
+    /// The error of the system: `EIO` where nothing is mapped, or where the kernel lets nobody
+    /// write to code (`proc_mem.force_override=never`).
+    pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        Ok(self.memory.write(address, bytes)?)
+    }
+}
+
+/// Refuses a process whose program is not for x86-64, by the header of its file.
+fn refuse_other_machines(id: u32, face: u32) -> Result<(), Refusal> {
+    let mut head = [0; 20];
+    let program = File::open(format!("/proc/{face}/exe")).map_err(|source| {
+        match source.kind() {
+            // A kernel thread has no program.
+            io::ErrorKind::NotFound => Refusal::Kernel { id },
+            _ => Refusal::of_opening(id, source),
+        }
+    })?;
+    let read = program.read_exact_at(&mut head, 0);
+    // Class, byte order and machine, by the first table of the ELF specification.
+    let ours = read.is_ok()
+        && head.starts_with(b"\x7fELF\x02\x01")
+        && u16::from_le_bytes([head[18], head[19]]) == 62;
+    if ours { Ok(()) } else { Err(Refusal::Machine { id }) }
+}

@@ -1,0 +1,139 @@
+//! A program of which no task runs: where its tasks stand, and their registers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Instant;
+
+use refit_sys::process::Waits;
+use refit_sys::restart::Call;
+use refit_sys::trace::{Registers, Tracee};
+
+use super::program::Program;
+use super::refusal::Refusal;
+
+/// A call with a time limit that an earlier stop has interrupted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limited {
+    /// End of the limit, in nanoseconds of the monotonic clock.
+    pub(super) deadline: u64,
+    /// The call, and the address that it returns to.
+    pub(super) call: (Call, u64),
+}
+
+/// A program of which no task runs.
+#[derive(Debug)]
+pub struct Still<'p> {
+    pub(super) program: &'p Program,
+    /// Tasks that are stopped, of all processes.
+    pub(super) threads: BTreeMap<u32, Tracee>,
+    /// Tasks that wait in the kernel, and stop before they run anything.
+    pub(super) asleep: BTreeMap<u32, (Tracee, Waits)>,
+    /// Those tasks that are threads of the program itself.
+    pub(super) own: BTreeSet<u32>,
+    /// Tasks that have ended, or run other memory, since they were found.
+    pub(super) gone: BTreeSet<u32>,
+    /// Calls with a time limit that an earlier stop has interrupted, by task.
+    pub(super) limited: BTreeMap<u32, Limited>,
+    pub(super) began: Instant,
+}
+
+impl<'p> Still<'p> {
+    /// Returns the program.
+    pub fn program(&self) -> &'p Program {
+        self.program
+    }
+
+    /// Returns the threads that are stopped.
+    pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads.keys().copied()
+    }
+
+    /// Returns the stopped threads that belong to the program itself.
+    pub(super) fn own(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads().filter(|thread| self.own.contains(thread))
+    }
+
+    /// Returns the threads that wait in the kernel where no signal reaches them, and where they
+    /// will continue.
+    pub fn asleep(&self) -> impl Iterator<Item = (u32, Waits)> + '_ {
+        self.asleep.iter().map(|(&thread, &(_, waits))| (thread, waits))
+    }
+
+    /// Returns program counters and stack pointers of all tasks.
+    ///
+    /// # Errors
+    /// [`Refusal`]: a task was killed.
+    pub fn positions(&self) -> Result<Vec<(u64, u64)>, Refusal> {
+        let asleep = self.asleep.values().map(|(_, waits)| Ok((waits.counter, waits.stack)));
+        let held = self.threads().map(|thread| {
+            let registers = self.registers(thread)?;
+            Ok((registers.rip, registers.rsp))
+        });
+        held.chain(asleep).collect()
+    }
+
+    /// Returns tasks whose thread areas are laid out like those of all others: not those that
+    /// borrow the memory of a thread that waits for them.
+    fn settled(&self) -> impl Iterator<Item = (u32, &Tracee)> {
+        let lent = !self.asleep.is_empty();
+        let all = self.threads.iter().map(|(&thread, held)| (thread, held));
+        all.filter(move |(thread, _)| !lent || self.own.contains(thread))
+    }
+
+    /// Returns the general registers of a thread.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the thread was killed.
+    pub fn registers(&self, thread: u32) -> Result<Registers, Refusal> {
+        self.held(thread)?.registers().map_err(|error| self.lost("read registers", error))
+    }
+
+    /// Sets the general registers of a thread.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the thread was killed.
+    pub fn set_registers(&self, thread: u32, registers: &Registers) -> Result<(), Refusal> {
+        let held = self.held(thread)?;
+        held.set_registers(registers).map_err(|error| self.lost("set registers", error))
+    }
+
+    /// Returns the offset of the restartable-sequence area from the thread pointer; `None` if
+    /// threads have none, or at different offsets.
+    pub fn rseq_offset(&self) -> Option<i32> {
+        let offsets = self.settled().map(|(_, held)| {
+            let area = held.rseq().ok().flatten()?;
+            let registers = held.registers().ok()?;
+            i32::try_from(area.cast_signed().wrapping_sub(registers.fs_base.cast_signed())).ok()
+        });
+        let mut offsets: Vec<_> = offsets.collect();
+        offsets.dedup();
+        if let [offset] = offsets[..] { offset } else { None }
+    }
+
+    /// Returns the offset, from the thread pointer, at which the C library keeps the id of each
+    /// thread; `None` if it is unknown: another library, or a program that has just started.
+    pub fn thread_offset(&self) -> Option<i32> {
+        KEPT_AT.into_iter().find(|&offset| {
+            self.settled().all(|(thread, held)| {
+                let base = held.registers().map_or(0, |registers| registers.fs_base);
+                let mut number = [0; 4];
+                let at = base.wrapping_add(offset as u64);
+                base != 0
+                    && self.program.read(at, &mut number).is_ok()
+                    && u32::from_le_bytes(number) == thread
+            })
+        })
+    }
+
+    pub(super) fn held(&self, thread: u32) -> Result<&Tracee, Refusal> {
+        self.threads.get(&thread).ok_or(Refusal::NoSuch { id: self.program.id() })
+    }
+
+    fn lost(&self, what: &'static str, error: io::Error) -> Refusal {
+        Refusal::of_tracing(self.program.id(), what, error)
+    }
+}
+
+/// Offset of `tid` in glibc's `struct pthread` (behind `tcbhead_t` and a list's node), and in
+/// musl's.
+const KEPT_AT: [i32; 2] = [0x2d0, 0x30];

@@ -1,0 +1,144 @@
+//! Stops single tasks that have a program's memory, or proves that they need not be stopped.
+//!
+//! A task is a thread of the program, or of another process that shares its memory: the child of a
+//! `vfork` until it execs, or one made by `clone` with `CLONE_VM`. All of them run the same code,
+//! so all have to stop.
+//!
+//! *A task that does not stop need not.* The kernel handles an interruption before the task's next
+//! instruction in user space (`exit_to_user_mode_loop`): once it is requested, a task that waits in
+//! the kernel where no signal reaches it (state `D`: a thread that waits for the child of its
+//! `vfork`, or for a device) runs no code of the program without stopping first. It is known where
+//! it will continue ([`refit_sys::process::waits`]); it only cannot make calls, and cannot be
+//! moved.
+
+use std::time::{Duration, Instant};
+
+use refit_sys::process::{Waits, life, waits};
+use refit_sys::restart::{self, Restart};
+use refit_sys::status::Status;
+use refit_sys::trace::{RETURNING, Stop, Tracee};
+
+use super::refusal::Refusal;
+
+/// Time that a task may take to stop before its state is examined.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// The state in which a task came to a stand.
+#[derive(Debug)]
+pub(super) enum Stood {
+    /// Stopped.
+    Stopped(Tracee),
+    /// Waits in the kernel, and stops before it runs its program again.
+    Asleep(Tracee, Waits),
+    /// Has ended, or has other memory now.
+    Gone,
+}
+
+/// Deadlines of one attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Deadline for tasks that wait where they cannot be examined.
+    pub(super) waiting: Instant,
+    /// Deadline for tasks that only need a processor.
+    pub(super) running: Instant,
+}
+
+/// Asks a task to stop; `None` if it has ended.
+pub(super) fn seize(id: u32, thread: u32) -> Result<Option<Tracee>, Refusal> {
+    let held = Tracee::seize_with(thread, RETURNING);
+    match held.and_then(|held| held.interrupt().map(|()| held)) {
+        Ok(held) => Ok(Some(held)),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(_) if has_ended(thread) => Ok(None),
+        Err(error) => match tracer(thread) {
+            Some(by) => Err(Refusal::Traced { id, by }),
+            None => Err(Refusal::of_tracing(id, "trace a thread", error)),
+        },
+    }
+}
+
+/// Waits until a task of the program is stopped. A call that the stop ended is restarted when the
+/// task continues, from here on whatever happens to refit.
+pub(super) fn settle(
+    program: u32,
+    is_own: bool,
+    mut held: Tracee,
+    patience: Patience,
+) -> Result<Stood, (Tracee, Refusal)> {
+    let thread = held.thread();
+    loop {
+        let slice = (Instant::now() + GRACE).min(patience.running);
+        match held.settle(slice) {
+            Ok(Stop::Exec) if is_own => {
+                return Err((held, Refusal::Replaced { id: program }));
+            }
+            Ok(Stop::Exec) => return Ok(Stood::Gone),
+            Ok(_) => {
+                redo(&held);
+                return Ok(Stood::Stopped(held));
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ESRCH) => return Ok(Stood::Gone),
+                Some(libc::ETIMEDOUT) => {}
+                _ => {
+                    let refusal = Refusal::of_tracing(program, "wait for a thread", error);
+                    return Err((held, refusal));
+                }
+            },
+        }
+        if let Some(waits) = asleep(thread) {
+            return Ok(Stood::Asleep(held, waits));
+        }
+        let now = Instant::now();
+        let runs = life(thread).is_some_and(|life| life.state == b'R');
+        if now >= if runs { patience.running } else { patience.waiting } {
+            let refusal = Refusal::restless(program, thread);
+            return Err((held, refusal));
+        }
+    }
+}
+
+/// Has a call that the stop ended with `EINTR` restarted.
+fn redo(held: &Tracee) {
+    // A task that was killed meanwhile has no registers.
+    let Ok(registers) = held.registers() else { return };
+    if let Some(again) = restart::redo(&registers) {
+        let _ = held.set_registers(&again);
+    }
+}
+
+/// Releases a task that was asked to stop and was not seen to.
+pub(super) fn let_go_unseen(mut held: Tracee, until: Instant) {
+    match held.settle(until) {
+        Ok(Stop::Event) => {
+            redo(&held);
+            // It is stopped; a failure to release it does not matter, since it is released when the
+            // tracing thread ends.
+            let _ = held.let_go();
+        }
+        Ok(_) => drop(held.let_go()),
+        // The task is released when the thread that traces it ends.
+        Err(_) => held.leave(),
+    }
+}
+
+/// Whether a stop can end a call, or shorten it.
+pub(super) fn ends_for_a_stop(call: i64) -> bool {
+    !matches!(restart::of(call.cast_unsigned()), Some(Restart::Kernel))
+}
+
+/// Returns where a task waits that no signal wakes.
+fn asleep(thread: u32) -> Option<Waits> {
+    let uninterruptible = || life(thread).is_some_and(|life| life.state == b'D');
+    // Between two looks at the same state it may have continued; then it stops.
+    let (before, found, after) = (uninterruptible(), waits(thread), uninterruptible());
+    found.filter(|_| before && after)
+}
+
+fn has_ended(thread: u32) -> bool {
+    life(thread).is_none_or(refit_sys::process::Life::ended)
+}
+
+fn tracer(thread: u32) -> Option<u32> {
+    Status::of(thread).ok()?.number("TracerPid").filter(|&by| by != 0)
+}

@@ -1,0 +1,402 @@
+//! Finds patch areas in a program and takes out what they stand for, for the process that installed
+//! them or, if it was killed, for any later one.
+//!
+//! The area itself holds all that is needed. A process forked from the program has the changed code
+//! and the area too; it is cleaned as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use refit_sys::maps::Mapping;
+use refit_sys::process::same_memory;
+
+use crate::area::{is_area, is_name, unmap};
+use crate::patches::{self, Now};
+use crate::process::{self, Call, Program, Refusal, Still, signal_frames};
+use crate::record::{Head, PAGE, Record};
+use crate::why::Why;
+use crate::{contexts, move_threads};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Number and length of the pauses in which threads may leave an area: snippets and handlers are
+/// short, but a thread in one may have to wait for a processor.
+const AGAIN: [(usize, Duration); 2] =
+    [(50, Duration::from_millis(5)), (20, Duration::from_millis(100))];
+/// End of the addresses of programs.
+const USER: u64 = 1 << 47;
+
+/// A patch area found in a program.
+#[derive(Debug)]
+pub struct Remains {
+    head: Head,
+    records: Vec<Record>,
+    /// The file of the area, by device and inode.
+    file: (u64, u64),
+}
+
+/// Result of taking out patch areas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Patch areas that were unmapped.
+    pub areas: usize,
+    /// Sites whose original bytes were restored.
+    pub sites: usize,
+    /// Sites whose bytes another tool has changed since; they were left alone.
+    pub foreign: usize,
+    /// Areas that stay mapped; no site leads there any more.
+    pub kept: usize,
+    /// Why the last of them stays mapped.
+    pub because: Option<Because>,
+    /// Longest time that the program was stopped.
+    pub stood: Duration,
+}
+
+/// Why an area stays mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// A thread is in it, or a signal handler returns to it.
+    InUse,
+    /// Another tool has changed a site of it, and may change it back.
+    Foreign,
+    /// No thread of the program may make the call that unmaps it (seccomp).
+    Filtered,
+    /// Every thread that may make the call waits where no signal reaches it.
+    Restless,
+    /// Memory of the program has an address in it where a saved context would have one.
+    Saved,
+    /// There is too much memory to search for saved contexts.
+    Large,
+}
+
+impl Because {
+    /// Whether the reason may pass by itself.
+    fn passes(self) -> bool {
+        matches!(self, Self::InUse | Self::Restless | Self::Saved)
+    }
+}
+
+impl std::fmt::Display for Because {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "a thread, or the handler of a signal, is on its way through it",
+            Self::Foreign => "another tool has changed a site of it, and may change it back",
+            Self::Filtered => "the program limits its system calls (seccomp) and may not unmap it",
+            Self::Restless => "the threads that could unmap it wait where nothing interrupts them",
+            Self::Saved => "the program has saved the context of a thread that was in it",
+            Self::Large => "the program switches threads by itself, and its memory is too large to be searched for their contexts",
+        })
+    }
+}
+
+impl Removed {
+    /// Adds the result of another program.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            areas: self.areas + other.areas,
+            sites: self.sites + other.sites,
+            foreign: self.foreign + other.foreign,
+            kept: self.kept + other.kept,
+            because: other.because.or(self.because),
+            stood: self.stood.max(other.stood),
+        }
+    }
+}
+
+/// Finds the patch areas in a program.
+///
+/// # Errors
+/// [`Refusal`]: the program has ended.
+pub fn find(program: &Program) -> Result<Vec<Remains>, Refusal> {
+    let mappings = program.mappings()?;
+    Ok(mappings.iter().filter_map(|mapping| Remains::at(program, mapping)).collect())
+}
+
+/// Takes out all that refit has put into a program, and into processes forked from it since. Areas
+/// to which a signal handler returns are retried a few times: handlers are short.
+///
+/// # Errors
+/// [`Why`]: the program cannot be changed, or a thread does not leave the spliced code.
+pub fn repair(program: &Program) -> Result<Removed, Why> {
+    let files: BTreeSet<_> = find(program)?.iter().map(|remains| remains.file).collect();
+    let mut removed = repair_once(program, &files)?;
+    let pauses = AGAIN.iter().flat_map(|&(times, pause)| std::iter::repeat_n(pause, times));
+    for pause in pauses {
+        if !removed.because.is_some_and(Because::passes) {
+            break;
+        }
+        // Nothing reports to another process that a handler has returned.
+        std::thread::sleep(pause);
+        (removed.kept, removed.because) = (0, None);
+        match repair_once(program, &files) {
+            Ok(more) => removed = removed.and(more),
+            // The memory of a program ends with it.
+            Err(_) if program.ended() => break,
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(removed)
+}
+
+/// Takes out all areas that no thread is in now.
+fn repair_once(program: &Program, files: &BTreeSet<(u64, u64)>) -> Result<Removed, Why> {
+    let mut removed = take_out(program)?;
+    // Processes in which something stays, or nothing is left.
+    let mut done = BTreeSet::from([program.id()]);
+    // A fork that was in progress while the list was made is in the next one.
+    loop {
+        let mut sharers: Vec<u32> = sharers(files);
+        let face = program.face();
+        sharers.retain(|&id| !done.contains(&id) && !same_memory(face, id).unwrap_or(false));
+        if sharers.is_empty() {
+            return Ok(removed);
+        }
+        for id in sharers {
+            let cleaned = Program::open_to_clean(id).map_err(Why::from);
+            match cleaned.and_then(|child| take_out(&child)) {
+                Ok(more) => {
+                    if more.areas == 0 || more.kept > 0 {
+                        done.insert(id);
+                    }
+                    removed = removed.and(more);
+                }
+                Err(Why::Program(Refusal::NoSuch { .. } | Refusal::Ended { .. })) => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+}
+
+/// Returns the processes that have mapped one of these files.
+fn sharers(files: &BTreeSet<(u64, u64)>) -> Vec<u32> {
+    refit_sys::process::all()
+        .filter(|&id| {
+            let mappings = refit_sys::maps::of(id).unwrap_or_default();
+            mappings.iter().any(|mapping| is_area(mapping) && files.contains(&mapping.file))
+        })
+        .collect()
+}
+
+fn take_out(program: &Program) -> Result<Removed, Why> {
+    let leaked = leaked(program);
+    let (mut removed, stood) = contexts::stand_still(program, PATIENCE, |still| {
+        // Found while no task runs: a fork copies what it finds.
+        let remains = find(program)?;
+        let mut removed = Removed::default();
+        for one in &remains {
+            removed = removed.and(one.take_out(still)?);
+        }
+        if !leaked.is_empty() {
+            close(still, &leaked)?;
+        }
+        process::clean(still)?;
+        Ok::<_, Why>(removed)
+    })?;
+    removed.stood = stood;
+    Ok(removed)
+}
+
+/// Takes out the areas at these addresses, which were just made; those that cannot be unmapped
+/// stay.
+pub(crate) fn give_back(program: &Program, areas: &[u64]) -> Result<(), Why> {
+    let work = |still: &mut Still<'_>| {
+        for one in find(program)?.iter().filter(|one| areas.contains(&one.head.address)) {
+            one.take_out(still)?;
+        }
+        process::clean(still)?;
+        Ok::<_, Why>(())
+    };
+    contexts::stand_still(program, PATIENCE, work).map(drop)
+}
+
+/// Returns descriptors of areas that a program has open: refit was killed between two calls.
+fn leaked(program: &Program) -> Vec<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", program.face())).into_iter().flatten();
+    let numbers = entries.flatten().filter_map(|entry| {
+        let link = std::fs::read_link(entry.path()).ok()?;
+        is_name(link.as_os_str().as_encoded_bytes()).then_some(entry.file_name())
+    });
+    numbers.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+fn close(still: &mut Still<'_>, numbers: &[u64]) -> Result<(), Refusal> {
+    let call = match Call::new(still) {
+        Ok(call) => call,
+        Err(Refusal::Filtered { .. } | Refusal::Restless { .. }) => return Ok(()),
+        Err(refusal) => return Err(refusal),
+    };
+    // While it ran, the program may have closed them itself and opened others.
+    let there = leaked(still.program());
+    for &number in numbers.iter().filter(|number| there.contains(number)) {
+        call.make(still, "close", libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+impl Remains {
+    /// Returns the patch area that begins with this mapping.
+    fn at(program: &Program, mapping: &Mapping) -> Option<Self> {
+        if !is_area(mapping) || mapping.offset != 0 || mapping.writable {
+            return None;
+        }
+        Self::parse(&mapping.range, mapping.file, |address, into| program.read(address, into))
+    }
+
+    /// Parses the patch area whose head and records are mapped at these addresses of a program.
+    /// Nothing that `read` returns is trusted: it is the program's memory.
+    #[doc(hidden)]
+    pub fn parse(
+        mapped: &Range<u64>,
+        file: (u64, u64),
+        read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Option<Self> {
+        let mut bytes = [0; Head::BYTES];
+        read(mapped.start, &mut bytes).ok()?;
+        let head = Head::from_bytes(&bytes).filter(|head| head.address == mapped.start)?;
+        if head.code > mapped.end - mapped.start {
+            return None;
+        }
+        // A copy outside of the area's code makes the record invalid.
+        let code = head.code_range();
+        let sound = |record: &Record| {
+            let copies = record.copies.iter().all(|&(_, copy)| code.contains(&copy));
+            copies && record.address < USER && record.old.len() == record.new.len()
+        };
+        // Reads page by page: an invalid record ends it, however many the head promised.
+        let mut records = Vec::new();
+        let mut left = head.records as usize;
+        let mut at = head.address + PAGE;
+        while left > 0 {
+            let mut page = [0; PAGE as usize];
+            let some = left.min(page.len() / Record::BYTES);
+            read(at, &mut page[..some * Record::BYTES]).ok()?;
+            let (texts, _) = page[..some * Record::BYTES].as_chunks::<{ Record::BYTES }>();
+            for text in texts {
+                records.push(Record::from_bytes(text).filter(sound)?);
+            }
+            left -= some;
+            at += PAGE;
+        }
+        Some(Self { head, records, file })
+    }
+
+    /// Returns the number of sites that it has changed.
+    pub fn sites(&self) -> usize {
+        self.records.iter().filter(|record| record.is_place()).count()
+    }
+
+    /// Returns the addresses of instructions of functions that it has copied.
+    pub(crate) fn copied(&self) -> impl Iterator<Item = u64> + '_ {
+        let records = self.records.iter().filter(|record| !record.changes());
+        records.flat_map(|record| record.copies.iter().map(|&(from, _)| from))
+    }
+
+    /// Takes the area out. The order makes a kill harmless at any moment: short jumps are removed
+    /// before their targets, threads between the two are moved before either, and copies stay until
+    /// no thread is in them.
+    fn take_out(&self, still: &mut Still<'_>) -> Result<Removed, Why> {
+        let program = still.program();
+        let mut removed = Removed::default();
+        let mut foreign = false;
+        let backwards = self.records.iter().rev();
+        let change = patches::decide(program, backwards, |record, now| {
+            // A site with a springboard has two records; the one with copies is counted.
+            let site = usize::from(record.is_place());
+            match now {
+                Now::New => removed.sites += site,
+                Now::Foreign | Now::Replaced => removed.foreign += site,
+                // Its owner was killed before it changed the site, or the changed code is no longer
+                // mapped.
+                Now::Old | Now::Gone => {}
+            }
+            foreign |= now == Now::Foreign;
+            Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+        })?;
+        let hops: BTreeMap<u64, u64> = self.hops().collect();
+        let positions = still.positions()?;
+        if positions.iter().any(|(counter, _)| hops.contains_key(counter)) {
+            move_threads::move_counters(still, &hops)?;
+        }
+        move_threads::move_contexts(still, &hops)?;
+        change.make(program)?;
+        self.clear_threads(still)?;
+        let because = match self.in_use(still)? {
+            true => Some(Because::InUse),
+            false if foreign => Some(Because::Foreign),
+            false if let Some(because) = self.is_saved(still)? => Some(because),
+            false => match unmap(still, [self.head].into_iter()) {
+                Ok(()) => None,
+                Err(Refusal::Filtered { .. }) => Some(Because::Filtered),
+                Err(Refusal::Restless { .. }) => Some(Because::Restless),
+                Err(refusal) => return Err(refusal.into()),
+            },
+        };
+        removed.because = because;
+        *(if because.is_some() { &mut removed.kept } else { &mut removed.areas }) = 1;
+        Ok(removed)
+    }
+
+    /// Whether the program has saved the context of a thread that was in the area. Contexts at the
+    /// copy of an instruction are moved back to the original.
+    fn is_saved(&self, still: &Still<'_>) -> Result<Option<Because>, Refusal> {
+        let program = still.program();
+        let code = self.head.code_range();
+        let found = match contexts::saved(still, &code, |_| true)? {
+            contexts::Found::TooLarge => return Ok(Some(Because::Large)),
+            contexts::Found::All(found) if found.is_empty() => return Ok(None),
+            contexts::Found::All(found) => found,
+        };
+        let back = self.back();
+        let mut left = false;
+        for one in found {
+            match back.get(&one.counter) {
+                Some(&to) => contexts::put(program, &one, to)?,
+                None => left = true,
+            }
+        }
+        Ok(left.then_some(Because::Saved))
+    }
+
+    /// Returns the originals of copied instructions, by the address of the copy.
+    fn back(&self) -> BTreeMap<u64, u64> {
+        let copies = self.records.iter().flat_map(|record| &record.copies);
+        copies.map(|&(from, copy)| (copy, from)).collect()
+    }
+
+    fn in_use(&self, still: &Still<'_>) -> Result<bool, Refusal> {
+        signal_frames::is_in_use(still, &self.head.code_range())
+    }
+
+    /// Returns the addresses between short and long jumps, at which a thread may stand that has
+    /// taken the one and not the other, with their sites.
+    fn hops(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.records.iter().filter_map(|record| match record.new[..] {
+            [_, distance] => {
+                let end = record.address + record.new.len() as u64;
+                let to = end.wrapping_add_signed(distance.cast_signed().into());
+                Some((to, record.address))
+            }
+            _ => None,
+        })
+    }
+
+    /// Moves every thread that is at the copy of an instruction back to the original. Other threads
+    /// in the area are in a snippet, and leave it when they run.
+    fn clear_threads(&self, still: &mut Still<'_>) -> Result<(), Why> {
+        // Usually no thread is there, and there may be many copies.
+        if !self.in_use(still)? {
+            return Ok(());
+        }
+        let code = self.head.code_range();
+        let back = self.back();
+        let asleep: Vec<u64> = still.asleep().map(|(_, waits)| waits.counter).collect();
+        if asleep.iter().any(|counter| code.contains(counter)) {
+            // The thread waits for a page, and will continue where it is.
+            return Ok(());
+        }
+        move_threads::move_counters(still, &back)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! Generates the code of the actions at a site, in registers that are dead.
+//!
+//! ```text
+//! save        taken registers that are live go to others, or onto the stack, as do flags
+//! step …      each: conditions, else jump over it; the cells of its key; what it does
+//! restore
+//! ```
+//!
+//! `step` has the actions, `value` the values that they can look at, `setting` what they find in a
+//! program; `registers` and `allocation` decide which registers are taken; `writer` writes single
+//! instructions. `actions` writes a step, out of the parts in `values`, `cells`, `search`, `timer`,
+//! `spread` and `event`.
+
+mod actions;
+mod allocation;
+mod cells;
+mod event;
+mod registers;
+mod search;
+mod setting;
+mod spread;
+mod step;
+mod timer;
+mod value;
+mod values;
+mod writer;
+
+use iced_x86::Instruction;
+use refit_analysis::live::Live;
+
+pub(super) use setting::{Cells, Lane, Rings, Setting};
+pub use step::{Action, Clock, DURATIONS, KEYS, Step, TIMER};
+pub use value::{Base, Relation, Test, Value, Width};
+
+use crate::why::Why;
+use allocation::Taken;
+use writer::Writer;
+
+/// Appends the code of `steps` to `to`.
+pub(super) fn write(
+    address: u64,
+    steps: &[Step],
+    live: Live,
+    setting: Setting,
+    to: &mut Vec<Instruction>,
+) -> Result<(), Why> {
+    let taken = Taken::new(steps, live, setting);
+    let mut writer = Writer::new(address, taken, setting, to);
+    writer.save()?;
+    for step in steps {
+        writer.step(step)?;
+    }
+    writer.restore()?;
+    for step in steps {
+        if let Action::Poison { stack } = step.action {
+            writer.poison(live, stack)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Distribution of durations of single calls: keeps the time of each entry until the call is left.
+//!
+//! A thread leaves last what it entered first, so its entries less its exits are its depth, and the
+//! time of an entry is kept under its depth. Threads that were inside before the site was installed
+//! are recognised as in [`timer`](super::timer). A call that ends by an exception or `longjmp`
+//! leaves its place occupied: later calls are one deeper, and are still timed correctly. Calls that
+//! are too deep are counted as such.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::search::COMPARED;
+use super::step::{Clock, DEPTH};
+use super::timer::Timer;
+use super::writer::{Label, Writer};
+use crate::why::Why;
+
+/// Indices of the cells of a thread ([`DURATIONS`](super::step::DURATIONS)).
+const DEEP: i64 = 1;
+const ENTRIES: i64 = 2;
+const EXITS: i64 = 3;
+const SUM: i64 = 4;
+const BEGINNINGS: i64 = 5;
+const SIZES: i64 = BEGINNINGS + DEPTH as i64;
+
+impl Timer {
+    /// Returns the operand of the cell that `index` selects, behind `first`.
+    fn among(self, place: Register, first: i64, index: Register) -> MemoryOperand {
+        let offset = self.cell(place, first).displacement;
+        MemoryOperand::with_base_index_scale_displ_size(place, index, 8, offset, 8)
+    }
+}
+
+impl Writer<'_> {
+    /// Writes the code for a thread that enters.
+    pub(super) fn begin(&mut self, timer: Timer, clock: Clock, over: Label) -> Result<(), Why> {
+        let place = self.cells_of_thread(timer, true, over)?;
+        let deep = self.label();
+        self.time(clock)?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, COMPARED, timer.cell(place, ENTRIES)))?;
+        self.put(Instruction::with2(Code::Sub_r64_rm64, COMPARED, timer.cell(place, EXITS)))?;
+        self.put(Instruction::with2(Code::Cmp_rm64_imm32, COMPARED, DEPTH as i32))?;
+        self.jump(Code::Jae_rel32_64, deep)?;
+        let beginning = timer.among(place, BEGINNINGS, COMPARED);
+        self.put(Instruction::with2(Code::Mov_rm64_r64, beginning, Register::RDX))?;
+        self.bind(deep);
+        self.put_own(Instruction::with1(Code::Inc_rm64, timer.cell(place, ENTRIES)))
+    }
+
+    /// Writes the code for a thread that leaves, if it has entered before.
+    pub(super) fn end(&mut self, timer: Timer, clock: Clock, over: Label) -> Result<(), Why> {
+        self.time(clock)?;
+        let place = self.cells_of_thread(timer, false, over)?;
+        let (deep, forward) = (self.label(), self.label());
+        self.put(Instruction::with2(Code::Mov_r64_rm64, COMPARED, timer.cell(place, ENTRIES)))?;
+        self.put(Instruction::with2(Code::Sub_r64_rm64, COMPARED, timer.cell(place, EXITS)))?;
+        self.jump(Code::Jle_rel32_64, over)?;
+        self.put_own(Instruction::with1(Code::Inc_rm64, timer.cell(place, EXITS)))?;
+        self.put(Instruction::with1(Code::Dec_rm64, COMPARED))?;
+        self.put(Instruction::with2(Code::Cmp_rm64_imm32, COMPARED, DEPTH as i32))?;
+        self.jump(Code::Jae_rel32_64, deep)?;
+        let beginning = timer.among(place, BEGINNINGS, COMPARED);
+        self.put(Instruction::with2(Code::Sub_r64_rm64, Register::RDX, beginning))?;
+        // The counters of two processors may differ by some cycles.
+        self.jump(Code::Jae_rel32_64, forward)?;
+        self.put(Instruction::with2(Code::Xor_r32_rm32, Register::EDX, Register::EDX))?;
+        self.bind(forward);
+        self.copy(Register::RAX, Register::RDX)?;
+        let other = self.scratch(2);
+        if clock == Clock::Wall {
+            // Multiplies cycles by the nanoseconds of 2^32 cycles, and takes the upper part.
+            let factor = refit_sys::clock::nanos(1 << 32);
+            self.put(Instruction::with2(Code::Mov_r64_imm64, other, factor))?;
+            self.put(Instruction::with1(Code::Mul_rm64, other))?;
+            let (low, high) = (Register::RAX, Register::RDX);
+            self.put(Instruction::with3(Code::Shrd_rm64_r64_imm8, low, high, 32))?;
+        }
+        self.put_own(Instruction::with2(
+            Code::Add_rm64_r64,
+            timer.cell(place, SUM),
+            Register::RAX,
+        ))?;
+        // 64 less the number of leading zeros; the mask keeps it among the cells, whatever they
+        // held.
+        self.put(Instruction::with2(Code::Lzcnt_r64_rm64, other, Register::RAX))?;
+        self.put(Instruction::with1(Code::Neg_rm64, other))?;
+        self.put(Instruction::with2(Code::And_rm64_imm8, other, 63))?;
+        let size = timer.among(place, SIZES, other);
+        self.put_own(Instruction::with1(Code::Inc_rm64, size))?;
+        self.jump(Code::Jmp_rel32_64, over)?;
+        self.bind(deep);
+        self.put_own(Instruction::with1(Code::Inc_rm64, timer.cell(place, DEEP)))
+    }
+}

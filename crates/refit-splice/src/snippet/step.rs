@@ -1,0 +1,273 @@
+//! The actions at a site, and what each of them needs.
+
+use super::registers::{Needs, Set};
+use super::setting::{Lane, Setting};
+use super::value::{Base, Test, Value};
+
+/// Number of keys that have cells of their own; values under other keys are added up in shared
+/// cells.
+pub const KEYS: u32 = 256;
+/// The same number for a histogram, which has many cells.
+const HISTOGRAM_KEYS: u32 = 32;
+/// Cells of one thread's timer, as many as a cache line has: the thread, time, entries, exits. A
+/// line for all other threads precedes the first one: the number of calls that were not timed.
+pub const TIMER: u32 = 8;
+/// Cells of one thread's durations: the thread, calls that were nested too deep, entries, exits,
+/// the sum; 59 times of entries, then the sizes of durations, from 0 on as in a histogram.
+pub const DURATIONS: u32 = 128;
+/// Deepest nesting of a thread's calls for which there is room among [`DURATIONS`].
+pub(super) const DEPTH: u32 = 59;
+/// Number of places in which a key is searched, and number of entries added to a table for that.
+pub(super) const PROBES: u32 = 16;
+
+/// An action at a site, with its conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Conditions: the action runs if all tests of one of these hold, or if there are none.
+    pub when: Vec<Vec<Test>>,
+    /// The value by which cells are distinguished; each value has its own cells.
+    pub key: Option<Value>,
+    /// The action.
+    pub action: Action,
+}
+
+/// An action at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Adds one to a cell.
+    Count {
+        /// Number of the cell.
+        cell: u32,
+    },
+    /// Adds one to the cell of a value's size: the first for 0, the next for 1, then 2–3, 4–7, … 65
+    /// cells.
+    Histogram {
+        /// Number of the first cell.
+        cell: u32,
+        /// The value.
+        value: Value,
+    },
+    /// Stores one in a cell: a single instruction, which needs no register and no flag, and may be
+    /// repeated.
+    Flag {
+        /// Number of the cell.
+        cell: u32,
+    },
+    /// Writes garbage into everything that is dead, after all else: a program that behaves as
+    /// before confirms the analysis.
+    Poison {
+        /// Value of unused stack, sign-extended; registers get garbage that contains their number.
+        stack: i32,
+    },
+    /// Adds the time to a cell of the thread where control leaves, subtracts it where control
+    /// enters, and counts both. So, at any depth, the cell holds the time spent inside once exits
+    /// equal entries. A thread that leaves more times than it has entered was inside before the
+    /// site was installed, and that does not count. [`TIMER`] describes the cells.
+    Time {
+        /// Number of the first cell: a multiple of [`TIMER`].
+        cell: u32,
+        /// Number of threads that have cells: a power of two. Calls of other threads are not timed,
+        /// but counted in the first cell.
+        threads: u32,
+        /// Whether control enters here; otherwise it leaves.
+        enters: bool,
+        /// The clock.
+        clock: Clock,
+    },
+    /// Stores the time in a cell of the thread where control enters, one for each depth of calls,
+    /// and where it leaves adds one to the cell of the size of the nanoseconds since. [`DURATIONS`]
+    /// describes the cells.
+    Durations {
+        /// As in `Time`.
+        cell: u32,
+        /// As in `Time`.
+        threads: u32,
+        /// As in `Time`.
+        enters: bool,
+        /// As in `Time`.
+        clock: Clock,
+    },
+    /// Writes a record into the instruments' buffers.
+    Event {
+        /// The event and its phase, encoded by
+        /// [`What::word`](refit_instruments::record::What::word).
+        what: u32,
+        /// Its payload.
+        payload: [Option<Value>; 2],
+    },
+}
+
+/// A clock that snippets read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The time-stamp counter: cycles, whether the thread runs or waits.
+    Wall,
+    /// The kernel's CPU clock of the thread: nanoseconds while it runs. Reading it costs a system
+    /// call.
+    Thread,
+}
+
+impl From<Action> for Step {
+    /// Returns a step that always runs, with cells that all keys share.
+    fn from(action: Action) -> Self {
+        Self { when: Vec::new(), key: None, action }
+    }
+}
+
+impl Step {
+    /// Returns the number of cells that it takes.
+    pub fn cells(&self) -> u32 {
+        let each = self.action.cells();
+        match self.key {
+            _ if self.threads() > 0 => self.line() * (1 + self.threads() + PROBES),
+            Some(_) => each + (self.keys() + PROBES) * (1 + each),
+            None => each,
+        }
+    }
+
+    /// Returns the number of keys that have cells of their own.
+    pub fn keys(&self) -> u32 {
+        match self.action {
+            Action::Histogram { .. } => HISTOGRAM_KEYS,
+            _ => KEYS,
+        }
+    }
+
+    /// Returns the number of threads that are timed.
+    pub(crate) fn threads(&self) -> u32 {
+        match self.action {
+            Action::Time { threads, .. } | Action::Durations { threads, .. } => threads,
+            _ => 0,
+        }
+    }
+
+    /// Returns the number of cells of each thread that is timed.
+    fn line(&self) -> u32 {
+        if matches!(self.action, Action::Durations { .. }) { DURATIONS } else { TIMER }
+    }
+
+    /// Returns the range of cells of the table of keys, whose entries are a key followed by its
+    /// cells. The table stands behind the cells of all other keys.
+    pub fn table(&self, first: u32) -> std::ops::Range<u32> {
+        first + self.action.cells()..first + self.cells()
+    }
+
+    /// Returns an upper bound of the bytes of its code.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        let own = match self.action {
+            Action::Event { .. } => 320,
+            Action::Durations { .. } => 256,
+            _ => 128,
+        };
+        let key = if self.key.is_some() { 192 } else { 0 };
+        own + key + 224 * self.values().count() as u64
+    }
+
+    /// Returns the values that it reads.
+    pub(super) fn values(&self) -> impl Iterator<Item = Value> + '_ {
+        let own: [Option<Value>; 2] = match self.action {
+            Action::Histogram { value, .. } => [Some(value), None],
+            Action::Event { payload, .. } => payload,
+            Action::Count { .. }
+            | Action::Flag { .. }
+            | Action::Poison { .. }
+            | Action::Time { .. }
+            | Action::Durations { .. } => [None, None],
+        };
+        let tested = self.when.iter().flatten().map(|test| test.value);
+        tested.chain(self.key).chain(own.into_iter().flatten())
+    }
+
+    /// Whether it changes flags: every step does, except an unconditional store of a flag.
+    pub(super) fn changes_flags(&self) -> bool {
+        !(matches!(self.action, Action::Flag { .. }) && self.when.is_empty())
+    }
+
+    /// Returns what it needs of registers and stack.
+    pub(super) fn needs(&self, setting: Setting) -> Needs {
+        let mut needs = self.action.needs(setting.cells.lane);
+        if self.threads() > 0 && self.key.is_none() {
+            needs.take(Base::Context.needs(setting.thread));
+        }
+        for value in self.values() {
+            needs.reads |= value.reads();
+            needs.take(value.base.needs(setting.thread));
+        }
+        if self.when.iter().flatten().any(|test| !test.is_small()) {
+            needs.scratch = needs.scratch.max(2);
+        }
+        if !self.when.is_empty() {
+            needs.scratch = needs.scratch.max(1);
+        }
+        if self.key.is_some() && self.threads() == 0 {
+            // The lane, the key, the place and count of the search, and the value of the action.
+            needs.scratch = needs.scratch.max(5);
+            needs.fixed |= Set::of(&[0]);
+        }
+        needs
+    }
+}
+
+impl Action {
+    /// Poison with the usual garbage.
+    pub const POISON: Self = Self::Poison { stack: 0x0bad_beef };
+
+    /// Returns the number of cells for each key; timers have their own.
+    pub fn cells(self) -> u32 {
+        match self {
+            Self::Count { .. } | Self::Flag { .. } => 1,
+            Self::Histogram { .. } => 65,
+            Self::Poison { .. }
+            | Self::Event { .. }
+            | Self::Time { .. }
+            | Self::Durations { .. } => 0,
+        }
+    }
+
+    /// Returns the number of its first cell.
+    pub(super) fn first(self) -> u32 {
+        match self {
+            Self::Count { cell }
+            | Self::Flag { cell }
+            | Self::Histogram { cell, .. }
+            | Self::Time { cell, .. }
+            | Self::Durations { cell, .. } => cell,
+            Self::Poison { .. } | Self::Event { .. } => 0,
+        }
+    }
+
+    fn needs(self, lane: Lane) -> Needs {
+        let needs = |scratch, fixed| Needs { scratch, fixed, reads: Set::NONE, stack: false };
+        match self {
+            Self::Poison { .. } | Self::Flag { .. } => needs(0, Set::NONE),
+            Self::Count { .. } if lane == Lane::One => needs(0, Set::NONE),
+            Self::Count { .. } => needs(1, Set::NONE),
+            Self::Histogram { .. } => needs(2, Set::NONE),
+            // `rdtsc` returns the time in these.
+            Self::Time { clock: Clock::Wall, .. } | Self::Durations { clock: Clock::Wall, .. } => {
+                needs(3, Set::of(&[0, 2]))
+            }
+            Self::Time { clock: Clock::Thread, .. }
+            | Self::Durations { clock: Clock::Thread, .. } => {
+                // The call with its arguments, and the register in which the time is computed.
+                let fixed = Set::SYSCALL | Set::of(&[2, 6, 7]);
+                Needs { stack: true, ..needs(3, fixed) }
+            }
+            Self::Event { .. } => needs(6, Set::of(&[0, 2])),
+        }
+    }
+}
+
+impl Base {
+    /// Returns what finding the value needs, beside the register that receives it.
+    fn needs(self, thread: Option<i32>) -> Needs {
+        let call = |fixed: Set, stack| Needs { scratch: 1, fixed, reads: Set::NONE, stack };
+        match self {
+            Self::Register(_) => call(Set::NONE, false),
+            Self::Thread | Self::Context if thread.is_some() => call(Set::NONE, false),
+            Self::Goroutine => call(Set::NONE, false),
+            Self::Thread | Self::Process | Self::Context => call(Set::SYSCALL, false),
+            Self::Memory { .. } => call(Set::SYSCALL | Set::of(&[2, 6, 7, 8, 9, 10]), true),
+        }
+    }
+}

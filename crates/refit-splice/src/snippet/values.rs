@@ -1,0 +1,161 @@
+//! Writes the code that finds values and evaluates conditions.
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::registers::Home;
+use super::value::{Base, Test, Value, Width};
+use super::writer::{Label, Writer, wide};
+use crate::why::Why;
+
+impl Writer<'_> {
+    /// Falls through if all tests of one of `any` hold, or if there are none; otherwise jumps.
+    pub(super) fn condition(&mut self, any: &[Vec<Test>], otherwise: Label) -> Result<(), Why> {
+        let holds = self.label();
+        for (index, all) in any.iter().enumerate() {
+            let last = index + 1 == any.len();
+            let next = if last { otherwise } else { self.label() };
+            for test in all {
+                self.test(test, next)?;
+            }
+            if !last {
+                self.jump(Code::Jmp_rel32_64, holds)?;
+                self.bind(next);
+            }
+        }
+        if any.len() > 1 {
+            self.bind(holds);
+        }
+        Ok(())
+    }
+
+    fn test(&mut self, test: &Test, otherwise: Label) -> Result<(), Why> {
+        let value = self.scratch(0);
+        self.load(test.value, value, otherwise)?;
+        match i32::try_from(test.than) {
+            Ok(than) => self.put(Instruction::with2(Code::Cmp_rm64_imm32, value, than))?,
+            Err(_) => {
+                let than = self.scratch(1);
+                self.put(Instruction::with2(Code::Mov_r64_imm64, than, test.than))?;
+                self.put(Instruction::with2(Code::Cmp_r64_rm64, value, than))?;
+            }
+        }
+        self.jump(test.relation.otherwise(), otherwise)
+    }
+
+    /// Loads a value into a register; jumps if it cannot be read.
+    pub(super) fn load(&mut self, value: Value, into: Register, nowhere: Label) -> Result<(), Why> {
+        match value.base {
+            Base::Register(register) => self.program_value(register, into)?,
+            Base::Thread => self.thread(into)?,
+            Base::Context if self.setting.thread.is_none() && self.setting.pointers => {
+                self.put(Instruction::with1(Code::Rdfsbase_r64, into))?;
+            }
+            Base::Context => self.thread(into)?,
+            // Go's linker places it there (runtime·tlsg).
+            Base::Goroutine => {
+                let none = Register::None;
+                let place = MemoryOperand::new(none, none, 1, -8, 8, false, Register::FS);
+                self.put(Instruction::with2(Code::Mov_r64_rm64, into, place))?;
+            }
+            Base::Process => {
+                self.call(libc::SYS_getpid)?;
+                self.copy(into, Register::RAX)?;
+            }
+            Base::Memory { register, offset } => {
+                self.program_value(register, into)?;
+                if offset != 0 {
+                    let place = MemoryOperand::with_base_displ(into, offset.into());
+                    self.put(Instruction::with2(Code::Lea_r64_m, into, place))?;
+                }
+                self.fetch(into, value.width.bytes(), nowhere)?;
+            }
+        }
+        self.extend(into, value.width)
+    }
+
+    /// Finds the id of this thread.
+    pub(super) fn thread(&mut self, into: Register) -> Result<(), Why> {
+        match self.setting.thread {
+            Some(offset) => self.word_of_thread(into, offset),
+            None => {
+                self.call(libc::SYS_gettid)?;
+                self.copy(into, Register::RAX)
+            }
+        }
+    }
+
+    /// Loads 32 bits at an offset from the thread pointer.
+    pub(super) fn word_of_thread(&mut self, into: Register, offset: i32) -> Result<(), Why> {
+        let none = Register::None;
+        let place = MemoryOperand::new(none, none, 1, offset.into(), 8, false, Register::FS);
+        self.put(Instruction::with2(Code::Mov_r32_rm32, into.full_register32(), place))
+    }
+
+    /// Replaces an address by the `bytes` bytes stored there; jumps if it is not mapped. Uses
+    /// `process_vm_readv` on the process itself, which fails where a load would kill the program.
+    fn fetch(&mut self, place: Register, bytes: i32, nowhere: Label) -> Result<(), Why> {
+        // Words on the stack: the value; its address and length; the address and length of the
+        // source.
+        let at = |word: i64| MemoryOperand::with_base_displ(Register::RSP, word * 8);
+        self.deepen(40)?;
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, at(0), 0))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(1), Register::RSP))?;
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, at(2), bytes))?;
+        self.put(Instruction::with2(Code::Mov_rm64_r64, at(3), place))?;
+        self.put(Instruction::with2(Code::Mov_rm64_imm32, at(4), bytes))?;
+        // Any thread stands for its process.
+        self.thread(Register::RDI)?;
+        self.put(Instruction::with2(Code::Lea_r64_m, Register::RSI, at(1)))?;
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, 1))?;
+        self.put(Instruction::with2(Code::Lea_r64_m, Register::R10, at(3)))?;
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::R8D, 1))?;
+        self.put(Instruction::with2(Code::Xor_r32_rm32, Register::R9D, Register::R9D))?;
+        self.call(libc::SYS_process_vm_readv)?;
+        self.put(Instruction::with2(Code::Mov_r64_rm64, place, at(0)))?;
+        self.deepen(-40)?;
+        self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RAX, bytes))?;
+        self.jump(Code::Jne_rel32_64, nowhere)
+    }
+
+    fn extend(&mut self, value: Register, width: Width) -> Result<(), Why> {
+        let number = value.number() as u32;
+        let narrow = match number {
+            0..4 => Register::AL + number,
+            _ => Register::SPL + (number - 4),
+        };
+        let (half, short) = (value.full_register32(), Register::AX + number);
+        let extended = match width {
+            Width::Whole => return Ok(()),
+            Width::U32 => Instruction::with2(Code::Mov_r32_rm32, half, half),
+            Width::U16 => Instruction::with2(Code::Movzx_r32_rm16, half, short),
+            Width::U8 => Instruction::with2(Code::Movzx_r32_rm8, half, narrow),
+            Width::I32 => Instruction::with2(Code::Movsxd_r64_rm32, value, half),
+            Width::I16 => Instruction::with2(Code::Movsx_r64_rm16, value, short),
+            Width::I8 => Instruction::with2(Code::Movsx_r64_rm8, value, narrow),
+        };
+        self.put(extended)
+    }
+
+    /// Computes the size of a value as its number of bits less 64, negated: 64 for 0, 63 for 1, …
+    pub(super) fn size_of(
+        &mut self,
+        value: Value,
+        into: Register,
+        nowhere: Label,
+    ) -> Result<(), Why> {
+        match (value.base, value.width) {
+            // Usually the register still holds the program's value.
+            (Base::Register(register), Width::Whole)
+                if self.taken.homes[usize::from(register)] == Home::Same
+                    && wide(register) != Register::RSP =>
+            {
+                self.put(Instruction::with2(Code::Lzcnt_r64_rm64, into, wide(register)))?;
+            }
+            _ => {
+                self.load(value, into, nowhere)?;
+                self.put(Instruction::with2(Code::Lzcnt_r64_rm64, into, into))?;
+            }
+        }
+        self.put(Instruction::with1(Code::Neg_rm64, into))
+    }
+}

@@ -1,0 +1,231 @@
+//! Writes single instructions.
+
+use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+
+use refit_analysis::live::Live;
+
+use super::allocation::Taken;
+use super::registers::{Home, RED_ZONE};
+use super::setting::Setting;
+use super::step::Clock;
+use crate::relocate::made;
+use crate::why::Why;
+
+/// Writes the instructions of a snippet.
+pub(super) struct Writer<'t> {
+    pub(super) address: u64,
+    pub(super) taken: Taken,
+    pub(super) setting: Setting,
+    /// Distance of the stack pointer below the program's, in bytes.
+    pub(super) depth: i64,
+    labels: u64,
+    to: &'t mut Vec<Instruction>,
+}
+
+/// A target of jumps within a snippet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label(u64);
+
+/// Returns the 64-bit general register with this number.
+pub(super) fn wide(number: u8) -> Register {
+    Register::RAX + u32::from(number)
+}
+
+impl<'t> Writer<'t> {
+    pub(super) fn new(
+        address: u64,
+        taken: Taken,
+        setting: Setting,
+        to: &'t mut Vec<Instruction>,
+    ) -> Self {
+        // Labels are no valid addresses: they differ from those of all instructions, and of all
+        // other snippets that are encoded together.
+        let labels = 1 << 63 | (to.len() as u64) << 16;
+        Self { address, taken, setting, depth: 0, labels, to }
+    }
+
+    pub(super) fn put(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), Why> {
+        self.to.push(made(self.address, instruction)?);
+        Ok(())
+    }
+
+    /// Writes an instruction without operands.
+    pub(super) fn plain(&mut self, code: Code) {
+        self.to.push(Instruction::with(code));
+    }
+
+    /// Writes an instruction with a `lock` prefix.
+    pub(super) fn put_locked(
+        &mut self,
+        instruction: Result<Instruction, IcedError>,
+    ) -> Result<(), Why> {
+        let mut locked = made(self.address, instruction)?;
+        locked.set_has_lock_prefix(true);
+        self.to.push(locked);
+        Ok(())
+    }
+
+    /// Returns a label that is bound later.
+    pub(super) fn label(&mut self) -> Label {
+        self.labels += 1;
+        Label(self.labels)
+    }
+
+    /// Binds a label to the current position.
+    pub(super) fn bind(&mut self, label: Label) {
+        // An instruction of no bytes, whose address is the label.
+        let mut here = Instruction::with(Code::Zero_bytes);
+        here.set_ip(label.0);
+        self.to.push(here);
+    }
+
+    /// Writes a jump, conditional or not.
+    pub(super) fn jump(&mut self, code: Code, to: Label) -> Result<(), Why> {
+        self.put(Instruction::with_branch(code, to.0))
+    }
+
+    /// Returns a register that steps may use.
+    pub(super) fn scratch(&self, number: usize) -> Register {
+        wide(self.taken.scratch[number])
+    }
+
+    pub(super) fn copy(&mut self, into: Register, from: Register) -> Result<(), Why> {
+        self.put(Instruction::with2(Code::Mov_r64_rm64, into, from))
+    }
+
+    /// Moves the stack pointer down (or up, for a negative number) without changing a flag.
+    pub(super) fn deepen(&mut self, by: i64) -> Result<(), Why> {
+        self.depth += by;
+        let to = MemoryOperand::with_base_displ(Register::RSP, -by);
+        self.put(Instruction::with2(Code::Lea_r64_m, Register::RSP, to))
+    }
+
+    /// Moves the program's values to where they are while the snippet runs.
+    pub(super) fn save(&mut self) -> Result<(), Why> {
+        if self.taken.red_zone {
+            self.deepen(RED_ZONE)?;
+        }
+        for (register, home) in self.homes() {
+            match home {
+                Home::Same => {}
+                Home::Register(other) => self.copy(wide(other), wide(register))?,
+                Home::Stack(_) => {
+                    self.put(Instruction::with1(Code::Push_r64, wide(register)))?;
+                    self.depth += 8;
+                }
+            }
+        }
+        if self.taken.flags {
+            self.plain(Code::Pushfq);
+            self.depth += 8;
+        }
+        Ok(())
+    }
+
+    /// Moves them back.
+    pub(super) fn restore(&mut self) -> Result<(), Why> {
+        if self.taken.flags {
+            self.plain(Code::Popfq);
+            self.depth -= 8;
+        }
+        let homes = self.homes();
+        for (register, home) in homes.into_iter().rev() {
+            match home {
+                Home::Register(other) if self.taken.kept.has(register) => {
+                    self.copy(wide(register), wide(other))?;
+                }
+                Home::Register(_) | Home::Same => {}
+                Home::Stack(_) => {
+                    self.put(Instruction::with1(Code::Pop_r64, wide(register)))?;
+                    self.depth -= 8;
+                }
+            }
+        }
+        if self.taken.red_zone { self.deepen(-RED_ZONE) } else { Ok(()) }
+    }
+
+    /// Returns registers and their homes; those on the stack in the order in which they are pushed.
+    fn homes(&self) -> Vec<(u8, Home)> {
+        let mut homes: Vec<_> = (0..).zip(self.taken.homes).collect();
+        homes.sort_by_key(|(_, home)| if let Home::Stack(depth) = home { *depth } else { 0 });
+        homes
+    }
+
+    /// Copies the program's value of a register.
+    pub(super) fn program_value(&mut self, register: u8, into: Register) -> Result<(), Why> {
+        let stack = |depth: i64| MemoryOperand::with_base_displ(Register::RSP, depth);
+        match self.taken.homes[usize::from(register)] {
+            _ if wide(register) == Register::RSP => {
+                self.put(Instruction::with2(Code::Lea_r64_m, into, stack(self.depth)))
+            }
+            Home::Same => self.copy(into, wide(register)),
+            Home::Register(other) => self.copy(into, wide(other)),
+            Home::Stack(place) => {
+                self.put(Instruction::with2(Code::Mov_r64_rm64, into, stack(self.depth - place)))
+            }
+        }
+    }
+
+    /// Writes a system call; its arguments are in their registers.
+    pub(super) fn call(&mut self, number: i64) -> Result<(), Why> {
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EAX, number as i32))?;
+        self.plain(Code::Syscall);
+        Ok(())
+    }
+
+    /// Reads the time into `rdx`.
+    pub(super) fn time(&mut self, clock: Clock) -> Result<(), Why> {
+        if clock == Clock::Wall {
+            self.plain(Code::Rdtsc);
+            self.put(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32))?;
+            return self.put(Instruction::with2(Code::Or_r64_rm64, Register::RDX, Register::RAX));
+        }
+        let told = |at: i64| MemoryOperand::with_base_displ(Register::RSP, at);
+        self.deepen(16)?;
+        let which = libc::CLOCK_THREAD_CPUTIME_ID;
+        self.put(Instruction::with2(Code::Mov_r32_imm32, Register::EDI, which))?;
+        self.copy(Register::RSI, Register::RSP)?;
+        self.call(libc::SYS_clock_gettime)?;
+        // Seconds, then nanoseconds.
+        let seconds = told(0);
+        let billion = 1_000_000_000;
+        self.put(Instruction::with3(Code::Imul_r64_rm64_imm32, Register::RDX, seconds, billion))?;
+        self.put(Instruction::with2(Code::Add_r64_rm64, Register::RDX, told(8)))?;
+        self.deepen(-16)
+    }
+
+    pub(super) fn increment(&mut self, place: MemoryOperand) -> Result<(), Why> {
+        self.put_locked(Instruction::with1(Code::Inc_rm64, place))
+    }
+
+    /// Writes garbage into everything that is dead.
+    pub(super) fn poison(&mut self, live: Live, stack: i32) -> Result<(), Why> {
+        // More words than snippets push.
+        const WORDS: i64 = 16;
+        let below = if live.red_zone { RED_ZONE } else { 0 };
+        self.deepen(below)?;
+        for _ in 0..WORDS {
+            self.put(Instruction::with1(Code::Pushq_imm32, stack))?;
+        }
+        self.depth += 8 * WORDS;
+        self.deepen(-below - 8 * WORDS)?;
+        for number in 0..16 {
+            if live.general >> number & 1 == 0 && wide(number) != Register::RSP {
+                let garbage = 0x0bad_beef_dead_0000 + u64::from(number);
+                self.put(Instruction::with2(Code::Mov_r64_imm64, wide(number), garbage))?;
+            }
+        }
+        for number in 0..16 {
+            if live.vectors >> number & 1 == 0 {
+                // All bits set: not a number.
+                let register = Register::XMM0 + number;
+                self.put(Instruction::with2(Code::Pcmpeqd_xmm_xmmm128, register, register))?;
+            }
+        }
+        if !self.taken.flags {
+            // Sets carry; clears zero, sign and overflow.
+            self.put(Instruction::with2(Code::Cmp_rm64_imm8, Register::RSP, -1))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Takes single sites out of a program while the others stay.
+//!
+//! Only the bytes at the sites change back; the patch area stays as it is until everything is taken
+//! out. So no thread has to be moved:
+//!
+//! - a thread at a site meets the original instruction there, like any that comes later. No thread
+//!   is further inside the bytes that change: they are one jump;
+//! - a thread that has already jumped, or whose signal handler will return there, finishes the
+//!   snippet and the displaced instructions in the patch area and jumps back behind them, where
+//!   nothing has changed;
+//! - the long half of a short jump stays: a thread may be about to run it.
+//!
+//! Nothing is recorded for it either: [`remains::repair`](crate::remains::repair) leaves original
+//! bytes alone, whenever refit was killed.
+
+use std::time::Duration;
+
+use crate::contexts;
+use crate::install::Installed;
+use crate::patches::{self, Now};
+use crate::process::{Program, Refusal, Still};
+use crate::record::Record;
+use crate::why::Why;
+
+/// Result of taking out single sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// Sites whose original bytes were restored.
+    pub sites: usize,
+    /// Sites whose bytes another tool has changed, or that are no longer mapped; they were left
+    /// alone.
+    pub foreign: usize,
+    /// Time for which the program was stopped.
+    pub stood: Duration,
+}
+
+impl Installed {
+    /// Whether the site at this address can be taken out by itself.
+    pub fn is_removable(&self, address: u64) -> bool {
+        self.change_at(address).is_some()
+    }
+
+    /// Takes out the sites at these addresses, in one stop; addresses at which none can be taken
+    /// out by itself are skipped. The counts stay readable. Processes forked from the program keep
+    /// their sites. `within` is the time that threads have to stop.
+    ///
+    /// # Errors
+    /// [`Why`]: the program cannot be stopped or changed; all sites are still installed then.
+    pub fn remove_sites(
+        &self,
+        program: &Program,
+        addresses: &[u64],
+        within: Duration,
+    ) -> Result<Withdrawn, Why> {
+        let mut changes: Vec<_> =
+            addresses.iter().filter_map(|&address| self.change_at(address)).collect();
+        changes.sort_by_key(|record| record.address);
+        let work = |still: &mut Still<'_>| {
+            let mut withdrawn = Withdrawn::default();
+            let change = patches::decide(still.program(), changes, |record, now| {
+                match now {
+                    Now::New => withdrawn.sites += 1,
+                    Now::Foreign | Now::Replaced | Now::Gone => withdrawn.foreign += 1,
+                    Now::Old => {}
+                }
+                Ok::<_, Refusal>((now == Now::New).then_some(&*record.old))
+            })?;
+            change.make(still.program())?;
+            Ok::<_, Why>(withdrawn)
+        };
+        let (withdrawn, stood) = contexts::stand_still(program, within, work)?;
+        Ok(Withdrawn { stood, ..withdrawn })
+    }
+
+    fn change_at(&self, address: u64) -> Option<&Record> {
+        let at = self.places.binary_search_by_key(&address, |record| record.address).ok()?;
+        self.places.get(at)
+    }
+}

@@ -1,0 +1,8 @@
+//! Splicing into running programs: counts are exact, results are unchanged, nothing is left behind.
+
+mod caller;
+mod calls;
+mod lives;
+mod places;
+mod steps;
+mod victim;
