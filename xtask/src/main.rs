@@ -1,10 +1,12 @@
-//! Chores of the workspace: `cargo xtask verify` (changes nothing) and `cargo xtask fix`.
+//! Chores of the workspace: `cargo xtask verify` (changes nothing), `cargo xtask fix`, and `cargo xtask book`.
 //!
 //! `verify` is what has to hold before anything is merged, apart from the tests: format, lints,
 //! documentation, and a few habits that no other tool checks. `fix` puts right what a machine can.
 
 #![forbid(unsafe_code)]
 
+mod book;
+mod links;
 mod tidy;
 
 use std::env;
@@ -32,8 +34,10 @@ fn main() -> ExitCode {
     let ok = match args[..] {
         ["verify"] => verify(),
         ["fix"] => fix(),
+        ["tidy"] => tidy::check(),
+        ["book"] => book::build(),
         _ => {
-            eprintln!("usage: cargo xtask verify | fix");
+            eprintln!("usage: cargo xtask verify | fix | tidy | book");
             return ExitCode::from(2);
         }
     };

@@ -1,8 +1,8 @@
 //! Checks habits that no other tool checks.
 //!
 //! Every module says what it is about, files stay short, nothing names a directory of the machine it was written on,
-//! file names are plain, documents name source files that exist, and no word of the glossary's "formerly" column is
-//! used as a name again.
+//! file names are plain, documents name source files that exist and link to what exists, and no word of the glossary's
+//! "formerly" column is used as a name again.
 
 use std::fs;
 use std::process::Command;
@@ -35,6 +35,7 @@ pub(crate) fn check() -> bool {
         }
         complaints.extend(found.into_iter().map(|what| format!("{file}: {what}")));
     }
+    complaints.extend(crate::links::complaints(&files));
     for complaint in &complaints {
         eprintln!("tidy: {complaint}");
     }
@@ -47,7 +48,7 @@ const GLOSSARY: &str = "GLOSSARY.md";
 const HISTORY: &str = "CHANGELOG.md";
 
 /// Files that are, or are about to be, in the repository.
-fn tracked_files() -> Option<Vec<String>> {
+pub(crate) fn tracked_files() -> Option<Vec<String>> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
