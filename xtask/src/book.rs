@@ -42,7 +42,8 @@ pub(crate) fn build() -> bool {
 
 fn is_of_book(file: &str) -> bool {
     let at_root = !file.contains('/') && file.ends_with(".md");
-    at_root || OTHERS.contains(&file) || FOLDERS.iter().any(|folder| file.starts_with(folder))
+    let in_folder = FOLDERS.iter().any(|folder| file.starts_with(folder));
+    at_root || OTHERS.contains(&file) || in_folder && !file.starts_with(crate::MAN)
 }
 
 fn copy(file: &str) -> std::io::Result<()> {
