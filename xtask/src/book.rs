@@ -40,6 +40,19 @@ pub(crate) fn build() -> bool {
     broken.is_empty() && built.is_ok_and(|status| status.success())
 }
 
+/// Returns complaints about documents in `docs/` that the table of contents does not name: mdBook leaves them out.
+pub(crate) fn complaints(files: &[String]) -> Vec<String> {
+    fs::read_to_string(SUMMARY).map_or_else(|_| Vec::new(), |summary| left_out(files, &summary))
+}
+
+fn left_out(files: &[String], summary: &str) -> Vec<String> {
+    let chapters = from_root(summary);
+    let pages = files.iter().filter(|file| file.starts_with("docs/") && file.ends_with(".md"));
+    let missing =
+        pages.filter(|file| *file != SUMMARY && !chapters.contains(&format!("]({file})")));
+    missing.map(|file| format!("{file}: {SUMMARY} does not name it")).collect()
+}
+
 fn is_of_book(file: &str) -> bool {
     let at_root = !file.contains('/') && file.ends_with(".md");
     let in_folder = FOLDERS.iter().any(|folder| file.starts_with(folder));
@@ -79,6 +92,14 @@ mod tests {
         let summary = "# Summary\n\n[What](../README.md)\n\n- [Files](guide/files.md)\n";
         let expected = "# Summary\n\n[What](README.md)\n\n- [Files](docs/guide/files.md)\n";
         assert_eq!(from_root(summary), expected);
+    }
+
+    #[test]
+    fn a_page_that_the_table_of_contents_does_not_name_is_reported() {
+        let files = ["docs/SUMMARY.md", "docs/a.md", "docs/b/c.md", "docs/d.svg", "e.md"]
+            .map(str::to_owned);
+        let found = left_out(&files, "- [A](a.md)\n");
+        assert_eq!(found, ["docs/b/c.md: docs/SUMMARY.md does not name it"]);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(crate) fn check() -> bool {
         complaints.extend(found.into_iter().map(|what| format!("{file}: {what}")));
     }
     complaints.extend(crate::links::complaints(&files));
+    complaints.extend(crate::book::complaints(&files));
     for complaint in &complaints {
         eprintln!("tidy: {complaint}");
     }
