@@ -7,7 +7,7 @@ use crate::stats::Sample;
 impl Report {
     pub(crate) fn moves(&mut self, measured: Result<[Moves; 2], String>) {
         let title =
-            "Moves of a thread between instances, as the program sees them (`docs/move.md`)";
+            "Moves of a thread between instances, as the program sees them (`docs/guide/move.md`)";
         let heads = ["what", "`refit boot --awake`", "without", "must reach"];
         let Some(both) = self.begin(title, "moves", &heads, measured) else { return };
         let mut row = |what: String, digits: usize, of: &dyn Fn(&Moves) -> &Sample, bar: &str| {

@@ -192,7 +192,8 @@ impl Report {
     }
 
     pub(crate) fn messages(&mut self, measured: Result<Messages, String>) {
-        let title = "A question and its answer between two instances (`docs/messages.md`)";
+        let title =
+            "A question and its answer between two instances (`docs/internals/messages.md`)";
         let heads = ["by", "bytes each way"].into_iter().map(cell);
         let heads = heads.chain(messages::PLACES.map(|place| format!("{place}, µs")));
         let heads: Vec<String> = heads.chain([cell("bare primitives, µs")]).collect();

@@ -1,5 +1,5 @@
-//! Chores of the workspace: `cargo xtask verify` and `cargo xtask tidy` (change nothing), and
-//! `cargo xtask fix`.
+//! Chores of the workspace: `cargo xtask verify` and `cargo xtask tidy` (change nothing),
+//! `cargo xtask fix`, and `cargo xtask book`.
 //!
 //! `verify` is what has to hold before anything is merged, apart from the tests: format, lints,
 //! documentation, and a few habits that no other tool checks; `tidy` checks those alone. `fix` puts
@@ -7,7 +7,9 @@
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod circles;
+mod links;
 mod module_paths;
 mod tidy;
 
@@ -37,8 +39,9 @@ fn main() -> ExitCode {
         ["verify"] => verify(),
         ["tidy"] => tidy::check(),
         ["fix"] => fix(),
+        ["book"] => book::build(),
         _ => {
-            eprintln!("usage: cargo xtask verify | tidy | fix");
+            eprintln!("usage: cargo xtask verify | tidy | fix | book");
             return ExitCode::from(2);
         }
     };

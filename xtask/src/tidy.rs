@@ -1,9 +1,9 @@
 //! Checks habits that no other tool checks.
 //!
 //! Every module says what it is about, files stay short, nothing names a directory of the machine
-//! it was written on, file names are plain, documents name source files that exist, no word of the
-//! glossary's "formerly" column is used as a name again, and the modules of a crate do not use each
-//! other in circles.
+//! it was written on, file names are plain, documents name source files that exist and link to what
+//! exists, no word of the glossary's "formerly" column is used as a name again, and the modules of a
+//! crate do not use each other in circles.
 
 use std::fs;
 use std::process::Command;
@@ -42,6 +42,8 @@ pub(crate) fn check() -> bool {
         fs::read_to_string(file).ok()
     }));
     eprintln!("tidy: circles between modules are still allowed in {}", circles::EXEMPT.join(", "));
+    complaints.extend(crate::links::complaints(&files));
+    complaints.extend(crate::book::complaints(&files));
     for complaint in &complaints {
         eprintln!("tidy: {complaint}");
     }
@@ -54,7 +56,7 @@ const GLOSSARY: &str = "GLOSSARY.md";
 const HISTORY: &str = "CHANGELOG.md";
 
 /// Files that are, or are about to be, in the repository.
-fn tracked_files() -> Option<Vec<String>> {
+pub(crate) fn tracked_files() -> Option<Vec<String>> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -104,7 +104,7 @@ impl FramePool {
     /// Makes a pool of as many whole frames as `bytes` have room for, one at least.
     ///
     /// A `write` is all or nothing, so the pool should have room for the largest write of every
-    /// thread that writes at once; see `docs/memory.md`.
+    /// thread that writes at once; see `docs/internals/memory.md`.
     ///
     /// # Errors
     /// What the host says when it has no such memory, or `InvalidInput` for more than 2³² - 1 frames.

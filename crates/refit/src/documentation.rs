@@ -1,5 +1,5 @@
-//! What the documents tell people to type is understood by the command: every `refit …` in a code block of the README, of `docs/` and of the
-//! help texts is parsed as the shell and the command would.
+//! What the documents tell people to type is understood by the command: every `refit …` in a code block of the README, of
+//! `CONTRIBUTING.md`, of `docs/` and of the help texts is parsed as the shell and the command would.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn documents(directory: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_command_in_the_documents_is_understood() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files = vec![top.join("README.md")];
+    let mut files = ["README.md", "CONTRIBUTING.md"].map(|name| top.join(name)).to_vec();
     documents(&top.join("docs"), &mut files);
     let (mut seen, mut faults) = (0, Vec::new());
     for file in files {

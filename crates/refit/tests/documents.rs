@@ -1,6 +1,6 @@
-//! What the documents tell people to type is run: the code blocks with commands of the README and
-//! of `docs/`, those of one document in order, by one shell, in a directory and a world of their
-//! own.
+//! What the documents tell people to type is run: the code blocks with commands of the README, of
+//! `CONTRIBUTING.md` and of `docs/`, those of one document in order, by one shell, in a directory
+//! and a world of their own.
 //!
 //! Comments of the document's source stand before a block:
 //!
@@ -243,7 +243,7 @@ fn every_code_block_that_can_be_run_does_what_it_says() {
         return;
     }
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("there");
-    let mut files = vec![top.join("README.md")];
+    let mut files = ["README.md", "CONTRIBUTING.md"].map(|name| top.join(name)).to_vec();
     documents(&top.join("docs"), &mut files);
     let only = std::env::var("REFIT_DOCUMENT").unwrap_or_default();
     let (mut run_count, mut faults) = (0, Vec::new());

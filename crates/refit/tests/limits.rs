@@ -214,7 +214,7 @@ int main(void) {
     );
 }
 
-/// `docs/program-memory.md` says why `/proc/self/mem` cannot wait for pages.
+/// `docs/guide/limit.md` says why `/proc/self/mem` cannot wait for pages.
 #[test]
 fn what_a_program_reads_of_its_memory_from_outside_is_right_or_refused() {
     let stage = Stage::new();
@@ -241,7 +241,7 @@ int main(void) {
         there.iov_base = some + at;
         bad += process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 8 || read != ((at + 1) * 0x9e3779b97f4a7c15ul ^ 1);
     }
-    if (getenv("LIMITED") && !refused) printf("the kernel waits for pages: say so in docs/program-memory.md\n");
+    if (getenv("LIMITED") && !refused) printf("the kernel waits for pages: say so in docs/guide/limit.md\n");
     printf("%ld wrong, %ld other errors, %ld changed\n", bad, others, wrong(some, SMALL, 1));
     return 0;
 }

@@ -112,7 +112,7 @@ fn end_of(stage: &Stage, arguments: &[&str]) -> (ExitStatus, String) {
 fn told(name: &str) -> String {
     format!(
         "refit: run {name}: 1 program was not limited: filtered (a filter of its own decides which \
-         calls it may make); see `Limits` in docs/program-memory.md\n"
+         calls it may make); see `Limits` in docs/guide/limit.md\n"
     )
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Mode {
     on: &'static [Hosts],
 }
 
-/// What differs for programs that move, and is known to (`docs/move.md`): it is run and told, and is no failure.
+/// What differs for programs that move, and is known to (`docs/guide/move.md`): it is run and told, and is no failure.
 pub(crate) const KNOWN: [(&str, &str); 6] = [
     ("memory_of_system_v", "attachments of replicas are counted"),
     ("process_environment", "what is written over the arguments is not seen by others"),

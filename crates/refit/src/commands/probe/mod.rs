@@ -275,7 +275,7 @@ pub(crate) fn failure(id: u32, error: &Error) -> Failure {
         Error::NoModule { .. } => "name one of these, or * for all",
         Error::Several { .. } => "name one of these",
         Error::NoFunction { .. } => "see `refit funcs` for what there is",
-        Error::Splice(_) => "see docs/splice.md for what can be watched",
+        Error::Splice(_) => "see docs/guide/probe.md for what can be watched",
         _ => "see `refit funcs` for what there is",
     };
     Failure::new(format!("watch process {id}"), error.to_string(), remedy)

@@ -29,7 +29,7 @@ fn remarks(asked: &str, warnings: &Warnings) -> Vec<Refusal> {
         let were = if count == 1 { "was" } else { "were" };
         let which = which(unserved, *others);
         let obstacle = format!("{} {were} not limited: {which}", format::counted(count, "program"));
-        remark(obstacle, "see `Limits` in docs/program-memory.md");
+        remark(obstacle, "see `Limits` in docs/guide/limit.md");
     }
     if *full {
         let obstacle = "the swap file took nothing more, so more was in memory than might be";
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(
             lines(&warnings),
             "refit: run x: 4 programs were not limited: 2 × a\\u{1b}\\n (so), b (otherwise), \
-             1 other; see `Limits` in docs/program-memory.md\n\
+             1 other; see `Limits` in docs/guide/limit.md\n\
              refit: run x: the swap file took nothing more, so more was in memory than might be; \
              make room in /var/tmp\n\
              refit: run x: 12 pages were lost; the disk of the swap file did not give back what \
