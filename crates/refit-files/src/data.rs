@@ -11,7 +11,7 @@
 use crate::host::HostFile;
 use refit_memory::{
     CacheError, DiskWork, FileCacheRef, FileRepresentativeRef, FramePool, PAGE_SIZE,
-    PhysicalMemoryRef, Reclaimed, without_waiting,
+    PhysicalMemoryRef, ReclaimOutcome, without_waiting,
 };
 use rustix::io::Errno;
 use std::ops::Range;
@@ -66,7 +66,7 @@ impl Memory {
                 Err(CacheError::Host(errno)) => return Err(Errno::from_raw_os_error(errno)),
                 Err(CacheError::NoFrame) => {}
             }
-            let Reclaimed { freed, failed } =
+            let ReclaimOutcome { freed, failed } =
                 refit_memory::reclaim(self.physical, &self.frames, wanted);
             if freed > 0 {
                 fruitless_since = None;
