@@ -1,4 +1,4 @@
-//! The journal: the last changes of an instance, in order, to be read and to be followed.
+//! The journal: the last changes of an instance, in order, for readers and followers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use crate::report::{ChangeId, Report};
 
-/// A report with its place in the journal.
+/// A report with its position in the journal.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Place in the journal, from 0, never used twice.
+    /// The position in the journal, from 0, never used twice.
     pub seq: u64,
-    /// What happened.
+    /// The report of the change.
     pub report: std::sync::Arc<Report>,
 }
 
-/// What a reader that follows the journal gets next.
+/// The next item for a reader that follows the journal.
 #[derive(Clone, Debug)]
 pub enum Follow {
     /// The next entry.
     Next(Entry),
-    /// Entries that were overwritten before they were read; how many.
+    /// This number of entries was overwritten before they were read.
     Lost(u64),
-    /// Nothing within the time given.
+    /// No entry within the given time.
     Quiet,
 }
 
@@ -42,19 +42,20 @@ struct Inner {
     totals: BTreeMap<(String, &'static str), Total>,
 }
 
-/// All changes of one mechanism that ended in one way, those that are not kept any more too.
+/// The sum of all changes of one mechanism with the same outcome, including those that are no
+/// longer kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// How many.
+    /// The number of changes.
     pub changes: u64,
-    /// Time that they took, in nanoseconds.
+    /// The time that they took, in nanoseconds.
     pub ns: u64,
-    /// Calls that had to wait for them.
+    /// The number of calls that had to wait for them.
     pub blocked: u64,
 }
 
 impl Journal {
-    /// An empty journal that keeps the last `capacity` reports.
+    /// Creates an empty journal that keeps the last `capacity` reports.
     pub fn new(capacity: usize) -> Self {
         Journal { inner: Mutex::default(), written: Condvar::new(), capacity: capacity.max(1) }
     }
@@ -64,14 +65,14 @@ impl Journal {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number for a change that begins now.
+    /// Returns the number for a change that begins now.
     pub fn next_id(&self) -> ChangeId {
         let mut inner = self.lock();
         inner.last_id += 1;
         inner.last_id
     }
 
-    /// Writes a report of a change that has ended.
+    /// Appends the report of a change that has ended.
     pub fn write(&self, report: Report) {
         let mut inner = self.lock();
         let seq = inner.next_seq;
@@ -89,17 +90,17 @@ impl Journal {
         self.written.notify_all();
     }
 
-    /// Everything that is still kept, oldest first.
+    /// Returns all entries that are still kept, oldest first.
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.iter().cloned().collect()
     }
 
-    /// How many changes have ended and how, by mechanism and [`End::word`](crate::End::word).
+    /// Returns the number of ended changes, by mechanism and [`End::word`](crate::End::word).
     pub fn totals(&self) -> BTreeMap<(String, &'static str), Total> {
         self.lock().totals.clone()
     }
 
-    /// Waits up to `patience` for the entry with number `seq`.
+    /// Waits for the entry with number `seq`, but no longer than `patience`.
     pub fn follow(&self, seq: u64, patience: Duration) -> Follow {
         let inner = self.lock();
         let (inner, _) = self

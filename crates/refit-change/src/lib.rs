@@ -1,8 +1,8 @@
-//! The life of a change: every mechanism of refit (swap, splice, move) goes through the same phases,
-//! ends in the same report and stands in the same journal.
+//! The life of a change: every mechanism of refit (swap, splice, move) goes through the same
+//! phases, ends in the same report and is recorded in the same journal.
 //!
-//! Does: name the phases, time them, keep the journal. Does not: any I/O, any thread, any clock of its own
-//! beyond `Instant` and `SystemTime`.
+//! The crate names the phases, times them, and keeps the journal. It does no I/O, starts no thread,
+//! and has no clock beyond `Instant` and `SystemTime`.
 //!
 //! ```
 //! use refit_change::{Change, End, Follow, Journal, Phase, Report, Timeline};

@@ -1,4 +1,4 @@
-//! What a change is, and what it says about itself when it ends.
+//! Changes, and the reports that describe them when they end.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 use crate::transfer::Transferred;
 use crate::watch::{self, Step};
 
-/// Number of a change within its instance, in the order of their beginning; starts at 1.
+/// The number of a change within its instance, in the order in which changes begin; starts at 1.
 pub type ChangeId = u64;
 
-/// Where in its life a change is. The words are those of the design; a swap forwards calls while it is in
+/// The phase of a change. The words are those of the design; a swap forwards calls while it is in
 /// `Install` and blocks them while it is in `Quiesce` (Soules 2003, §4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
@@ -26,112 +26,117 @@ pub enum Phase {
     Quiesce,
     /// State moves from the old part to the new one.
     Transfer,
-    /// The new part takes over; waiting calls go on.
+    /// The new part takes over; waiting calls continue.
     Commit,
     /// The old part takes over again, as if nothing had happened.
     RollBack,
 }
 
-/// How a change ended.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "end", content = "why")]
 pub enum End {
     /// The new part serves.
     Committed,
-    /// It was begun and taken back; the old part serves; the reason.
+    /// It was begun and rolled back, for this reason; the old part serves.
     RolledBack(String),
-    /// It was not begun; the reason.
+    /// It was not begun, for this reason.
     Refused(String),
-    /// It went well as far as to the commit, and was taken back since it was a dry run; the old part serves.
+    /// It succeeded up to the commit, and was rolled back because it was a dry run; the old part
+    /// serves.
     Rehearsed,
 }
 
-/// Who stood in the way of a change at its deadline.
+/// A thread that kept a change from proceeding at its deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Blocker {
-    /// Linux thread id.
+    /// The Linux thread id.
     pub tid: u32,
-    /// Name of the thread as the kernel knows it.
+    /// The kernel's name of the thread.
     pub thread: String,
-    /// Object in which the thread is, `interface:instance`.
+    /// The object in which the thread is, `interface:instance`.
     pub object: String,
-    /// Method of the object.
+    /// The method of the object.
     pub method: String,
-    /// For how long at least, in microseconds.
+    /// The minimum time that the thread has been there, in microseconds.
     pub age_us: u64,
-    /// The object whose change the thread waits for, `interface:instance`; empty if it waits for none.
+    /// The object for whose change the thread waits, `interface:instance`; empty if it waits for
+    /// none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits_for: String,
 }
 
-/// A change as it was asked for.
+/// A change as requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Change {
-    /// Its number.
+    /// The number of the change.
     pub id: ChangeId,
     /// The mechanism: `swap`.
     pub mechanism: String,
-    /// What is changed, e.g. `fcm:/logs/a`.
+    /// The target of the change, for example `fcm:/logs/a`.
     pub target: String,
-    /// What served before, e.g. `shared`.
+    /// The part that served before, for example `shared`.
     pub from: String,
-    /// What is to serve, e.g. `partitioned`.
+    /// The part that serves after the change, for example `partitioned`.
     pub to: String,
-    /// Who asked, e.g. `uid 0, pid 4711`.
+    /// The requester, for example `uid 0, pid 4711`.
     pub owner: String,
-    /// When it began, microseconds since 1970.
+    /// The time at which it began, in microseconds since 1970.
     pub began_us: u64,
 }
 
-/// One phase and how long it took.
+/// A phase and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct PhaseTime {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// How long, in nanoseconds.
+    /// The duration, in nanoseconds.
     pub ns: u64,
 }
 
-/// What a change says about itself when it has ended.
+/// The report of a change that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Report {
-    /// What was asked for.
+    /// The change as requested.
     pub change: Change,
-    /// The phases that were reached, in order, with their times.
+    /// The phases that were reached, in order, with their durations.
     pub phases: Vec<PhaseTime>,
-    /// How it ended.
+    /// The outcome.
     #[serde(flatten)]
     pub end: End,
-    /// Calls that were forwarded and tracked.
+    /// Number of calls that were forwarded and tracked.
     pub forwarded: u64,
-    /// Calls that had to wait.
+    /// Number of calls that had to wait.
     pub blocked: u64,
-    /// Longest wait of a blocked call, in nanoseconds.
+    /// The longest wait of a blocked call, in nanoseconds.
     pub longest_block_ns: u64,
-    /// Who stood in the way; empty unless a deadline was missed.
+    /// The threads that kept it from proceeding; empty unless a deadline was missed.
     pub blockers: Vec<Blocker>,
-    /// What was to be changed ended before the change could: it is missed by nobody who asked for many.
+    /// Whether the target ended before the change could, in which case a request for many targets
+    /// does not miss it.
     #[serde(default)]
     pub target_gone: bool,
-    /// Objects that were changed, or were to be.
+    /// Number of objects that were changed, or would have been.
     #[serde(default)]
     pub objects: u64,
-    /// How often it was tried; 0 in reports that do not know.
+    /// Number of attempts; 0 in reports that do not know it.
     #[serde(default)]
     pub attempts: u32,
-    /// Its deadline passed: it may be done in time when it is tried again.
+    /// Whether its deadline passed, in which case another attempt may succeed.
     #[serde(default)]
     pub late: bool,
-    /// How state was moved, for each object in turn; empty if it did not come to that, or for too many objects.
+    /// The transfers of state, for each object in turn; empty if none was reached, or for too many
+    /// objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
 }
 
-/// One object instead of one for each variant: many generators of clients cannot put such a choice into the report.
+/// The schema is one object instead of one for each variant, since many generators of clients
+/// cannot express such a choice within the report.
 #[cfg(feature = "openapi")]
 impl utoipa::PartialSchema for End {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
@@ -154,7 +159,7 @@ impl utoipa::PartialSchema for End {
 impl ToSchema for End {}
 
 impl End {
-    /// The end in a word, without the reason.
+    /// Returns the outcome in a word, without the reason.
     pub const fn word(&self) -> &'static str {
         match self {
             End::Committed => "committed",
@@ -166,7 +171,7 @@ impl End {
 }
 
 impl Report {
-    /// The report of a change that was not begun.
+    /// Returns the report of a change that was not begun.
     pub fn refused(change: Change, why: &str) -> Self {
         Report {
             change,
@@ -184,30 +189,31 @@ impl Report {
         }
     }
 
-    /// Whether the change was begun and taken back.
+    /// Returns whether the change was begun and rolled back.
     pub fn rolled_back(&self) -> bool {
         matches!(self.end, End::RolledBack(_))
     }
 
-    /// Time from the beginning of the first phase to the end of the last, in nanoseconds.
+    /// Returns the time from the beginning of the first phase to the end of the last, in
+    /// nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.phases.iter().map(|p| p.ns).sum()
     }
 
-    /// Whether the new part serves.
+    /// Returns whether the new part serves.
     pub fn committed(&self) -> bool {
         self.end == End::Committed
     }
 }
 
-/// Microseconds since 1970 now; 0 if the clock stands before.
+/// Returns the current time in microseconds since 1970; 0 if the clock is before that.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Change {
-    /// A change that begins now.
+    /// Creates a change that begins now.
     pub fn new(
         id: ChangeId,
         mechanism: &str,
@@ -228,10 +234,10 @@ impl Change {
     }
 }
 
-/// The stop-watch of a change: which phase it is in, and how long the earlier ones took.
+/// The stopwatch of a change: its current phase, and the durations of the earlier ones.
 ///
-/// A change moves forward through the phases, or from any of them to [`Phase::RollBack`]; anything else is a
-/// mistake of the mechanism and panics in debug builds.
+/// A change moves forward through the phases, or from any of them to [`Phase::RollBack`]; anything
+/// else is a mistake of the mechanism and panics in debug builds.
 #[derive(Debug)]
 pub struct Timeline {
     phase: Phase,
@@ -246,17 +252,17 @@ impl Timeline {
         Timeline { phase: Phase::Prepare, since: Instant::now(), done: Vec::with_capacity(6) }
     }
 
-    /// The phase now.
+    /// Returns the current phase.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// When the present phase began.
+    /// Returns the time at which the current phase began.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Ends the present phase and enters `next`.
+    /// Ends the current phase and enters `next`.
     pub fn enter(&mut self, next: Phase) {
         debug_assert!(next as u8 > self.phase as u8, "{:?} does not follow {:?}", next, self.phase);
         let now = Instant::now();
@@ -266,7 +272,7 @@ impl Timeline {
         self.since = now;
     }
 
-    /// Ends the last phase and gives all of them.
+    /// Ends the last phase and returns all of them.
     pub fn end(mut self) -> Vec<PhaseTime> {
         self.done.push(PhaseTime { phase: self.phase, ns: nanos(self.since.elapsed()) });
         watch::tell(Step::Phase { left: Some(self.phase), entered: None });

@@ -1,24 +1,25 @@
-//! What a change says about the state that it moved: what was agreed on, how much went how, and how long it took.
+//! The part of a report about transferred state: the negotiated protocol, the amount, and the time.
 
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// How a protocol hands state over.
+/// The way in which a protocol transfers state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// The new part gets its own state, made from what the old one tells.
+    /// The new part gets its own state, created from what the old one exports.
     #[default]
     Copy,
-    /// Both parts refer to the same state until one of them lets go.
+    /// Both parts refer to the same state until one of them relinquishes it.
     Reference,
-    /// As by copy, partition by partition: both parts are cut alike.
+    /// As by copy, partition by partition, with the same partitions on both sides.
     Partitioned,
-    /// The new part looks up what it does not have in the old one, and a drain moves the rest after the commit.
+    /// The new part looks up what it does not have in the old one, and a drain moves the rest after
+    /// the commit.
     Lazy,
-    /// Not at all: the new part began without the state of the old one, as asked.
+    /// No state is transferred: the new part began without the state of the old one, as requested.
     None,
 }
 
@@ -26,80 +27,83 @@ pub enum Way {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Ranked {
-    /// Its name.
+    /// The name of the protocol.
     pub name: String,
-    /// Place in the list, from 1: the smaller, the better liked.
+    /// The position in the list, from 1, most preferred first.
     pub rank: u32,
-    /// How it hands state over.
+    /// The way in which it transfers state.
     pub way: Way,
 }
 
-/// What both sides know, what was chosen, and why.
+/// The protocols of both sides, the choice, and its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Negotiation {
-    /// What the old part can export, best liked first.
+    /// The protocols in which the old part can export, most preferred first.
     pub from: Vec<Ranked>,
-    /// What the new part can import, best liked first.
+    /// The protocols that the new part can import, most preferred first.
     pub to: Vec<Ranked>,
-    /// The protocol that the old part exports in; `None`: they have nothing in common.
+    /// The protocol in which the old part exports; `None` if there is no common one.
     pub chosen: Option<String>,
-    /// The protocols that it is converted to, in order; the last is what the new part imports. Mostly none.
+    /// The protocols to which it is converted, in order; the last is the one that the new part
+    /// imports. Usually empty.
     pub via: Vec<String>,
-    /// Why this one, or why none.
+    /// The reason for this protocol, or for the lack of one.
     pub why: String,
 }
 
-/// What moved after the commit, while calls went on.
+/// The items that moved after the commit, while calls continued.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Drained {
-    /// Items that calls needed before the drain had come to them.
+    /// Number of items that calls needed before the drain had reached them.
     pub on_demand: u64,
-    /// Items that the drain moved.
+    /// Number of items that the drain moved.
     pub by_drain: u64,
-    /// Items that are still with the old part. They move when they are needed, or with the next swap.
+    /// Number of items that are still with the old part. They move when they are needed, or with
+    /// the next swap.
     pub left: u64,
-    /// How long the drain took, in nanoseconds.
+    /// The duration of the drain, in nanoseconds.
     pub ns: u64,
-    /// Whether the rest was moved at the deadline with calls for it waiting.
+    /// Whether the rest was moved at the deadline, with calls for it waiting.
     pub forced: bool,
-    /// Why it ended before everything had moved; empty if it did not.
+    /// The reason that it ended before everything had moved; empty if everything has.
     pub why: String,
 }
 
-/// How state went from the old part to the new one.
+/// A transfer of state from the old part to the new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Transferred {
-    /// Name of the object, if the change is one of several.
+    /// The name of the object, if the change is one of several.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub object: String,
-    /// The protocol it left the old part in, and those it was converted to; empty if none was agreed on.
+    /// The protocol in which it left the old part, and those to which it was converted; empty if
+    /// none was negotiated.
     pub route: Vec<String>,
-    /// How the first of them hands state over.
+    /// The way in which the first of them transfers state.
     pub way: Way,
-    /// Partitions that went separately; 1 unless the way is partitioned.
+    /// Number of partitions that were transferred separately; 1 unless the way is partitioned.
     pub parts: u32,
-    /// Items that were handed over, if the old part counts them.
+    /// Number of items that were transferred, if the old part counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
-    /// Bytes of state that were handed over, if the old part tells.
+    /// Bytes of state that were transferred, if the old part reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Time to export, in nanoseconds; with several threads at once: the sum of them.
+    /// Time to export, in nanoseconds; the sum of all threads.
     pub export_ns: u64,
     /// Time to convert, in nanoseconds.
     pub convert_ns: u64,
     /// Time to import, in nanoseconds.
     pub import_ns: u64,
-    /// What is worth knowing, e.g. that a field was dropped.
+    /// Noteworthy facts, for example that a field was dropped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What moved after the commit; only if the way is lazy.
+    /// The items that moved after the commit; only if the way is lazy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
-    /// How the protocol was found; only in rehearsals and where none was found.
+    /// How the protocol was found; only in rehearsals and if none was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub negotiation: Option<Negotiation>,
 }

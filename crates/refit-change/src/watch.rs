@@ -1,25 +1,26 @@
-//! What changes tell while they go on, to one who listens, e.g. to instruments.
+//! Steps of changes in progress, reported to a listener, for example to instruments.
 //!
-//! The mechanisms know nothing of instruments; they tell here, which costs a load and a branch where nobody listens.
+//! The mechanisms know nothing of instruments; they report here, which costs a load and a branch
+//! without a listener.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 
 use crate::report::{ChangeId, Phase};
 
-/// What happens in the thread that tells.
+/// A step that happens in the reporting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A change goes from one phase to the next; `None`: before the first, after the last.
+    /// A change goes from one phase to the next; `None` before the first and after the last.
     Phase {
-        /// Which it leaves.
+        /// The phase that it leaves.
         left: Option<Phase>,
-        /// Which it enters.
+        /// The phase that it enters.
         entered: Option<Phase>,
     },
-    /// A call waits for this change.
+    /// A call begins to wait for this change.
     Waits(ChangeId),
-    /// It goes on.
+    /// The call continues.
     GoesOn(ChangeId),
 }
 
@@ -29,21 +30,22 @@ thread_local! {
     static CURRENT: Cell<ChangeId> = const { Cell::new(0) };
 }
 
-/// Has every step told to `listener` from now on; whether it is the first: there is only one.
+/// Reports every step to `listener` from now on. Returns whether it is the first: there can be only
+/// one.
 pub fn listen(listener: fn(Step)) -> bool {
     LISTENER.set(listener).is_ok()
 }
 
-/// Tells a step.
+/// Reports a step.
 pub fn tell(step: Step) {
     if let Some(listener) = LISTENER.get() {
         listener(step);
     }
 }
 
-/// Does `work`, which carries a change out in this thread.
+/// Runs `work`, which carries out a change in this thread.
 pub fn during<T>(change: ChangeId, work: impl FnOnce() -> T) -> T {
-    /// Also when `work` panics.
+    /// Restores the former change, also when `work` panics.
     struct Back(ChangeId);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -54,7 +56,7 @@ pub fn during<T>(change: ChangeId, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// The change that this thread carries out; 0: none that is known.
+/// Returns the change that this thread carries out; 0 if none is known.
 pub fn current() -> ChangeId {
     CURRENT.get()
 }

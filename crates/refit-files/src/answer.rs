@@ -1,10 +1,10 @@
-//! Carrying out a request of the kernel, and answering it.
+//! Executes a request of the kernel and replies to it.
 //!
-//! Each call of an object is a request of the object system, for which swaps wait; the request of
-//! the kernel as a whole is none. So what the server waits for between the calls (the host's disk,
-//! locks, frames, the program that the answer wakes up) holds up no swap. References to a file's
-//! objects stay good between the calls since `Inode::data` is held. A panic in one request of the
-//! kernel becomes `EIO` for that request.
+//! Only the calls of objects within a request count as requests of the object system, which swaps
+//! wait for; the request of the kernel as a whole does not. What the server waits for between the
+//! calls (the host's disk, locks, page frames, the program that a reply wakes up) therefore delays
+//! no swap. References to a file's objects stay valid between the calls because `Inode::data` is
+//! locked. If a request of the kernel panics, it is answered with `EIO`.
 
 use crate::events;
 use crate::server::{Caller, Server};
@@ -19,19 +19,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long the kernel may rely on names and attributes. Changes go through the mount, so for long;
-/// what is changed beside it is found when a file is opened (`outdated`).
+/// How long the kernel may cache names and attributes. The period is long because changes go
+/// through the mount; a change made beside the mount is found when the file is opened (see
+/// `outdated`).
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// A host inode is held for as long as the kernel knows it, so that its number alone identifies it.
+/// The generation of every inode. The inode on the host is held open for as long as the kernel
+/// knows it, so that its number alone identifies it.
 pub(crate) const GENERATION: Generation = Generation(0);
 
-/// The file system as the library wants it.
+/// The implementation of the FUSE library's [`Filesystem`](fuser::Filesystem).
 pub(crate) struct Fuse {
     pub(crate) server: Arc<Server>,
 }
 
 impl Fuse {
-    /// Carries out one request and sends the answer.
+    /// Executes a request, sends the reply, and lets this thread follow the calling thread to its
+    /// processor.
     pub(crate) fn serve<T>(
         &self,
         from: &Request,
@@ -45,8 +48,11 @@ impl Fuse {
         self.serve_unseen(from, work, follow);
     }
 
-    /// As [`serve`](Self::serve), without a look at the thread that waits. A thread that becomes another program closes files, for which the kernel may ask for
-    /// this, and until then whoever looks at it is made to wait (Linux 6.18): each would wait for the other.
+    /// Like [`serve`](Self::serve), but does not look up the calling thread in `/proc`.
+    ///
+    /// A thread in `execve` closes files, about which the kernel may send this request. Until
+    /// `execve` has returned, readers of the thread's files in `/proc` block (Linux 6.18), so that
+    /// the two threads would wait for each other.
     fn serve_unseen<T>(
         &self,
         from: &Request,
@@ -57,7 +63,7 @@ impl Fuse {
         self.server.spin.wait();
     }
 
-    /// Carries out one request; what to answer. For what cannot be sent as long as `work` is around.
+    /// Executes a request and returns the reply to send, for replies that borrow what `work` owns.
     pub(crate) fn carry_out<T>(
         &self,
         from: &Request,
@@ -72,9 +78,10 @@ impl Fuse {
         server.concluded(unique, outcome)
     }
 
-    /// Carries out one request once the kernel has sent all that it has collected of a file. That makes it send
-    /// requests and wait for the answers, so another thread does it.
-    pub(crate) fn after_the_kernels_data<T: 'static>(
+    /// Executes a request after the kernel has written back the pages that it has cached of `file`.
+    /// The write-back sends requests to this server and waits for the replies, so another thread
+    /// does it.
+    pub(crate) fn after_write_back<T: 'static>(
         &self,
         from: &Request,
         file: INodeNo,
@@ -83,7 +90,7 @@ impl Fuse {
     ) {
         let unique = from.unique().0;
         self.server.journal.began(unique);
-        self.server.aside.hand(move |server| {
+        self.server.jobs.submit(move |server| {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(notifier) = server.notifier.get() {
                     let _ = notifier.inval_inode(file, 0, 0);
@@ -150,7 +157,8 @@ impl Fuse {
 }
 
 impl Server {
-    /// What to answer to a request that has been carried out or has panicked.
+    /// Returns the reply to a request that has been executed or has panicked, and records it in the
+    /// journal.
     pub(crate) fn concluded<T>(
         &self,
         unique: u64,

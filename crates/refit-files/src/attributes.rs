@@ -1,4 +1,5 @@
-//! What programs see of a file's status: the host's, with what the host does not have yet laid over it.
+//! The status of a file as programs see it: the host's status, overlaid with changes that the host
+//! does not have yet.
 
 use crate::inode::Inode;
 use crate::times::Time;
@@ -8,12 +9,12 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The status of an inode now.
+/// Returns the current status of an inode.
 pub(crate) fn of(inode: &Inode) -> Result<FileAttr, Errno> {
     Ok(overlaid(inode, &rustix::fs::fstat(&*inode.fd())?))
 }
 
-/// The status of an inode of which the host says `stat`.
+/// Returns the status of an inode whose status on the host is `stat`.
 pub(crate) fn overlaid(inode: &Inode, stat: &Stat) -> FileAttr {
     inode.mode.store(stat.st_mode, Relaxed);
     let mut attr = plain(inode.node, stat);
@@ -27,7 +28,8 @@ pub(crate) fn overlaid(inode: &Inode, stat: &Stat) -> FileAttr {
         attr.size = data.cache.size();
         let dirty = data.cache.stats().dirty;
         if dirty > 0 {
-            // As if the dirty pages had their blocks already: a file that is being written must not look sparse.
+            // The dirty pages count as if their blocks were allocated: a file that is being written
+            // must not look sparse.
             let full = attr.size.div_ceil(4096) * 8;
             attr.blocks = attr.blocks.max((attr.blocks + dirty * 8).min(full));
         }
@@ -55,7 +57,8 @@ fn plain(node: u64, stat: &Stat) -> FileAttr {
     }
 }
 
-/// A status that means "there is no such file" to the kernel, which remembers that.
+/// Returns attributes with the inode number 0, which tell the kernel that there is no such file and
+/// that it may cache the fact.
 pub(crate) fn absent() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -96,8 +99,9 @@ fn system_time((seconds, nanoseconds): Time) -> SystemTime {
     base.and_then(|base| base.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
 }
 
-/// The time that the kernel sent. The library turns a time before 1970, which is whole seconds down and nanoseconds
-/// up, into both down; that is undone here.
+/// Converts a time sent by the kernel to the host's form. For a time before 1970 the kernel sends
+/// seconds rounded down and nanoseconds that count up; the library makes both count down, which is
+/// undone here.
 pub(crate) fn host_time(time: SystemTime) -> Time {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => {
@@ -118,7 +122,7 @@ mod tests {
     #[test]
     fn times_before_1970_survive() {
         assert_eq!(system_time((-2, 800_000_000)), UNIX_EPOCH - Duration::from_millis(1200),);
-        // What the library makes of (-2 s, 800 ms).
+        // What the library returns for (-2 s, 800 ms).
         let sent = UNIX_EPOCH - Duration::new(2, 800_000_000);
         assert_eq!(host_time(sent), (-2, 800_000_000));
         assert_eq!(host_time(UNIX_EPOCH + Duration::new(7, 5)), (7, 5));

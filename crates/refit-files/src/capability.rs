@@ -1,13 +1,13 @@
-//! What is known about a file's `security.capability`, without asking the host each time.
+//! What is known about a file's `security.capability`, to avoid asking the host each time.
 //!
-//! The kernel asks for it before the first write after each open, and a write takes it away. Hardly
-//! any file has one, and it changes through the mount, so that an answer of the host stays good
-//! until the file is found changed beside it.
+//! The kernel asks for the attribute before the first write after each open, and a write removes
+//! it. Few files have one, and it changes through the mount, so the host's answer stays valid until
+//! the file is found changed beside the mount.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
 const UNKNOWN: u8 = 0;
-/// The host is being asked; nobody has set one since.
+/// The host is being asked, and nobody has set the attribute since.
 const ASKED: u8 = 1;
 const ABSENT: u8 = 2;
 
@@ -18,12 +18,12 @@ pub(crate) struct Capability(AtomicU8);
 impl Capability {
     pub(crate) const NAME: &str = "security.capability";
 
-    /// The file was made a moment ago.
+    /// Records that the file was just created and has no capability.
     pub(crate) fn is_absent(&self) {
         self.0.store(ABSENT, SeqCst);
     }
 
-    /// Somebody set it, and the host has it already.
+    /// Records that the attribute was set; the host already has it.
     pub(crate) fn set(&self) {
         self.0.store(UNKNOWN, SeqCst);
     }
@@ -32,17 +32,17 @@ impl Capability {
         self.0.load(SeqCst) == ABSENT
     }
 
-    /// To be called before the host is asked.
+    /// Records that the host is about to be asked. Must be called before it is.
     pub(crate) fn asks(&self) {
         let _ = self.0.compare_exchange(UNKNOWN, ASKED, SeqCst, SeqCst);
     }
 
-    /// The host said that there is none. Does not count if somebody has set one since the host was asked.
+    /// Records that the host reported no attribute, unless one was set since the host was asked.
     pub(crate) fn answered_absent(&self) {
         let _ = self.0.compare_exchange(ASKED, ABSENT, SeqCst, SeqCst);
     }
 
-    /// Whether there may be one that has to be taken away; counts as taken away from here on.
+    /// Returns whether there may be an attribute to remove, and records it as removed.
     pub(crate) fn take(&self) -> bool {
         !self.absent() && self.0.swap(ABSENT, SeqCst) != ABSENT
     }

@@ -1,7 +1,8 @@
-//! What can be found wrong before anything is mounted.
+//! The checks that are made before anything is mounted.
 
 use crate::error::MountError;
 use crate::mount::MountOptions;
+use refit_sys::memory::PAGE_SIZE_U64;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -10,28 +11,27 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The fewest page frames that a mount works with.
-pub(crate) const LEAST_FRAMES: u64 = 64;
-/// The most threads that serve a mount.
-const MOST_WORKERS: usize = 1024;
-const PAGE: u64 = 4096;
+/// The minimum number of page frames of a mount.
+pub(crate) const MIN_FRAMES: u64 = 64;
+/// The maximum number of threads that serve a mount.
+const MAX_WORKERS: usize = 1024;
 
-/// What is known to be right.
+/// Options of a mount that have passed the checks.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct ValidOptions {
     pub(crate) source: PathBuf,
     pub(crate) mountpoint: PathBuf,
     pub(crate) root: OwnedFd,
     pub(crate) stat: Stat,
 }
 
-pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
-    if options.frames_bytes < LEAST_FRAMES * PAGE {
-        let (given, least) = (options.frames_bytes, LEAST_FRAMES * PAGE);
+pub(crate) fn check(options: &MountOptions) -> Result<ValidOptions, MountError> {
+    if options.frames_bytes < MIN_FRAMES * PAGE_SIZE_U64 {
+        let (given, least) = (options.frames_bytes, MIN_FRAMES * PAGE_SIZE_U64);
         return Err(MountError::TooFewFrames { given, least });
     }
-    if let Some(given) = options.workers.filter(|workers| !(1..=MOST_WORKERS).contains(workers)) {
-        return Err(MountError::Workers { given, most: MOST_WORKERS });
+    if let Some(given) = options.workers.filter(|workers| !(1..=MAX_WORKERS).contains(workers)) {
+        return Err(MountError::Workers { given, most: MAX_WORKERS });
     }
     let machine = crate::modes::memory();
     if options.frames_bytes > machine {
@@ -53,7 +53,7 @@ pub(crate) fn check(options: &MountOptions) -> Result<Checked, MountError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&source, flags, Mode::empty()).map_err(unreadable)?;
     let stat = rustix::fs::fstat(&root).map_err(unreadable)?;
-    Ok(Checked { source, mountpoint, root, stat })
+    Ok(ValidOptions { source, mountpoint, root, stat })
 }
 
 fn source(path: &Path) -> Result<PathBuf, MountError> {
@@ -93,10 +93,10 @@ fn mountpoint(path: &Path) -> Result<PathBuf, MountError> {
     Ok(mountpoint)
 }
 
-/// Whether the topmost mount at `path` is a FUSE file system.
+/// Returns whether the topmost mount at `path` is a FUSE file system.
 pub(crate) fn is_fuse_mount(path: &Path) -> bool {
     let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return false };
-    // Later lines lie over earlier ones.
+    // Later lines cover earlier ones.
     let topmost = mounts.split(|&c| c == b'\n').rev().find_map(|line| {
         let fields: Vec<_> = line.split(|&c| c == b' ').collect();
         let kind = fields.iter().position(|field| field == b"-").map(|dash| dash + 1)?;
@@ -105,14 +105,15 @@ pub(crate) fn is_fuse_mount(path: &Path) -> bool {
     topmost.flatten().is_some_and(|kind| kind == b"fuse" || kind.starts_with(b"fuse."))
 }
 
-/// Whether a table of mounts has the file system with this number.
+/// Returns whether a table of mounts (`/proc/PID/mountinfo`) contains the file system with this
+/// device number.
 pub(crate) fn has_file_system(table: &[u8], (major, minor): (u32, u32)) -> bool {
     let number = format!("{major}:{minor}");
     let is = |line: &[u8]| line.split(|&c| c == b' ').nth(2) == Some(number.as_bytes());
     table.split(|&c| c == b'\n').any(is)
 }
 
-/// The mounts of refit in a table of mounts: what each serves, and where.
+/// Returns the source and the mount point of each mount of refit in a table of mounts.
 pub(crate) fn refit_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
     let mounts = std::fs::read(table).unwrap_or_default();
     let path = |field: &[u8]| PathBuf::from(OsStr::from_bytes(&unescape(field)));
@@ -128,7 +129,8 @@ pub(crate) fn refit_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
     mounts.split(|&c| c == b'\n').filter_map(served).collect()
 }
 
-/// The table of mounts writes blanks and the like as a backslash and three octal digits.
+/// Decodes a field of a table of mounts, in which blanks and other special characters are written
+/// as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -149,9 +151,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     path
 }
 
-/// What is put before the path in messages and in the table of mounts.
+/// Returns a path as the table of mounts shows it as the source of a mount.
 pub(crate) fn display_name(path: &Path) -> String {
-    // A comma would end the option.
+    // A comma would end the mount option.
     OsStr::to_string_lossy(path.as_os_str()).replace(',', "_")
 }
 

@@ -1,7 +1,9 @@
-//! What a mount is made of: a plan that says which building block stands where, checked before anything is mounted.
+//! The composition of a mount: a plan that says which building block provides which interface,
+//! checked before anything is mounted.
 //!
-//! A mount needs one part of each interface: `fcm` and `fr`, of which an object is made for each file when it is opened,
-//! and `pm` and `policy`, which are made with the mount and which all files share.
+//! A mount needs one part for each of four interfaces: `fcm` and `fr`, of which an object is
+//! created for each file when it is opened, and `pm` and `policy`, which are created with the mount
+//! and shared by all files.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,18 +18,20 @@ use refit_objects::{Interface, ObjectId, plugin, reference};
 use crate::error::MountError;
 use crate::representative::HOST;
 
-/// The interfaces of which a mount has one part each.
+/// The interfaces for which a mount has one part each.
 const ROLES: [&str; 4] = ["fcm", "fr", "pm", "policy"];
 
-/// Implementations of file caches.
+/// The implementations of file caches.
 const CACHES: [&str; 2] = ["partitioned", "shared"];
 
-/// Implementation of physical memory.
+/// The implementation of physical memory.
 const SWEEP: &str = "sweep";
 
-/// The composition of a mount, whose file caches begin as `cache`, with everything else as usual.
+/// Returns the default composition of a mount, with `cache` as the initial implementation of file
+/// caches.
 ///
-/// A block is named after its interface and implementation, so that a plan reads like `refit ls`.
+/// A block is named after its interface and implementation, so that a plan reads like the output of
+/// `refit ls`.
 pub fn composition(cache: &str) -> Plan {
     let part = |block: String, connect: &[(&str, &str)]| {
         let connect = connect.iter().map(|(port, to)| ((*port).to_owned(), (*to).to_owned()));
@@ -42,28 +46,28 @@ pub fn composition(cache: &str) -> Plan {
     Plan { parts: parts.map(|(name, part)| (name.to_owned(), part)).into() }
 }
 
-/// The objects that all files of a mount share, and what makes those of a file.
-pub(crate) struct Composed {
+/// The objects that all files of a mount share, and the factory for the objects of a file.
+pub(crate) struct MountObjects {
     pub(crate) physical: PhysicalMemoryRef,
     pub(crate) caches: FileCacheFactory,
-    /// So that its class can be upgraded for as long as the mount is there.
+    /// Kept so that the class of the policy can be upgraded as long as the mount exists.
     pub(crate) policies: Arc<OnceLock<ReplacementPolicyFactory>>,
     pub(crate) objects: Composition,
 }
 
-/// Builds what `plan` says for a mount of this name.
+/// Builds `plan` for the mount `name`.
 pub(crate) fn compose(
     plan: &Plan,
     name: &str,
     frames: &Arc<FramePool>,
-) -> Result<Composed, MountError> {
+) -> Result<MountObjects, MountError> {
     let refused = |why: String| MountError::Composition(why);
     let policies = Arc::default();
     let blocks = blocks(name, frames, &policies);
     blocks.check(plan).map_err(|faults| refused(faults.to_string()))?;
     let [cache, _, memory, _] = roles(plan).map_err(refused)?;
     let caches = FileCacheFactory::new(name, implementation(&plan.parts[cache]));
-    // Those of a file are made when it is opened; the others import none of those.
+    // The parts of a file are created when it is opened. The shared parts import none of them.
     let shared = |part: &Part| ["pm", "policy"].contains(&interface(part));
     let parts = plan.parts.iter().filter(|(_, part)| shared(part));
     let shared = Plan { parts: parts.map(|(name, part)| (name.clone(), part.clone())).collect() };
@@ -71,7 +75,7 @@ pub(crate) fn compose(
     let objects = checked.build().map_err(|error| refused(error.to_string()))?;
     let physical = objects.object(memory).and_then(reference::<PhysicalMemoryInterface>);
     match physical {
-        Some(physical) => Ok(Composed { physical, caches, policies, objects }),
+        Some(physical) => Ok(MountObjects { physical, caches, policies, objects }),
         None => {
             objects.destroy();
             Err(refused(format!("{memory} has gone again")))
@@ -79,7 +83,7 @@ pub(crate) fn compose(
     }
 }
 
-/// The names of the parts that have the [`ROLES`].
+/// Returns the names of the parts that export the [`ROLES`].
 fn roles(plan: &Plan) -> Result<[&str; 4], String> {
     let mut found = [""; 4];
     for (role, found) in ROLES.into_iter().zip(&mut found) {
@@ -96,7 +100,7 @@ fn roles(plan: &Plan) -> Result<[&str; 4], String> {
     Ok(found)
 }
 
-/// `fcm` of `fcm:shared`.
+/// Returns the interface of a part: `fcm` of `fcm:shared`.
 fn interface(part: &Part) -> &str {
     part.block.split_once(':').map_or("", |(interface, _)| interface)
 }
@@ -105,7 +109,7 @@ fn implementation(part: &Part) -> &str {
     part.block.split_once(':').map_or("", |(_, implementation)| implementation)
 }
 
-/// All there is to build a mount of this name from.
+/// Returns all blocks from which a mount of this name can be built.
 fn blocks(
     name: &str,
     frames: &Arc<FramePool>,
@@ -155,7 +159,7 @@ fn blocks(
     caches.chain(policies).chain([memory, file]).collect()
 }
 
-/// The policy that is built in, and those that have been loaded.
+/// Returns the names of the built-in policy and of those that were loaded.
 fn policy_names() -> Vec<String> {
     let loaded = plugin::plugins().into_iter().flat_map(|plugin| plugin.implementations);
     let policy = ReplacementPolicyInterface::info().name;
@@ -164,7 +168,7 @@ fn policy_names() -> Vec<String> {
     std::iter::once(CLOCK.to_owned()).chain(names).collect()
 }
 
-/// Of the parts of a file an instance is made for each file, by its factory.
+/// The constructor of the parts of a file, of which the factory creates an instance for each file.
 fn made_when_a_file_is_opened(name: &str, _: &Connected<'_>) -> Result<ObjectId, String> {
     Err(format!("{name} is a part of each file, and made when a file is opened"))
 }
@@ -173,7 +177,7 @@ fn made_when_a_file_is_opened(name: &str, _: &Connected<'_>) -> Result<ObjectId,
 mod tests {
     use super::*;
 
-    fn compose_of(plan: &Plan) -> Result<Composed, String> {
+    fn compose_of(plan: &Plan) -> Result<MountObjects, String> {
         let frames = FramePool::new(1 << 20).expect("memory");
         compose(plan, "test", &frames).map_err(|error| error.to_string())
     }

@@ -1,37 +1,38 @@
 //! The data of one file: its cache and its file representative.
 //!
-//! Everything that programs read and write goes through the cache. When the cache finds no free page frame, it says
-//! so instead of waiting; then physical memory is asked to take some back, and the call is made again. That happens
-//! here, outside of any cache, so that no cache ever waits for another.
+//! All reads and writes of programs go through the cache. A cache that finds no free page frame
+//! returns an error instead of waiting. The server then asks physical memory to reclaim frames and
+//! repeats the call. Since this happens outside of any cache, no cache ever waits for another.
 //!
-//! A call of a cache is a request: every swap, of any object, waits until it has ended. So each is
-//! short. What has to be read from the disk first is read between two calls ([`Memory::filled`]),
-//! and a flush goes in parts ([`Flush`]).
+//! A call of a cache is a request of the object system, and every swap of any object waits until it
+//! has ended. Calls are therefore short: what must be read from the disk first is read between two
+//! calls ([`Memory::filled`]), and a flush is done in parts ([`Flush`]).
 
 use crate::host::HostFile;
 use refit_memory::{
     CacheError, DiskWork, FileCacheRef, FileRepresentativeRef, FramePool, PAGE_SIZE,
-    PhysicalMemoryRef, Reclaimed, without_waiting,
+    PhysicalMemoryRef, ReclaimOutcome, without_waiting,
 };
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a call waits for a frame while others hold them all and none of them waits for the
-/// host. A disk may take as long as it likes.
+/// How long a call waits for a frame while all frames are in use and none of them waits for the
+/// host. The time that a disk takes is not limited.
 const FRAMES_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it waits by yielding its processor; frames that are being filled or copied are free within that.
+/// For how long a call waits by yielding its processor. Frames that are being filled or copied
+/// become free within that time.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// Bytes that one call of a cache writes back at most: what it writes to the host at once.
+/// The maximum number of bytes that one call of a cache writes back, in one write to the host.
 const FLUSH_PART: u64 = 128 << 10;
 
-/// A cache with what belongs to it.
+/// A file's cache and the objects that belong to it.
 pub(crate) struct Data {
     pub(crate) cache: FileCacheRef,
     pub(crate) representative: FileRepresentativeRef,
-    /// The same host file, for what has nothing to do with its data: locks, holes, times.
+    /// The same host file, for operations that do not concern its data: locks, holes, times.
     pub(crate) host: Arc<HostFile>,
 }
 
@@ -41,23 +42,27 @@ impl std::fmt::Debug for Data {
     }
 }
 
-/// The frames of a mount, and how much of a file one call of a cache may ask for.
+/// The page frames of a mount, and the size of the parts in which files are accessed.
 #[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) physical: PhysicalMemoryRef,
     pub(crate) frames: Arc<FramePool>,
-    /// Bytes: small against the budget, so that a request larger than the budget gets through in parts.
+    /// The maximum number of bytes that one call of a cache may access. It is small compared with
+    /// the budget of frames, so that a request larger than the budget succeeds in parts.
     pub(crate) part: usize,
 }
 
 impl Memory {
-    /// Calls a cache until it finds the frames it needs. When none can be had because the pages in them cannot be
-    /// stored, that is the error.
+    /// Calls a cache until it finds the frames it needs.
+    ///
+    /// Returns the host's error if no frame can be reclaimed because the pages in them cannot be
+    /// stored, and `ENOMEM` if no frame became free within [`FRAMES_TIMEOUT`].
     pub(crate) fn with_frames<T>(
         &self,
         mut call: impl FnMut() -> Result<T, CacheError>,
     ) -> Result<T, Errno> {
-        // As many as the call touches at most, and one more, since it need not begin at a page's beginning.
+        // The number of pages that the call touches, plus one because it may begin in the middle of
+        // a page.
         let wanted = self.part / PAGE_SIZE + 1;
         let mut fruitless_since: Option<Instant> = None;
         loop {
@@ -66,7 +71,7 @@ impl Memory {
                 Err(CacheError::Host(errno)) => return Err(Errno::from_raw_os_error(errno)),
                 Err(CacheError::NoFrame) => {}
             }
-            let Reclaimed { freed, failed } =
+            let ReclaimOutcome { freed, failed } =
                 refit_memory::reclaim(self.physical, &self.frames, wanted);
             if freed > 0 {
                 fruitless_since = None;
@@ -75,7 +80,7 @@ impl Memory {
             if let Some(errno) = failed {
                 return Err(Errno::from_raw_os_error(errno));
             }
-            // Others hold them all at the moment, and let go when the host has answered them.
+            // Other calls use all frames at the moment and release them when the host has replied.
             let since = *fruitless_since.get_or_insert_with(Instant::now);
             match since.elapsed() {
                 waited if waited > FRAMES_TIMEOUT && !self.frames.any_in_flight() => {
@@ -87,9 +92,9 @@ impl Memory {
         }
     }
 
-    /// Calls a cache that may have to read `ranges`, of bytes, from the host. The disk is waited
-    /// for outside of the call, except where the host drops what it has just read before the call
-    /// is repeated.
+    /// Calls a cache that may have to read `ranges`, in bytes, from the host. The disk is waited
+    /// for outside of the call, except when the host drops what it has just read before the call is
+    /// repeated.
     fn filled<T>(
         &self,
         data: &Data,
@@ -122,14 +127,15 @@ impl Memory {
         Ok(done)
     }
 
-    /// Writes all of `bytes`, or says how much got written before an error if that is something.
+    /// Writes all of `bytes`. If an error occurs after a part has been written, returns the length
+    /// of that part.
     pub(crate) fn write(&self, data: &Data, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < bytes.len() {
             let part = &bytes[done..bytes.len().min(done + self.part)];
             let at = offset + done as u64;
-            // Only pages that are written in part are read: those with the first byte and with the
-            // last.
+            // Only pages that are written in part are read first: those of the first and of the
+            // last byte.
             let ends = [page_of(at), page_of(at + part.len() as u64 - 1)];
             let ends = if ends[0] == ends[1] { &ends[..1] } else { &ends };
             match self.filled(data, ends, || data.cache.write(at, part)) {
@@ -148,8 +154,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes the dirty pages of the next part of `flush` to the host; whether there are more
-    /// parts.
+    /// Writes the dirty pages of the next part of `flush` to the host. Returns whether there are
+    /// more parts.
     pub(crate) fn flush_part(&self, data: &Data, flush: &mut Flush) -> Result<bool, Errno> {
         let Flush { start, end, length } = *flush;
         let next = start.saturating_add(length);
@@ -158,19 +164,19 @@ impl Memory {
             return Ok(false);
         }
         let pages = self.with_frames(|| data.cache.flush(start, next))?;
-        // Long stretches with nothing to write are passed in growing steps.
+        // Long stretches without dirty pages are passed in growing steps.
         let length = if pages == 0 { length.saturating_mul(2).min(1 << 50) } else { FLUSH_PART };
         *flush = Flush { start: next, length, ..*flush };
         Ok(true)
     }
 }
 
-/// A range of a file that is written back in parts, and how far that has come.
+/// The progress of a flush of a range of a file that is done in parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flush {
     start: u64,
     end: u64,
-    /// Bytes of the next part.
+    /// The length of the next part, in bytes.
     length: u64,
 }
 
@@ -180,7 +186,7 @@ impl Flush {
     }
 }
 
-/// The page with the byte at `offset`, in bytes.
+/// Returns the byte range of the page that contains the byte at `offset`.
 fn page_of(offset: u64) -> Range<u64> {
     let start = offset - offset % PAGE_SIZE as u64;
     start..start + PAGE_SIZE as u64

@@ -1,9 +1,10 @@
 //! Reading directories without opening them.
 //!
-//! The kernel is told not to announce that a directory is opened (`opendir` answers `ENOSYS`), which saves two round
-//! trips for each listing. So a request to read a directory carries nothing but the position to go on from: the host's
-//! own cookie. The host's stream is kept open with the inode and stands where the last request left it; a request
-//! from somewhere else seeks, which the host's file systems do by hash or tree, not by counting.
+//! The server answers `opendir` with `ENOSYS`, upon which the kernel no longer sends it; this saves
+//! two round trips per listing. A request to read a directory then carries only the position to
+//! continue from, which is the host's own cookie. The host's stream is kept open with the inode and
+//! remains at the position of the last request. A request for another position seeks, which the
+//! host's file systems do by hash or tree and not by counting.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir, SeekFrom};
@@ -13,20 +14,20 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Bytes of entries read from the host at once.
+/// The number of bytes of entries that are read from the host at once.
 const BATCH: usize = 32 * 1024;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: OsString,
     pub(crate) number: u64,
     pub(crate) kind: FileType,
-    /// Where to go on after this one.
+    /// The position after this entry.
     pub(crate) next: u64,
 }
 
-/// The host's directory stream.
+/// A stream of the entries of a directory on the host.
 #[derive(Debug)]
 pub(crate) struct Stream {
     fd: Arc<OwnedFd>,
@@ -42,13 +43,15 @@ impl Stream {
         Arc::clone(&self.fd)
     }
 
-    /// Hands the entries from `position` on to `take` until that answers false or there are no more.
+    /// Passes the entries from `position` on to `take` until it returns `false` or there are no
+    /// more.
     pub(crate) fn read(
         &mut self,
         position: u64,
         mut take: impl FnMut(Entry) -> bool,
     ) -> Result<(), Errno> {
-        // From the beginning always anew: the host may have read ahead what has changed since.
+        // From the beginning the stream is always read anew: the host may have read ahead entries
+        // that have changed since.
         if position != self.position || position == 0 {
             rustix::fs::seek(&self.fd, SeekFrom::Start(position))?;
             self.position = position;
@@ -67,7 +70,8 @@ impl Stream {
                 next,
             });
             if !taken {
-                // The host's stream stands behind the whole batch; the next request will seek back.
+                // The host's stream is positioned after the whole batch; the next request seeks
+                // back.
                 self.position = u64::MAX;
                 return Ok(());
             }

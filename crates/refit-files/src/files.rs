@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Bytes copied by one request at most; a request should end within a moment.
+/// The maximum number of bytes that one request copies, so that a request stays short.
 pub(crate) const COPY_PART: u64 = 16 << 20;
 
 impl Server {
-    /// Opens a file; whether it is to be read and written direct.
+    /// Opens a file. Returns whether it bypasses the kernel's cache.
     pub(crate) fn open(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
         let direct = self.open_inode(caller, &inode, flags)?;
@@ -48,12 +48,13 @@ impl Server {
         if truncates {
             self.truncate(caller, inode, 0)?;
         }
-        // What the kernel collects cannot be refused any more when it comes.
+        // Data that the kernel has already cached can no longer be refused when it is written back.
         let direct = self.modes.direct(|| self.table.path(inode), flags, size)
             || (self.write_back && may_write(flags) && self.space.short(inode));
         let outdated = self.write_back && inode.outdated_lookups.load(Relaxed) > 0;
         if outdated {
-            // Its name is dropped when it is closed, so that the kernel gets to know it anew.
+            // The kernel's entry for the name is dropped when the file is closed, so that the
+            // kernel looks it up anew.
             inode.stale_in_kernel.store(true, Relaxed);
         }
         let direct = direct || outdated;
@@ -68,7 +69,7 @@ impl Server {
         Ok(direct)
     }
 
-    /// The file is closed; [`Self::released`] follows once the kernel has the answer.
+    /// Closes a file. [`Self::released`] must follow once the kernel has received the reply.
     pub(crate) fn release(&self, node: u64, flags: i32, direct: bool) -> Result<(), Errno> {
         let inode = self.inode(node)?;
         if may_write(flags) {
@@ -80,9 +81,11 @@ impl Server {
         Ok(())
     }
 
-    /// The kernel knows that a close has come here. As long as it waits for that, the inode is in
-    /// use: a name that is dropped finds the same one, with its old time and size. If these are to
-    /// be forgotten, it has to drop the name now, and asks for the status anew.
+    /// Ends a close whose reply the kernel has received.
+    ///
+    /// While the kernel waits for the reply the inode is in use: dropping the name would find the
+    /// same inode, with its old time and size. If the kernel is to forget these, the name must be
+    /// dropped after the reply.
     pub(crate) fn released(&self, node: u64) {
         let Ok(inode) = self.inode(node) else { return };
         self.journal.opens.fetch_sub(1, Release);
@@ -91,7 +94,7 @@ impl Server {
             return;
         }
         let place = inode.place.lock().clone();
-        self.aside.hand(move |server| {
+        self.jobs.submit(move |server| {
             if let Some(notifier) = server.notifier.get() {
                 let _ = notifier.inval_entry(INodeNo(place.parent), &place.name);
             }
@@ -170,7 +173,8 @@ impl Server {
         Ok(())
     }
 
-    /// The host's file was changed just now, so that its times are right, unless more is to come.
+    /// Records that the host's file was just changed, so that the times of the host are valid
+    /// unless more data is waiting.
     pub(crate) fn changed_on_host(&self, inode: &Arc<Inode>, data: &Data) {
         let mut times = inode.times.lock();
         if data.cache.is_dirty() {
@@ -186,18 +190,19 @@ impl Server {
         self.sync_inode(&self.inode(node)?, data_only)
     }
 
-    /// Stores a file and brings it to the disk. While the disk works, nothing of the file is held:
-    /// it can be used, and any object can be swapped.
+    /// Stores a file and synchronizes it with the disk. No lock of the file is held while the disk
+    /// works: the file can be used, and any object can be swapped.
     fn sync_inode(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Errno> {
         let stored = {
             let slot = inode.data.read();
             let Some(data) = &*slot else {
-                // Nothing of it is here; it may be on its way in the host all the same.
+                // No data of the file is cached here, but the host may still have to write some to
+                // its disk.
                 drop(slot);
                 return rustix::fs::fsync(reopen(&inode.fd(), OFlags::RDONLY)?);
             };
             self.memory.flush(data, 0, u64::MAX).and_then(|()| self.settle(inode, data)).and_then(
-                // The work keeps the host's descriptor: it goes on whatever becomes of the file's
+                // The work owns the host's descriptor and completes whatever happens to the file's
                 // objects.
                 |()| data.representative.sync_work(data_only).map_err(Errno::from_raw_os_error),
             )
@@ -213,8 +218,8 @@ impl Server {
         inode.mode.load(Relaxed) & (libc::S_ISUID | libc::S_ISGID) != 0
     }
 
-    /// Clears the set-user-id and set-group-id bits for a write by a caller without `CAP_FSETID`.
-    /// Without the group's execute bit, set-group-id stays if the caller is in the file's group
+    /// Clears the set-user-ID and set-group-ID bits for a write by a caller without `CAP_FSETID`.
+    /// If the group's execute bit is clear, set-group-ID is kept for a caller in the file's group
     /// (`setattr_should_drop_sgid` of Linux).
     pub(crate) fn drop_set_id(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
         if !self.has_set_id(inode) {
@@ -230,15 +235,15 @@ impl Server {
         }
         inode.change_on_host(|fd| rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode)))?;
         inode.mode.store(inode.mode.load(Relaxed) & !0o7777 | mode, Relaxed);
-        // After a write the kernel asks for size and times again, and goes on showing the old mode.
-        // Dropping attributes alone waits for no page and for no other request.
+        // After a write the kernel asks for size and times again but keeps showing the old mode.
+        // Invalidating only the attributes waits for no page and for no other request.
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(INodeNo(inode.node), -1, 0);
         }
         Ok(())
     }
 
-    /// A write takes a program's file capabilities away, whoever writes.
+    /// Removes the file capabilities of a program, as every write does regardless of the writer.
     pub(crate) fn drop_capability(&self, inode: &Inode) {
         if inode.capability.take() {
             let removed = |fd: &OwnedFd| rustix::fs::removexattr(proc_path(fd), Capability::NAME);
@@ -246,8 +251,9 @@ impl Server {
         }
     }
 
-    /// Lets `change` work on the host's file underneath the cache: what is dirty is on the host before, `[start,
-    /// end)` is not in the cache during, and the cache knows the new size after.
+    /// Runs `change` on the host's file underneath the cache. The dirty pages are written to the
+    /// host before it; `[start, end)` is not cached while it runs; the cache learns the new size
+    /// after it.
     fn underneath<T>(
         &self,
         inode: &Arc<Inode>,
@@ -265,7 +271,8 @@ impl Server {
         outcome
     }
 
-    /// As for a write, where the kernel leaves it to the server to look at who asks.
+    /// Drops the privileges of a file as a write does, for operations in which the kernel leaves
+    /// the check of the caller to the server.
     pub(crate) fn drop_privileges(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
         if self.has_set_id(inode) && !may_keep_set_id(caller) {
             self.drop_set_id(caller, inode)?;
@@ -285,7 +292,7 @@ impl Server {
         let inode = self.inode(node)?;
         let mode = FallocateFlags::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
         let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
-        // What is moved reaches to the end of the file.
+        // These modes move data up to the end of the file.
         let moves = mode.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE);
         let range = (offset, if moves { u64::MAX } else { end });
         self.drop_privileges(caller, &inode)?;
@@ -295,7 +302,8 @@ impl Server {
         })
     }
 
-    /// Whether the kernel may know the file to reach to `end` or beyond, while it has not sent yet what makes it so.
+    /// Returns whether the kernel may know the file to extend to `end` or beyond because of data
+    /// that it has not written back yet.
     pub(crate) fn kernel_may_know_more(&self, node: u64, end: u64) -> bool {
         self.write_back
             && self.table.get(node).is_some_and(|inode| {
@@ -309,7 +317,7 @@ impl Server {
             })
     }
 
-    /// Whether the kernel may have data of the file that it has not sent yet.
+    /// Returns whether the kernel may have data of the file that it has not written back yet.
     pub(crate) fn kernel_may_hold_data(&self, node: u64) -> bool {
         let writers = |inode: Arc<Inode>| inode.writers.load(Relaxed) > 0;
         self.write_back && self.table.get(node).is_some_and(writers)
@@ -325,11 +333,11 @@ impl Server {
             libc::SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL),
         };
-        // The position is not used by anything else: reads and writes carry their own.
+        // The position of the descriptor is used by nothing else: reads and writes carry their own.
         rustix::fs::seek(&*data.host.ensure(Access::Read)?, to).map(|at| at as i64)
     }
 
-    /// Copies within the host, which may share blocks instead of copying.
+    /// Copies data on the host, which may share blocks instead of copying them.
     pub(crate) fn copy_file_range(
         &self,
         caller: Caller,
@@ -344,7 +352,7 @@ impl Server {
             let end = from_offset.saturating_add(length);
             self.memory.flush(&data, from_offset, end)?;
             if (rustix::fs::fstat(&*from.fd())?.st_size as u64) < end.min(data.cache.size()) {
-                // What makes the file that long is dirty, and lies behind the range.
+                // The dirty pages that make the file that long lie after the range.
                 self.memory.flush(&data, 0, u64::MAX)?;
             }
         }
@@ -368,8 +376,8 @@ pub(crate) fn may_write(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
-/// Whether set-user-id bits survive a truncation by the caller. The kernel knows, but the library does not pass it
-/// on; asked only when a file has such bits.
+/// Returns whether set-user-ID bits survive a truncation by the caller. The kernel knows but the
+/// library does not pass it on; this is called only for a file with such bits.
 fn may_keep_set_id(caller: Caller) -> bool {
     credentials::has_capability(caller.pid, CAP_FSETID).unwrap_or(caller.uid == 0)
 }

@@ -1,7 +1,8 @@
-//! Write-back in the background: what was written reaches the host some two seconds later.
+//! Write-back in the background: written data reaches the host about two seconds later.
 //!
-//! A file enters the queue when it becomes dirty and leaves it when it is written. It is written in small parts, each
-//! a request of its own, so that nobody who waits for requests to end waits for a whole file.
+//! A file enters the queue when it becomes dirty and leaves it when it is written back. It is
+//! written in small parts, each of which is a request of its own, so that waiting for requests to
+//! end never means waiting for a whole file.
 
 use crate::inode::Inode;
 use parking_lot::{Condvar, Mutex};
@@ -10,32 +11,32 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long written data may wait.
-const AGE: Duration = Duration::from_secs(2);
-/// How much earlier than that a file is written when the thread is at it anyway: a thread that woke for each file
-/// would take the processor from the programs each time.
-const EARLY: Duration = Duration::from_millis(500);
+/// How long written data may wait before it is written back.
+const WRITE_BACK_DELAY: Duration = Duration::from_secs(2);
+/// How much earlier a file may be written back when the thread is running anyway. Waking up for
+/// each file would take the processor from the programs each time.
+const WRITE_BACK_SLACK: Duration = Duration::from_millis(500);
 
-/// Files to be written back, the oldest first.
+/// The files to be written back, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Not kept alive: a file that the kernel forgets while something waits stays in the table, and of one that was
-    /// removed the blocks have to become free.
+    /// The references are weak. A file that the kernel forgets while data is waiting stays in the
+    /// table, and the blocks of a removed file must become free.
     files: Mutex<VecDeque<(Instant, Weak<Inode>)>>,
-    news: Condvar,
+    changed: Condvar,
     ending: AtomicBool,
-    /// What is in the queue now is written without waiting for its age.
+    /// Whether the files now in the queue are written regardless of their age.
     hurry: AtomicBool,
 }
 
 impl Queue {
-    /// The file has something to be written back.
+    /// Adds a file that has become dirty.
     pub(crate) fn add(&self, inode: &Arc<Inode>) {
         if !inode.queued.load(Relaxed) && !inode.queued.swap(true, Relaxed) {
             let mut files = self.files.lock();
             files.push_back((Instant::now(), Arc::downgrade(inode)));
             if files.len() == 1 {
-                self.news.notify_one();
+                self.changed.notify_one();
             }
         }
     }
@@ -44,13 +45,13 @@ impl Queue {
         self.files.lock().len()
     }
 
-    /// Takes out all files, however old: they are about to be written.
+    /// Removes all files regardless of their age, because they are about to be written.
     pub(crate) fn clear(&self) {
         let files = std::mem::take(&mut *self.files.lock());
         files.iter().filter_map(|(_, inode)| inode.upgrade()).for_each(|inode| leave(&inode));
     }
 
-    /// Waits for the next file that is old enough; none when the queue has been closed.
+    /// Waits for the next file that is due. Returns `None` when the queue has been closed.
     pub(crate) fn next(&self) -> Option<Arc<Inode>> {
         let mut files = self.files.lock();
         loop {
@@ -60,10 +61,12 @@ impl Queue {
             match files.front().map(|(since, _)| since.elapsed()) {
                 None => {
                     self.hurry.store(false, Relaxed);
-                    self.news.wait(&mut files);
+                    self.changed.wait(&mut files);
                 }
-                Some(age) if age < AGE - EARLY && !self.hurry.load(Relaxed) => {
-                    self.news.wait_for(&mut files, AGE.saturating_sub(age));
+                Some(age)
+                    if age < WRITE_BACK_DELAY - WRITE_BACK_SLACK && !self.hurry.load(Relaxed) =>
+                {
+                    self.changed.wait_for(&mut files, WRITE_BACK_DELAY.saturating_sub(age));
                 }
                 Some(_) => {
                     let inode = files.pop_front().and_then(|(_, inode)| inode.upgrade());
@@ -76,23 +79,25 @@ impl Queue {
         }
     }
 
-    /// Writes what waits now at once.
+    /// Makes the files now in the queue due at once.
     pub(crate) fn hurry(&self) {
         let _files = self.files.lock();
         self.hurry.store(true, Relaxed);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Ends [`Queue::next`].
     pub(crate) fn close(&self) {
-        // Under the lock, so that it cannot fall between the test and the wait.
+        // Notifies with the lock held, so that the notification cannot fall between the check and
+        // the wait.
         let _files = self.files.lock();
         self.ending.store(true, Relaxed);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
 
-/// The mark goes before the file is written: a write that comes meanwhile queues the file again.
+/// Removes the mark of a file before it is written, so that a write that comes meanwhile queues the
+/// file again.
 fn leave(inode: &Arc<Inode>) {
     inode.queued.store(false, std::sync::atomic::Ordering::SeqCst);
 }

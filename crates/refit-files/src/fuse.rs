@@ -1,4 +1,5 @@
-//! The requests of the kernel: what it may ask for, and each unpacked for the server.
+//! The FUSE operations: negotiation with the kernel, and the decoding of each request for the
+//! server.
 use crate::answer::{Fuse, GENERATION, TTL};
 use crate::attributes;
 use crate::files::{COPY_PART, may_write};
@@ -20,19 +21,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Bytes that one request may carry.
-const LARGEST: u32 = 1 << 20;
+/// The maximum size of a request's data, in bytes.
+const MAX_REQUEST_SIZE: u32 = 1 << 20;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// All that a handle has to say: whether the file was opened direct.
+/// Returns the file handle for the kernel, which only says whether the file bypasses the kernel's
+/// cache.
 fn handle(direct: bool) -> FileHandle {
     FileHandle(direct.into())
 }
 
-/// The kernel tells of the end of a file that was opened to be read only where it tells of each.
+/// Returns the flags for an opened file. For a file opened for reading only, the kernel reports the
+/// close only if it reports every close.
 fn open_flags(direct: bool, flags: i32) -> FopenFlags {
     let how = if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
     if may_write(flags) { how } else { how | FopenFlags::FOPEN_NOFLUSH }
@@ -40,8 +43,9 @@ fn open_flags(direct: bool, flags: i32) -> FopenFlags {
 
 impl Filesystem for Fuse {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Not FUSE_ATOMIC_O_TRUNC: with it the kernel has us truncate before it finds out that the file is a program that
-        // runs, and answers ETXTBSY when that has lost its code.
+        // FUSE_ATOMIC_O_TRUNC is not requested: with it the kernel makes the server truncate before
+        // it finds that the file is a running program, and returns ETXTBSY when the program has
+        // already lost its code.
         let mut wanted = InitFlags::FUSE_ASYNC_READ
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_BIG_WRITES
@@ -64,8 +68,8 @@ impl Filesystem for Fuse {
             wanted |= acls;
         }
         let _ = config.add_capabilities(wanted & config.capabilities()); // older kernels have fewer
-        let _ = config.set_max_write(LARGEST);
-        let _ = config.set_max_readahead(LARGEST);
+        let _ = config.set_max_write(MAX_REQUEST_SIZE);
+        let _ = config.set_max_readahead(MAX_REQUEST_SIZE);
         let _ = config.set_max_background(64);
         Ok(())
     }
@@ -211,7 +215,7 @@ impl Filesystem for Fuse {
             }
             Ok(true) => {
                 let open = move |server: &Server| server.open_behind(caller, ino.0, flags);
-                self.after_the_kernels_data(req, ino, open, answer);
+                self.after_write_back(req, ino, open, answer);
             }
             Err(errno) => self.serve(req, |_, _| Err(errno), answer),
         }
@@ -228,9 +232,9 @@ impl Filesystem for Fuse {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // Only reads past the kernel's cache name a lock owner; `O_DIRECT` and the handle do not
-        // tell, since a file opened for direct reads can be mapped. The kernel holds the pages that
-        // a fault fills locked until the answer: invalidating them first would deadlock.
+        // Only reads past the kernel's cache carry a lock owner. `O_DIRECT` and the handle do not
+        // tell, since a file opened for direct reads can be mapped. The kernel keeps the pages that
+        // a fault fills locked until the reply, so invalidating them first would deadlock.
         let past_the_kernels_cache = lock_owner.is_some();
         let end = offset.saturating_add(size.into());
         if past_the_kernels_cache && self.server.kernel_may_know_more(ino.0, end) {
@@ -240,7 +244,7 @@ impl Filesystem for Fuse {
                 buffer.truncate(n);
                 Ok(buffer)
             };
-            return self.after_the_kernels_data(req, ino, work, |outcome| match outcome {
+            return self.after_write_back(req, ino, work, |outcome| match outcome {
                 Ok(data) => reply.data(&data),
                 Err(errno) => reply.error(errno),
             });
@@ -293,7 +297,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         if self.server.write_back {
-            // All that comes is stored before it is answered. The kernel does not ask again.
+            // All data is stored before the reply. The kernel does not send this request again.
             return self.serve_empty(req, reply, |_, _| Err(Errno::NOSYS));
         }
         self.serve_empty(req, reply, |server, _| {
@@ -332,7 +336,7 @@ impl Filesystem for Fuse {
     }
 
     fn opendir(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // The kernel does not ask again, nor tells of closing directories.
+        // The kernel neither sends this request again nor reports the closing of directories.
         self.serve(req, |_, _| Err::<(), _>(Errno::NOSYS), |_| reply.error(Answer::ENOSYS));
     }
 
@@ -493,9 +497,10 @@ impl Filesystem for Fuse {
             let work = |server: &Server, _| server.lseek(ino.0, offset, whence);
             return self.serve(req, work, |outcome| answer(outcome, reply));
         }
-        // The kernel asks for holes without having sent what it has collected: what looks like a hole may be data.
+        // The kernel searches for holes without having written back its pages, so what looks like a
+        // hole may be data.
         let work = move |server: &Server| server.lseek(ino.0, offset, whence);
-        self.after_the_kernels_data(req, ino, work, move |outcome| answer(outcome, reply));
+        self.after_write_back(req, ino, work, move |outcome| answer(outcome, reply));
     }
 
     fn copy_file_range(
@@ -520,10 +525,10 @@ impl Filesystem for Fuse {
             let (from, to) = ((ino_in.0, offset_in), (ino_out.0, offset_out));
             server.copy_file_range(caller, from, to, len)
         };
-        // The kernel has sent what it has collected of the range that is copied, but the file may end behind it.
+        // The kernel has written back its pages of the copied range, but the file may end after it.
         let end = offset_in.saturating_add(len.min(COPY_PART));
         if self.server.kernel_may_know_more(ino_in.0, end) {
-            self.after_the_kernels_data(req, ino_in, copy, move |outcome| answer(outcome, reply));
+            self.after_write_back(req, ino_in, copy, move |outcome| answer(outcome, reply));
         } else {
             self.serve(req, |server, _| copy(server), |outcome| answer(outcome, reply));
         }

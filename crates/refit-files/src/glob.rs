@@ -1,9 +1,11 @@
-//! Patterns for paths: `*` stands for any characters, `/` too; everything else for itself.
+//! Patterns for paths: `*` matches any characters including `/`; every other character matches
+//! itself.
 
-/// Whether `text` matches `pattern`.
+/// Returns whether `text` matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on when what follows the last `*` does not fit: the star takes one character more.
+    // Where to continue when the part after the last `*` does not match: the star takes one
+    // character more.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         if p < pattern.len() && pattern[p] == b'*' {

@@ -9,29 +9,31 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::sync::{Arc, OnceLock};
 
-/// What a file has to be open for.
+/// The access that a descriptor permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// An inode of the host, held by one descriptor, so that a mount needs no more of them than it has inodes.
+/// An inode of the host, held by one descriptor, so that a mount needs no more descriptors than it
+/// has inodes.
 ///
-/// It begins as what is asked for, mostly `O_PATH`, and is opened for reading when it is read and for writing when a
-/// write comes: a program that is only run or read is never "text file busy" on the host. The descriptor that was
-/// there before is closed when the last one who uses it is done.
+/// The descriptor is created as the caller asks, usually with `O_PATH`, and reopened for reading at
+/// the first read and for writing at the first write, so that a program that is only run or read
+/// never causes `ETXTBSY` on the host. The previous descriptor is closed when its last user has
+/// finished.
 #[derive(Debug)]
 pub(crate) struct HostFile {
-    /// Protects which descriptor it is; held for no system call.
-    held: RwLock<Held>,
+    /// The current descriptor. The lock is not held during system calls.
+    held: RwLock<Descriptor>,
     pub(crate) version: KnownVersion,
-    /// Found out at the first read that is not to wait.
+    /// Determined at the first read that must not wait.
     reads: OnceLock<Reads>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Descriptor {
     /// What `fd` is open for; `None` for `O_PATH`.
     access: Option<Access>,
     closed: bool,
@@ -39,27 +41,28 @@ struct Held {
 }
 
 impl HostFile {
-    /// The inode that `fd` stands for; nothing is opened yet.
+    /// Creates the host file of the inode that `fd` refers to, without opening it.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self::with(fd, None)
     }
 
-    /// A file that was opened for reading and writing when it was created.
+    /// Creates the host file of a file that was opened for reading and writing when it was created.
     pub(crate) fn opened(fd: OwnedFd) -> Self {
         Self::with(fd, Some(Access::Write))
     }
 
     fn with(fd: OwnedFd, access: Option<Access>) -> Self {
-        let held = RwLock::new(Held { access, closed: false, fd: Arc::new(fd) });
+        let held = RwLock::new(Descriptor { access, closed: false, fd: Arc::new(fd) });
         Self { held, version: KnownVersion::default(), reads: OnceLock::new() }
     }
 
-    /// The descriptor that there is now. It may be closed as soon as what this returns is dropped.
+    /// Returns the current descriptor. It may be closed as soon as the returned reference is
+    /// dropped.
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         self.held.read().fd.clone()
     }
 
-    /// A descriptor that is open for `access`.
+    /// Returns a descriptor that is open for `access`, and reopens the file if necessary.
     pub(crate) fn ensure(&self, access: Access) -> Result<Arc<OwnedFd>, Errno> {
         let before = {
             let held = self.held.read();
@@ -80,23 +83,26 @@ impl HostFile {
         Ok(fd)
     }
 
-    /// Closes the descriptor of a file that nobody knows any more: the blocks of one that was removed become free now,
-    /// and not when the last object that refers to it is gone. `other` stands in its place.
+    /// Closes the descriptor of a file that the kernel has forgotten, and puts `other` in its
+    /// place. The blocks of a removed file become free now and not when the last object that refers
+    /// to it is dropped.
     pub(crate) fn close(&self, other: Arc<OwnedFd>) {
-        *self.held.write() = Held { access: None, closed: true, fd: other };
+        *self.held.write() = Descriptor { access: None, closed: true, fd: other };
     }
 }
 
 impl HostFile {
-    /// The file was read, perhaps from its cache only. A small read lets the host keep the time of access by its own
-    /// rules (`relatime`, `noatime`); setting the time would change the change time too.
+    /// Updates the access time of a file that was read, perhaps only from its cache. A small read
+    /// lets the host apply its own rules (`relatime`, `noatime`); setting the time would also
+    /// change the change time.
     pub(crate) fn note_access(&self) {
         if let Ok(fd) = self.ensure(Access::Read) {
             let _ = rustix::io::pread(&fd, &mut [0; 1], 0);
         }
     }
 
-    /// Writes as much of `bytes` as the host takes; how many, or the error if it takes none.
+    /// Writes as much of `bytes` as the host accepts, and returns how much that was; returns the
+    /// error if the host accepts nothing.
     pub(crate) fn write_some(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         match self.store(offset, bytes)? {
             (0, Some(errno)) => Err(errno),
@@ -104,7 +110,8 @@ impl HostFile {
         }
     }
 
-    /// Writes as much of `bytes` as the host takes: how many, and why not all of them.
+    /// Writes as much of `bytes` as the host accepts. Returns how much that was, and the reason for
+    /// a short write.
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(usize, Option<Errno>), Errno> {
         let fd = self.ensure(Access::Write)?;
         self.changing(|| {
@@ -123,18 +130,18 @@ impl HostFile {
     }
 }
 
-/// Opens what a descriptor stands for once more; never goes through a name.
+/// Opens the file that a descriptor refers to once more, without resolving a name.
 pub(crate) fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(proc_path(fd), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
-/// The path by which the kernel reaches what `fd` stands for.
+/// Returns the path under which the kernel reaches the file that `fd` refers to.
 pub(crate) fn proc_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Fills `buf` by `read`, which is told where to and from which offset; how much there is before
-/// the end of the file.
+/// Fills `buf` with `read`, which is given the destination and the offset. Returns the number of
+/// bytes before the end of the file.
 fn read_all(
     offset: u64,
     buf: &mut [u8],
@@ -152,24 +159,24 @@ fn read_all(
     Ok(done)
 }
 
-/// Whether reads of a file system wait for its disk.
+/// Whether reads of a file system can be prevented from waiting for its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
-    /// Never: it is in memory.
+    /// Reads never wait, because the file system is in memory.
     Never,
-    /// It says so when it is asked (`RWF_NOWAIT`), or that it cannot tell.
-    Asked,
-    /// They may, and it does not say so: FUSE takes the flag and waits all the same.
-    Unsaid,
+    /// The file system supports `RWF_NOWAIT`, or reports that it does not.
+    Reported,
+    /// Reads may wait without notice: FUSE accepts the flag and waits anyway.
+    Unknown,
 }
 
 impl Reads {
-    /// Those of the file system of `fd`.
+    /// Returns the kind of reads of the file system of `fd`.
     fn of(fd: &OwnedFd) -> Self {
         match rustix::fs::fstatfs(fd).map(|figures| figures.f_type) {
             Ok(libc::TMPFS_MAGIC | RAMFS_MAGIC) => Self::Never,
-            Ok(libc::FUSE_SUPER_MAGIC) => Self::Unsaid,
-            _ => Self::Asked,
+            Ok(libc::FUSE_SUPER_MAGIC) => Self::Unknown,
+            _ => Self::Reported,
         }
     }
 }
@@ -177,12 +184,12 @@ impl Reads {
 /// `f_type` of ramfs.
 const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
 
-/// Bytes that are fetched at once.
-const FETCHED: u64 = 128 << 10;
+/// The maximum number of bytes that are fetched at once.
+const FETCH_SIZE: u64 = 128 << 10;
 
-/// Has the host read what is to be read soon, and throws it away.
+/// Makes the host read the data into its cache, and discards it.
 fn fetch(fd: &OwnedFd, offset: u64, len: u64) -> Result<(), i32> {
-    let mut buf = vec![0; usize::try_from(len.min(FETCHED)).unwrap_or(usize::MAX)];
+    let mut buf = vec![0; usize::try_from(len.min(FETCH_SIZE)).unwrap_or(usize::MAX)];
     let mut done = 0;
     while done < len {
         let part = usize::try_from(len - done).map_or(buf.len(), |left| left.min(buf.len()));
@@ -209,8 +216,8 @@ impl FileRepresentative for HostFile {
         }
         match *self.reads.get_or_init(|| Reads::of(&fd)) {
             Reads::Never => read_all(offset, buf, waiting),
-            Reads::Unsaid => Err(Errno::AGAIN),
-            Reads::Asked => read_all(offset, buf, not_waiting).map_err(|errno| match errno {
+            Reads::Unknown => Err(Errno::AGAIN),
+            Reads::Reported => read_all(offset, buf, not_waiting).map_err(|errno| match errno {
                 Errno::OPNOTSUPP => Errno::AGAIN,
                 errno => errno,
             }),
@@ -266,7 +273,8 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
 
-    /// A file of `bytes` that the host has on its disk only, if it can be made to.
+    /// Creates a file of `bytes` that is on the host's disk and not in its cache, where the host
+    /// permits that.
     fn cold(bytes: &[u8]) -> HostFile {
         let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
         file.write_all(bytes).unwrap();

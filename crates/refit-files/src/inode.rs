@@ -1,4 +1,5 @@
-//! One file, directory, link … of the host, as the kernel knows it through the mount.
+//! An inode of the host (a file, directory, link and so on) as the kernel knows it through the
+//! mount.
 
 use crate::capability::Capability;
 use crate::data::Data;
@@ -13,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What identifies an inode on the host.
+/// The identity of an inode on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostKey {
     pub(crate) device: u64,
@@ -26,7 +27,7 @@ impl HostKey {
     }
 }
 
-/// Where an inode was seen last: a directory and a name in it.
+/// The directory and the name under which an inode was last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) parent: u64,
@@ -35,46 +36,52 @@ pub(crate) struct Place {
 
 #[derive(Debug)]
 pub(crate) struct Inode {
-    /// The number that the kernel calls it by, which is the inode number that programs see.
+    /// The number by which the kernel refers to it, which is the inode number that programs see.
     pub(crate) node: u64,
     pub(crate) key: HostKey,
-    /// Holds on to the inode, so that its number is not used again while the kernel knows it.
+    /// Keeps the inode in existence, so that its number is not reused while the kernel knows it.
     pub(crate) host: Arc<HostFile>,
     pub(crate) kind: FileType,
-    /// `st_mode` as it was seen last: the cheap test whether a write must clear set-user-id bits.
+    /// `st_mode` as last seen, for a cheap test whether a write must clear set-user-ID bits.
     pub(crate) mode: AtomicU32,
-    /// How many times the kernel got to know it and did not forget it. Changed only under the table's lock.
+    /// The number of look-ups that the kernel has not forgotten yet. Changed only with the table
+    /// locked.
     pub(crate) lookups: AtomicU64,
-    /// How many times it is open.
+    /// How many times the inode is open.
     pub(crate) opens: AtomicU32,
-    /// How many of these may write. While there is none, the kernel has no unwritten data of it.
+    /// How many of the opens may write. While there are none, the kernel has no unwritten data of
+    /// the inode.
     pub(crate) writers: AtomicU32,
-    /// How many of these have the kernel collect what they write, the end of the file included.
+    /// For how many of the opens the kernel caches writes, including the size of the file.
     pub(crate) collecting: AtomicU32,
-    /// What the kernel shows of it is not right: it was written past the kernel's cache although the kernel collects
-    /// writes, which keeps the old time; or something that the kernel had collected could not be stored.
+    /// Whether the kernel shows outdated attributes: data was written past the kernel's cache
+    /// although the kernel caches writes and keeps the old time, or data that the kernel had cached
+    /// could not be stored.
     pub(crate) stale_in_kernel: AtomicBool,
-    /// No name leads to it any more: what is in its cache need not reach the host.
+    /// Whether no name leads to the inode any more, so that the data in its cache need not reach
+    /// the host.
     pub(crate) gone: AtomicBool,
-    /// A write has to remove it.
+    /// Whether a write must remove `security.capability`.
     pub(crate) capability: Capability,
-    /// The host knows that it was read since it was written last.
+    /// Whether the host knows that the file was read since it was last written.
     pub(crate) access_noted: AtomicBool,
     pub(crate) place: Mutex<Place>,
-    /// Reading and writing hold this shared; what changes the host's file underneath the cache holds it alone.
+    /// Locked shared by reads and writes, and exclusively by changes of the host's file underneath
+    /// the cache.
     pub(crate) data: RwLock<Option<Data>>,
     pub(crate) times: Mutex<Times>,
     pub(crate) stream: Mutex<Option<Stream>>,
-    /// How many of `lookups` the kernel has yet to give back before it shows the file as it is: it
-    /// was changed beside the mount, and the kernel keeps the size and the times of a file whose
-    /// writes it collects for as long as it knows the file. Changed only under the table's lock.
+    /// How many of `lookups` the kernel must still forget before it shows the file as it is. A file
+    /// that was changed beside the mount has some, because the kernel keeps the size and the times
+    /// of a file whose writes it caches for as long as it knows the file. Changed only with the
+    /// table locked.
     pub(crate) outdated_lookups: AtomicU64,
-    /// Changes beside the mount of which the kernel is being told: until then it may answer from
-    /// what it holds.
+    /// The number of changes beside the mount of which the kernel is being notified. Until it has
+    /// been, it may answer from its cache.
     pub(crate) telling_kernel: AtomicU32,
-    /// It stands in the queue for write-back.
+    /// Whether it is in the queue for write-back.
     pub(crate) queued: AtomicBool,
-    /// Whether its data could be stored.
+    /// Why its data could not be stored, if so.
     pub(crate) failing: Failing,
 }
 
@@ -106,12 +113,13 @@ impl Inode {
         }
     }
 
-    /// A descriptor of it; see [`HostFile::fd`].
+    /// Returns a descriptor of the inode; see [`HostFile::fd`].
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         self.host.fd()
     }
 
-    /// Makes a change to the host's inode that is none by others; see [`HostFile::changing`].
+    /// Changes the host's inode without marking it as changed by others; see
+    /// [`HostFile::changing`].
     pub(crate) fn change_on_host<T>(&self, change: impl FnOnce(&OwnedFd) -> T) -> T {
         let fd = self.fd();
         if self.kind == FileType::RegularFile {
@@ -125,7 +133,7 @@ impl Inode {
         self.gone.load(Relaxed)
     }
 
-    /// It is called `name` in `parent` now.
+    /// Records that the inode is now called `name` in `parent`.
     pub(crate) fn moved(&self, parent: u64, name: &OsStr) {
         let mut place = self.place.lock();
         place.parent = parent;

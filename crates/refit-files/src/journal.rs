@@ -1,29 +1,29 @@
-//! Counters of requests, and a journal that proves that each was answered exactly once.
+//! Counters of requests, and a journal that proves that each request was answered exactly once.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What happened to a request.
+/// A step in the life of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEvent {
-    /// The server took it up.
+    /// The server has received the request.
     Began,
-    /// The server handed its answer to the kernel.
+    /// The server has passed the reply to the kernel.
     Answered,
 }
 
-/// What a mount has done since it began.
+/// The counters of a mount since it was mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountStats {
-    /// Requests taken up that want an answer (`FORGET` wants none).
+    /// Requests received that need a reply (`FORGET` needs none).
     pub requests: u64,
-    /// Requests answered, errors included.
+    /// Requests answered, including those answered with an error.
     pub replies: u64,
-    /// Requests answered with an error; "no such file" is one.
+    /// Requests answered with an error; `ENOENT` is one.
     pub errors: u64,
-    /// Requests in which the server panicked; they were answered with `EIO`.
+    /// Requests in which the server panicked, which were answered with `EIO`.
     pub panics: u64,
-    /// `READ` requests, those that the kernel's cache did not answer.
+    /// `READ` requests, which are those that the kernel's cache did not answer.
     pub reads: u64,
     /// `WRITE` requests.
     pub writes: u64,
@@ -31,24 +31,23 @@ pub struct MountStats {
     pub bytes_read: u64,
     /// Bytes written by those requests.
     pub bytes_written: u64,
-    /// Files, directories and so on that the kernel knows now.
+    /// Inodes that the kernel currently knows.
     pub inodes: u64,
-    /// How many times files are open. A close counts once the kernel has heard that it is known
-    /// here.
+    /// Open files, counted once per open. A close counts once the kernel has received the reply to
+    /// it.
     pub opens: u64,
-    /// Files that wait for being written to the host.
+    /// Files waiting for write-back to the host.
     pub waiting_for_write_back: u64,
-    /// Times that writing a file to the host failed (it is tried again, and `fsync` says so).
+    /// Failed attempts to write a file to the host. Each is repeated, and `fsync` reports it.
     pub write_back_errors: u64,
-    /// Times that a file was found changed on the host by others, and what was held of it was
-    /// dropped.
+    /// Times that a file was found to be changed on the host by others, whereupon its cached data
+    /// was dropped.
     pub changed_beside: u64,
-    /// Those of them in which pages that were not stored yet were written over what others had
-    /// written.
+    /// Those changes for which dirty pages overwrote what others had written.
     pub written_over: u64,
 }
 
-/// Counts requests; keeps `(unique, event)` pairs while it is switched on.
+/// Counts requests, and records `(unique, event)` pairs while recording is on.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) requests: AtomicU64,
@@ -63,14 +62,14 @@ pub(crate) struct Journal {
     pub(crate) write_back_errors: AtomicU64,
     pub(crate) changed_beside: AtomicU64,
     pub(crate) written_over: AtomicU64,
-    /// A test wants to see what becomes of a request in which the server panics.
+    /// Whether the next request is to panic, for a test.
     pub(crate) panic_next: AtomicBool,
     on: AtomicBool,
-    kept: Mutex<Kept>,
+    kept: Mutex<RecordedEvents>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecordedEvents {
     events: Vec<(u64, RequestEvent)>,
     capacity: usize,
     lost: u64,
@@ -102,13 +101,13 @@ impl Journal {
         }
     }
 
-    /// Starts keeping events, up to `capacity` of them; those after that are counted as lost.
+    /// Starts recording, up to `capacity` events. Later events are counted as lost.
     pub(crate) fn start(&self, capacity: usize) {
-        *self.kept.lock() = Kept { events: Vec::new(), capacity, lost: 0 };
+        *self.kept.lock() = RecordedEvents { events: Vec::new(), capacity, lost: 0 };
         self.on.store(true, Relaxed);
     }
 
-    /// Ends keeping; the events and how many were lost.
+    /// Stops recording. Returns the events and the number of lost ones.
     pub(crate) fn stop(&self) -> (Vec<(u64, RequestEvent)>, u64) {
         self.on.store(false, Relaxed);
         let kept = std::mem::take(&mut *self.kept.lock());

@@ -1,15 +1,17 @@
-//! The mount in the kernel's tree: made without a library, and unmounted as itself.
+//! The mount in the kernel's tree, created without a library, and unmounted by its identity.
 //!
-//! A path names whatever is mounted there at the moment. Between the end of a mount and the moment at which its server
-//! learns of it, somebody else can mount something at the same path. So a mount is known by its mount id, and by its
-//! connection to the kernel: a connection that has ended needs no unmount, and another mount id at the path is another
-//! mount. (fuser 0.18 takes an ended connection for a live one, and unmounts the path: `docs/upstream/`.)
+//! A path refers to whatever is mounted there at the moment. Between the end of a mount and the
+//! moment at which its server learns of it, somebody else can mount something at the same path. A
+//! mount is therefore identified by its mount ID and by its connection to the kernel: a connection
+//! that has ended needs no unmount, and another mount ID at the path means another mount. (fuser
+//! 0.18 takes an ended connection for a live one and unmounts the path; see `docs/upstream/`.)
 //!
-//! The system call takes a path all the same. A mount that somebody unmounts *and* replaces between the look at the
-//! mount id and the system call, which follows at once, cannot be told apart; the kernel offers no unmount by id.
+//! The system call takes a path nevertheless. If a mount is both unmounted *and* replaced between
+//! the check of the mount ID and the system call that immediately follows it, the replacement is
+//! unmounted; the kernel provides no unmount by ID.
 //!
-//! With the right to mount, the file system is created first, answered by the server, and appears at its path last.
-//! Without it, `fusermount3` mounts, and hands the connection over.
+//! With the right to mount, the file system is created first, answered by the server, and attached
+//! to its path last. Without it, `fusermount3` mounts and passes the connection to this process.
 
 use crate::check;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,41 +30,42 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What programs see as the kind of file system: `fuse.refit`.
+/// The subtype of the file system; programs see the type `fuse.refit`.
 const SUBTYPE: &str = "refit";
 const HELPER: &str = "fusermount3";
-/// `STATX_MNT_ID_UNIQUE`: a mount id that is never given to another mount (Linux 6.8).
+/// `STATX_MNT_ID_UNIQUE`: a mount ID that is never reused (Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// How long copies of a mount in other mount namespaces may outlast it.
+/// How long an unmount waits for copies of the mount in other mount namespaces to disappear.
 const COPIES_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// What to mount.
+/// The parameters of a mount.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct MountParameters<'a> {
     pub(crate) mountpoint: &'a Path,
-    /// What the table of mounts shows as its source.
+    /// The source that the table of mounts shows.
     pub(crate) source_name: String,
     pub(crate) allow_other: bool,
     pub(crate) read_only: bool,
-    /// Flags of the mount that has the source. Without privileges the helper chooses.
+    /// The flags of the mount on which the source lies. Without privileges the helper chooses the
+    /// flags.
     pub(crate) inherited: StatVfsMountFlags,
 }
 
-/// A file system that the kernel has begun to ask for its first answer.
+/// A file system that is connected to the kernel but not yet attached to a path.
 #[derive(Debug)]
-pub(crate) struct Prepared {
-    /// Where requests come in.
+pub(crate) struct UnattachedMount {
+    /// The device from which requests are read.
     pub(crate) device: OwnedFd,
-    /// The mount, which is at no path yet; `None` if the helper has put it there.
+    /// The mount, which is at no path yet; `None` if the helper has attached it.
     detached: Option<OwnedFd>,
 }
 
-/// A mount id as the kernel knows it.
+/// The ID of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MountId {
     Unique(u64),
-    /// May be given to another mount after the end of this one (before Linux 6.8).
+    /// An ID that may be reused for another mount after the end of this one (before Linux 6.8).
     Reused(u64),
 }
 
@@ -71,22 +74,23 @@ enum MountId {
 pub(crate) struct KernelMount {
     mountpoint: PathBuf,
     id: MountId,
-    /// The number of its file system, as tables of mounts have it.
+    /// The device number of its file system, as tables of mounts show it.
     number: (u32, u32),
-    /// Tells whether the connection lives.
+    /// A descriptor of the connection, which shows whether it has ended.
     device: OwnedFd,
 }
 
-impl Prepared {
-    /// Has the kernel create the file system.
-    pub(crate) fn new(wanted: &Wanted<'_>) -> io::Result<Self> {
-        match create(wanted) {
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => mount_by_helper(wanted),
+impl UnattachedMount {
+    /// Makes the kernel create the file system.
+    pub(crate) fn new(parameters: &MountParameters<'_>) -> io::Result<Self> {
+        match create(parameters) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => mount_by_helper(parameters),
             outcome => outcome,
         }
     }
 
-    /// Puts it at its path, with another descriptor of the same connection. From then on programs reach it.
+    /// Attaches the mount to its path, after which programs can reach it. `device` is another
+    /// descriptor of the same connection.
     pub(crate) fn attach(
         detached: Option<&OwnedFd>,
         mountpoint: &Path,
@@ -104,63 +108,68 @@ impl Prepared {
         Ok(KernelMount { mountpoint: mountpoint.to_owned(), id, number, device })
     }
 
-    /// Takes the parts apart: where requests come in, and what [`attach`](Self::attach) wants.
+    /// Returns the device from which requests are read, and the mount for [`attach`](Self::attach).
     pub(crate) fn into_parts(self) -> (OwnedFd, Option<OwnedFd>) {
         (self.device, self.detached)
     }
 }
 
-fn create(wanted: &Wanted<'_>) -> io::Result<Prepared> {
+fn create(parameters: &MountParameters<'_>) -> io::Result<UnattachedMount> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let root = std::fs::metadata(wanted.mountpoint)?.mode() & libc::S_IFMT;
+    let root = std::fs::metadata(parameters.mountpoint)?.mode() & libc::S_IFMT;
     let set = |key: &str, value: &str| fsconfig_set_string(context.as_fd(), key, value);
     set("fd", &device.as_raw_fd().to_string())?;
     set("rootmode", &format!("{root:o}"))?;
     set("user_id", &rustix::process::getuid().as_raw().to_string())?;
     set("group_id", &rustix::process::getgid().as_raw().to_string())?;
-    set("source", &wanted.source_name)?;
+    set("source", &parameters.source_name)?;
     set("subtype", SUBTYPE)?;
     fsconfig_set_flag(context.as_fd(), "default_permissions")?;
-    if wanted.allow_other {
+    if parameters.allow_other {
         fsconfig_set_flag(context.as_fd(), "allow_other")?;
     }
-    if wanted.read_only {
+    if parameters.read_only {
         fsconfig_set_flag(context.as_fd(), "ro")?;
     }
     fsconfig_create(context.as_fd())?;
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes(wanted))?;
-    Ok(Prepared { device, detached: Some(mount) })
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes(parameters))?;
+    Ok(UnattachedMount { device, detached: Some(mount) })
 }
 
-/// Programs with set-user-id and device files are as good here as on the source's own mount.
-fn attributes(wanted: &Wanted<'_>) -> MountAttrFlags {
+/// Returns the attributes of the mount: set-user-ID programs and device files work on it as they do
+/// on the mount of the source.
+fn attributes(parameters: &MountParameters<'_>) -> MountAttrFlags {
     let nodev = StatVfsMountFlags::from_bits_retain(libc::ST_NODEV);
     let noexec = StatVfsMountFlags::from_bits_retain(libc::ST_NOEXEC);
     let all = [
-        (wanted.inherited.contains(StatVfsMountFlags::NOSUID), MountAttrFlags::MOUNT_ATTR_NOSUID),
-        (wanted.inherited.contains(nodev), MountAttrFlags::MOUNT_ATTR_NODEV),
-        (wanted.inherited.contains(noexec), MountAttrFlags::MOUNT_ATTR_NOEXEC),
-        (wanted.read_only, MountAttrFlags::MOUNT_ATTR_RDONLY),
+        (
+            parameters.inherited.contains(StatVfsMountFlags::NOSUID),
+            MountAttrFlags::MOUNT_ATTR_NOSUID,
+        ),
+        (parameters.inherited.contains(nodev), MountAttrFlags::MOUNT_ATTR_NODEV),
+        (parameters.inherited.contains(noexec), MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (parameters.read_only, MountAttrFlags::MOUNT_ATTR_RDONLY),
     ];
     let set = all.into_iter().filter(|(set, _)| *set);
     set.fold(MountAttrFlags::empty(), |flags, (_, flag)| flags | flag)
 }
 
-/// The helper has the right to mount. It sends the connection over the socket that is its standard input.
-fn mount_by_helper(wanted: &Wanted<'_>) -> io::Result<Prepared> {
+/// Mounts with `fusermount3`, which has the right to mount and sends the connection over the socket
+/// that is its standard input.
+fn mount_by_helper(parameters: &MountParameters<'_>) -> io::Result<UnattachedMount> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut options =
-        format!("fsname={},subtype={SUBTYPE},default_permissions", wanted.source_name);
-    for (set, option) in [(wanted.allow_other, ",allow_other"), (wanted.read_only, ",ro")] {
+        format!("fsname={},subtype={SUBTYPE},default_permissions", parameters.source_name);
+    for (set, option) in [(parameters.allow_other, ",allow_other"), (parameters.read_only, ",ro")] {
         if set {
             options.push_str(option);
         }
     }
     let helper = Command::new(HELPER)
         .args(["-o", &options, "--"])
-        .arg(wanted.mountpoint)
+        .arg(parameters.mountpoint)
         .env("_FUSE_COMMFD", "0")
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
@@ -176,10 +185,10 @@ fn mount_by_helper(wanted: &Wanted<'_>) -> io::Result<Prepared> {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
         }
     };
-    Ok(Prepared { device, detached: None })
+    Ok(UnattachedMount { device, detached: None })
 }
 
-/// The descriptor that the helper sends; none if it ends without one.
+/// Receives the descriptor that the helper sends. Returns `None` if it ends without sending one.
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -202,9 +211,10 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(control.drain().find_map(rights))
 }
 
-/// The id of the topmost mount at a path, and the number of its file system, which is not asked.
+/// Returns the ID of the topmost mount at a path and the device number of its file system, without
+/// sending a request to the file system.
 fn look(directory: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<(MountId, (u32, u32))> {
-    // Without STATX_DONT_SYNC a server that hangs would have whoever looks hang, too.
+    // Without AT_STATX_DONT_SYNC a hanging server would block this thread, too.
     let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let status = rustix::fs::statx(directory, path, flags, StatxFlags::MNT_ID | MNT_ID_UNIQUE)?;
     let unique = status.stx_mask & MNT_ID_UNIQUE.bits() != 0;
@@ -213,12 +223,13 @@ fn look(directory: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<(MountI
 }
 
 impl KernelMount {
-    /// Whether the kernel still sends requests. It does not once nobody can reach the file system any more.
+    /// Returns whether the kernel still sends requests. It no longer does once the file system
+    /// cannot be reached any more.
     pub(crate) fn connected(&self) -> bool {
         self.connected_after(Timespec { tv_sec: 0, tv_nsec: 0 })
     }
 
-    /// As [`connected`](Self::connected), once it is not or that time has passed.
+    /// Waits up to `time` for the connection to end, and returns whether it still exists.
     fn connected_after(&self, time: Timespec) -> bool {
         let mut device = [PollFd::new(&self.device, PollFlags::empty())];
         loop {
@@ -229,14 +240,14 @@ impl KernelMount {
         }
     }
 
-    /// Whether it is what its path leads to.
+    /// Returns whether this mount is the one that its path leads to.
     fn is_topmost(&self) -> bool {
         let found = look(CWD, &self.mountpoint, AtFlags::SYMLINK_NOFOLLOW);
         found.is_ok_and(|(id, _)| id == self.id)
     }
 
-    /// A process for which it is mounted still, in a mount namespace of its own, though it is not
-    /// for this one.
+    /// Returns a process in another mount namespace in which the file system is still mounted, if
+    /// it is not mounted in this one.
     pub(crate) fn holder_elsewhere(&self) -> Option<u32> {
         let has = |process: &str| {
             let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
@@ -248,27 +259,29 @@ impl KernelMount {
         refit_sys::process::all().find(|process| has(&process.to_string()))
     }
 
-    /// Unmounts this mount, and no other.
+    /// Unmounts this mount and no other.
     ///
     /// # Errors
-    /// `EBUSY`: it is in use; or it is mounted elsewhere, too, or covered by another mount.
+    ///
+    /// `EBUSY` if the mount is in use, is also mounted elsewhere, or is covered by another mount.
     pub(crate) fn unmount(&self, flags: UnmountFlags) -> io::Result<()> {
         if !self.connected() {
             return Ok(());
         }
         if !self.is_topmost() {
-            // Taken out of sight while it is used, or covered.
+            // It was detached while in use, or it is covered.
             return if self.connected() { Err(Errno::BUSY.into()) } else { Ok(()) };
         }
         match rustix::mount::unmount(&self.mountpoint, flags | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
-            // Somebody else has unmounted it just now.
+            // Somebody else has just unmounted it.
             Err(Errno::INVAL | Errno::NOENT) if !self.connected() => return Ok(()),
             Err(Errno::PERM) => unmount_by_helper(&self.mountpoint, flags)?,
             Err(errno) => return Err(errno.into()),
         }
-        // Without other mounts of it the kernel has ended the connection before the call returned. A mount namespace
-        // that was made meanwhile has a copy; most do not last.
+        // If there are no copies of the mount, the kernel has ended the connection before the call
+        // returned. A mount namespace that was created meanwhile has a copy; most exist only
+        // briefly.
         if !flags.contains(UnmountFlags::DETACH) && self.connected_after(COPIES_TIMEOUT) {
             return Err(Errno::BUSY.into());
         }
@@ -276,7 +289,7 @@ impl KernelMount {
     }
 }
 
-/// What a user without privileges mounted, only the helper can unmount.
+/// Unmounts what a user without privileges mounted, which only the helper can do.
 fn unmount_by_helper(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
     let mut command = Command::new(HELPER);
     command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z"));

@@ -1,20 +1,21 @@
-//! The file server: an existing directory behind a FUSE mount, every file's data behind a file cache manager.
+//! The file server: an existing directory behind a FUSE mount, with the data of every file in a
+//! file cache manager.
 //!
-//! - Does: serve all operations that a Linux program expects of a local file system, with the caller's identity, on
-//!   several threads; keep every read, write and mapping of a file in one cache object that can be swapped.
-//! - Does not: see changes made in the source directory by others before the file is opened; lock
-//!   across hosts.
+//! - Does: serve all operations that a Linux program expects of a local file system, with the
+//!   caller's identity, on several threads; keep every read, write and mapping of a file in one
+//!   cache object that can be swapped.
+//! - Does not: notice changes that others make in the source directory before the file is opened;
+//!   lock across hosts.
 //!
-//! How a request goes: [`mount()`] starts workers, each of which takes a request from the kernel
-//! (`fuse`), carries it out (`names`, `files`, `status`, `listing`) and answers it (`answer`).
-//! Names and attributes are the host's, reached by descriptors (`table`, `inode`); data goes
-//! through the file's cache (`data`) and reaches the host later (`flusher`), with the times at
+//! [`mount()`] starts the workers. Each of them reads a request from the kernel (`fuse`), executes
+//! it (`names`, `files`, `status`, `listing`) and replies to it (`answer`). Names and attributes
+//! are those of the host, which are reached by descriptors (`table`, `inode`). Data goes through
+//! the file's cache (`data`) and reaches the host later (`flusher`), together with the times at
 //! which it was written (`times`).
 
 #![forbid(unsafe_code)]
 
 mod answer;
-mod aside;
 mod attributes;
 mod capability;
 mod check;
@@ -29,6 +30,7 @@ mod fuse;
 mod glob;
 mod host;
 mod inode;
+mod jobs;
 mod journal;
 mod kernel_mount;
 mod listing;

@@ -10,9 +10,9 @@ use fuser::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-/// Where entries of a listing go; answers whether there was no room for it.
+/// A consumer of the entries of a directory.
 pub(crate) trait Listing {
-    /// A name with its inode number and kind.
+    /// Adds an entry of `directory`. Returns whether there was no room for it.
     fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno>;
 }
 
@@ -42,7 +42,7 @@ impl Server {
                     any = true;
                     !full
                 }
-                // The next request begins with this entry and tells.
+                // The next request begins with this entry and returns the error.
                 Err(_) if any => false,
                 Err(errno) => {
                     outcome = Err(errno);
@@ -64,7 +64,7 @@ impl Server {
 
     pub(crate) fn fsyncdir(&self, node: u64) -> Result<(), Errno> {
         let directory = self.inode(node)?;
-        // Not under the lock: listings do not wait for the disk.
+        // The lock is not held, so that listings do not wait for the disk.
         let listed = directory.stream.lock().as_ref().map(Stream::fd);
         let fd = match listed {
             Some(fd) => fd,
@@ -74,7 +74,7 @@ impl Server {
     }
 }
 
-/// Names only.
+/// A listing of names only.
 impl Listing for ReplyDirectory {
     fn add(&mut self, _: &Server, _: &Inode, entry: &Entry) -> Result<bool, Errno> {
         let kind = attributes::kind(entry.kind);
@@ -82,8 +82,8 @@ impl Listing for ReplyDirectory {
     }
 }
 
-/// Names with attributes: each counts as a look-up, so that the programs which ask for every file's status after the
-/// listing need not ask us.
+/// A listing of names with attributes. Each entry counts as a look-up, so that programs that ask
+/// for every file's status after the listing cause no requests.
 impl Listing for ReplyDirectoryPlus {
     fn add(&mut self, server: &Server, directory: &Inode, entry: &Entry) -> Result<bool, Errno> {
         let dots = matches!(entry.name.as_encoded_bytes(), b"." | b"..");
@@ -95,8 +95,8 @@ impl Listing for ReplyDirectoryPlus {
         };
         let (attr, node) = match &known {
             Some((inode, stat)) => (attributes::overlaid(inode, stat), Some(inode.node)),
-            // The dots are not look-ups. A name that went away meanwhile has no attributes: number 0 says so, and
-            // programs pass it over.
+            // The entries `.` and `..` are not look-ups. A name that disappeared meanwhile has no
+            // attributes; the inode number 0 says so, and programs skip the entry.
             None => (unknown(if dots { entry.number } else { 0 }, entry.kind), None),
         };
         let full = self.add(

@@ -1,30 +1,31 @@
-//! Whether the kernel caches a file too, or every read and write comes here.
+//! Whether the kernel caches a file as well, or every read and write is sent to the server.
 //!
-//! With the kernel's cache a read of cached data costs nothing here and is not seen here; direct, the file's cache
-//! manager sees every access, at the price of a round trip each. The choice is made when a file is opened. Opens of
-//! both kinds may be mixed: the kernel writes back and drops its pages around direct accesses.
+//! With the kernel's cache a read of cached data costs nothing and is not seen by the server. With
+//! direct access the file cache manager sees every access, at the cost of a round trip each. The
+//! choice is made when a file is opened. A file may be open in both ways at once: the kernel writes
+//! back and drops its pages around direct accesses.
 
 use crate::glob;
 use parking_lot::RwLock;
 use refit_sys::printable;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Who caches a file's pages besides its file cache manager.
+/// Whether the kernel caches a file's pages in addition to the file cache manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheMode {
-    /// The kernel does.
+    /// The kernel caches pages.
     Kernel,
-    /// Nobody: every read and write reaches the file cache manager.
+    /// The kernel does not cache pages: every read and write reaches the file cache manager.
     Direct,
-    /// The kernel does, except for files that are opened only to be read and are larger than half of the machine's
-    /// memory: those would push everything else out of its cache. (For a file opened with `O_DIRECT` the kernel
-    /// passes its cache by in any mode.)
+    /// The kernel caches pages, except those of files that are opened for reading only and are
+    /// larger than half of the machine's memory, which would displace everything else in its cache.
+    /// (For a file opened with `O_DIRECT` the kernel bypasses its cache in every mode.)
     Auto,
 }
 
 pub(crate) struct Modes {
     pub(crate) default: CacheMode,
-    /// Bytes from which on a file is too large for the kernel's cache.
+    /// The size in bytes above which a file is too large for the kernel's cache.
     large: u64,
     rules: RwLock<Vec<(Vec<u8>, CacheMode)>>,
     any: AtomicBool,
@@ -35,7 +36,8 @@ impl Modes {
         Self { default, large: memory() / 2, rules: RwLock::default(), any: AtomicBool::new(false) }
     }
 
-    /// From now on files whose path matches `glob`, written as names are shown, are opened in `mode`; the latest rule wins.
+    /// Adds a rule: files whose path matches `glob` are opened in `mode` from now on. The glob is
+    /// written with the escapes of [`printable`]. The latest matching rule applies.
     pub(crate) fn add(&self, glob: &str, mode: CacheMode) {
         let glob = printable::bytes(glob);
         let mut rules = self.rules.write();
@@ -44,7 +46,8 @@ impl Modes {
         self.any.store(true, Relaxed);
     }
 
-    /// Whether a file is opened direct. `path` is asked for only if there are rules.
+    /// Returns whether a file is opened for direct access. `path` is called only if there are
+    /// rules.
     pub(crate) fn direct(&self, path: impl FnOnce() -> Vec<u8>, flags: i32, size: u64) -> bool {
         let mode = if self.any.load(Relaxed) {
             let path = path();
@@ -62,7 +65,7 @@ impl Modes {
     }
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the size of the machine's memory, in bytes.
 pub(crate) fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(info.mem_unit.into())

@@ -1,17 +1,17 @@
 //! Mounting a directory and unmounting it.
 
 use crate::answer::Fuse;
-use crate::aside::{Jobs, aside};
-use crate::check::{self, Checked};
-use crate::composition::{Composed, compose};
+use crate::check::{self, ValidOptions};
+use crate::composition::{MountObjects, compose};
 use crate::data::Memory;
 use crate::error::{MountError, UnmountError};
 use crate::flusher::Queue;
 use crate::host::HostFile;
+use crate::jobs::{Jobs, job_queue};
 use crate::journal::{Journal, MountStats, RequestEvent};
-use crate::kernel_mount::{KernelMount, Prepared, Wanted};
+use crate::kernel_mount::{KernelMount, MountParameters, UnattachedMount};
 use crate::modes::{CacheMode, Modes};
-use crate::outdated::Refused;
+use crate::outdated::RefusedOpens;
 use crate::pressure::Pressure;
 use crate::server::Server;
 use crate::source_lock::SourceLock;
@@ -37,28 +37,29 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What to mount, where and how.
+/// The options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The directory to serve.
     pub source: PathBuf,
-    /// The directory where it appears. Must be there, outside of the source.
+    /// The directory at which it appears. It must exist and lie outside of the source.
     pub mountpoint: PathBuf,
-    /// Bytes of page frames for all files of the mount; at least 64 pages.
+    /// The memory for page frames of all files of the mount, in bytes; at least 64 pages.
     pub frames_bytes: u64,
-    /// Whether the kernel caches files too.
+    /// Whether the kernel caches files as well.
     pub cache: CacheMode,
-    /// Threads that serve requests; as many as there are processors if not given.
+    /// The number of threads that serve requests; `None` means the number of processors.
     pub workers: Option<usize>,
-    /// Which building blocks it is made of; see [`composition`](crate::composition()).
+    /// The building blocks of the mount; see [`composition`](crate::composition()).
     pub composition: Plan,
-    /// Users other than the one who mounts may use it. Always so when root mounts.
+    /// Whether users other than the one who mounts may use it. Implied if root mounts.
     pub allow_other: bool,
-    /// Nothing can be changed through the mount.
+    /// Whether nothing can be changed through the mount.
     pub read_only: bool,
 }
 
-/// A directory that is being served. Unmounts when dropped, but [`Mount::unmount`] says what went wrong.
+/// A directory that is being served. Dropping it unmounts, but only [`Mount::unmount`] reports
+/// errors.
 #[derive(Debug)]
 pub struct Mount {
     source: PathBuf,
@@ -76,20 +77,21 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Serves a directory. Returns when the mount answers.
+/// Serves a directory. Returns when the mount answers requests.
 ///
 /// # Errors
-/// See [`MountError`]; nothing is left behind then.
+///
+/// See [`MountError`]. Nothing is left behind after an error.
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
-    let Checked { source, mountpoint, root, stat } = check::check(&options)?;
+    let ValidOptions { source, mountpoint, root, stat } = check::check(&options)?;
     let source_lock = SourceLock::new(&source)?;
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let frames = FramePool::new(options.frames_bytes)
         .map_err(|error| MountError::NoMemory { bytes: options.frames_bytes, error })?;
     let name = printable::name(mountpoint.as_os_str().as_bytes());
-    let Composed { physical, caches, policies, objects } =
+    let MountObjects { physical, caches, policies, objects } =
         compose(&options.composition, &name, &frames)?;
-    let (aside, jobs) = aside();
+    let (job_queue, jobs) = job_queue();
     let server = Arc::new(Server {
         table: Arc::new(Table::new(HostFile::new(root), &stat)),
         memory: Memory { physical, frames, part: part(options.frames_bytes) },
@@ -101,10 +103,10 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         modes: Modes::new(options.cache),
         pressure: Pressure::new(raise_open_files()),
         space: Space::new(crate::modes::memory(), held(&options)),
-        refused: Refused::default(),
+        refused: RefusedOpens::default(),
         source_lock: Mutex::new(Some(source_lock)),
         lost: Mutex::new(None),
-        aside,
+        jobs: job_queue,
         spin: AdaptiveSpin::default(),
         notifier: OnceLock::new(),
         write_back: options.cache != CacheMode::Direct && !options.read_only,
@@ -114,36 +116,43 @@ pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
         let source_name = check::display_name(&source);
         let allow_other = server.own.0 == 0 || options.allow_other;
         let read_only = options.read_only;
-        let wanted =
-            Wanted { mountpoint: &mountpoint, source_name, allow_other, read_only, inherited };
-        start(&server, source.clone(), &wanted, session_config(&options), jobs)
+        let parameters = MountParameters {
+            mountpoint: &mountpoint,
+            source_name,
+            allow_other,
+            read_only,
+            inherited,
+        };
+        start(&server, source.clone(), &parameters, session_config(&options), jobs)
     });
     if started.is_err() {
-        // No file was served: there is nothing to write, and the objects go.
+        // No file was served, so there is nothing to write, and the objects can be dropped.
         let _ = server.finish();
     }
     started
 }
 
-/// Bytes that the caches of a mount can hold unstored. Where the kernel collects writes, they are stored when they come.
+/// Returns the number of bytes that the caches of a mount can hold unstored. Where the kernel
+/// caches writes, they are stored when it sends them.
 fn held(options: &MountOptions) -> u64 {
     if options.cache == CacheMode::Direct { options.frames_bytes } else { 0 }
 }
 
-/// Bytes that the kernel reads ahead, where root mounts. More saves waits, but the program then finds less of it in the
-/// processor's cache.
+/// The number of bytes that the kernel reads ahead if root mounts. A larger value avoids more
+/// waits, but the program then finds less of the data in the processor's cache.
 const READ_AHEAD: u32 = 256 << 10;
 
-/// Lets the kernel read further ahead. What a server can agree on when it is mounted is no more than the default of
-/// block devices (128 KiB), which is a round trip for every 32 pages of a file that is read from beginning to end.
-/// Without the right to change it, it stays at that.
+/// Makes the kernel read further ahead. A server can negotiate no more than the default of block
+/// devices (128 KiB) when it is mounted, which is a round trip for every 32 pages of a file that is
+/// read sequentially. Without the right to change the value, the default remains.
 fn read_ahead(device: u64) {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     let _ = std::fs::write(file, (READ_AHEAD / 1024).to_string());
 }
 
-/// Makes a cache and ends it: the first file must not be the one that finds out.
+/// Creates a cache and destroys it, so that an unusable implementation is found before the first
+/// file is opened.
 fn try_implementation(server: &Server) -> Result<(), MountError> {
     let root = server.table.root();
     let data = server.new_data(|| "/".into(), root.host.clone(), 0).map_err(MountError::NoCache)?;
@@ -154,18 +163,18 @@ fn try_implementation(server: &Server) -> Result<(), MountError> {
 fn start(
     server: &Arc<Server>,
     source: PathBuf,
-    wanted: &Wanted<'_>,
+    parameters: &MountParameters<'_>,
     config: Config,
     jobs: Jobs,
 ) -> Result<Mount, MountError> {
-    let mountpoint = wanted.mountpoint.to_owned();
+    let mountpoint = parameters.mountpoint.to_owned();
     let failed = |error| MountError::System { mountpoint: mountpoint.clone(), error };
-    let (device, detached) = Prepared::new(wanted)
+    let (device, detached) = UnattachedMount::new(parameters)
         .map_err(|error| mount_failed(error, &mountpoint, server.own.0 == 0))?
         .into_parts();
     let ours = device.try_clone().map_err(failed)?;
     let fuse = Fuse { server: server.clone() };
-    let acl = if wanted.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let acl = if parameters.allow_other { SessionACL::All } else { SessionACL::Owner };
     let session = Session::from_fd(fuse, device, acl, config).map_err(failed)?;
     let notifier = session.notifier();
     let _ = server.notifier.set(notifier.clone());
@@ -180,23 +189,23 @@ fn start(
         helper("write-back", Box::new(Server::write_back_loop)).map_err(failed)?,
         helper("let-go", Box::new(move |server| server.pressure.run(server, &letting_go)))
             .map_err(failed)?,
-        helper("aside", Box::new(|server| jobs.run(server))).map_err(failed)?,
+        helper("jobs", Box::new(|server| jobs.run(server))).map_err(failed)?,
     ];
-    let attached = Prepared::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
-    // As long as it is held, the mount is in use.
+    let attached = UnattachedMount::attach(detached.as_ref(), &mountpoint, ours).map_err(failed)?;
+    // The mount counts as in use until it is dropped.
     drop(detached);
     let server = server.clone();
     let session = Some(session);
     let mount = Mount { source, attached, mountpoint, server, notifier, session, helpers };
-    // The first answer: from here on the mount works.
+    // The first reply: from now on the mount works.
     let top = std::fs::metadata(&mount.mountpoint)
         .map_err(|error| MountError::System { mountpoint: mount.mountpoint.clone(), error })?;
     read_ahead(top.dev());
     Ok(mount)
 }
 
-/// Bytes that one call of a cache may need frames for: an eighth of the budget, so that several workers find
-/// frames at once, and no more than keeps a call short.
+/// Returns the number of bytes for which one call of a cache may need frames: an eighth of the
+/// budget, so that several workers find frames at once, limited so that a call stays short.
 fn part(frames_bytes: u64) -> usize {
     let pages = frames_bytes / 4096 / 8;
     usize::try_from(pages.clamp(8, 64) * 4096).unwrap_or(64 * 4096)
@@ -228,8 +237,8 @@ fn mount_failed(error: io::Error, mountpoint: &Path, root: bool) -> MountError {
     MountError::System { mountpoint, error }
 }
 
-/// Each inode that the kernel knows costs a descriptor; so as many as allowed, and with the
-/// privilege for it as many as there can be. How many that are.
+/// Raises the limit on open files as far as permitted, since each inode that the kernel knows needs
+/// a descriptor. Returns the new limit.
 fn raise_open_files() -> u64 {
     let allowed = rustix::process::getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
@@ -244,29 +253,30 @@ fn raise_open_files() -> u64 {
 }
 
 impl Mount {
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }
 
-    /// What is served.
+    /// Returns the directory that is served.
     pub fn source(&self) -> &Path {
         &self.source
     }
 
-    /// Whether it is over: somebody ran `umount`.
+    /// Returns whether the mount has ended because somebody ran `umount`.
     pub fn ended(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
-    /// What it has done.
+    /// Returns the counters of the mount.
     pub fn stats(&self) -> MountStats {
         self.server.stats()
     }
 
-    /// From now on files whose path in the mount (beginning with `/`) matches `path_glob` are opened in `mode`; `*`
-    /// stands for any characters. What the kernel holds of such files comes here and is dropped there; files that
-    /// are open stay in the mode they were opened in. How many known files match.
+    /// Sets the mode in which files are opened whose path in the mount (beginning with `/`) matches
+    /// `path_glob`, in which `*` matches any characters. The kernel writes back and drops the pages
+    /// of these files. Files that are open keep the mode in which they were opened. Returns the
+    /// number of known files that match.
     ///
     /// Must not be called by a thread that serves requests.
     pub fn set_cache_mode(&self, path_glob: &str, mode: CacheMode) -> usize {
@@ -278,42 +288,46 @@ impl Mount {
             let path = self.server.table.path(&inode);
             if regular && crate::glob::matches(&path_glob, &path) {
                 files += 1;
-                // The kernel writes dirty pages to us before it drops them.
+                // The kernel writes its dirty pages to the server before it drops them.
                 let _ = self.notifier.inval_inode(INodeNo(inode.node), 0, 0);
             }
         }
         files
     }
 
-    /// Keeps a journal of requests: `(id, event)`, up to `capacity` of them. For tests.
+    /// Starts recording requests as pairs of ID and event, up to `capacity` of them. For tests.
     pub fn start_request_journal(&self, capacity: usize) {
         self.server.journal.start(capacity);
     }
 
-    /// Ends the journal of requests: the events in order, and how many did not fit.
+    /// Stops recording requests. Returns the events in order and the number of those that did not
+    /// fit. For tests.
     pub fn stop_request_journal(&self) -> (Vec<(u64, RequestEvent)>, u64) {
         self.server.journal.stop()
     }
 
-    /// The next request that looks up or makes a name panics. For tests.
+    /// Makes the next request that looks up or creates a name panic. For tests.
     #[doc(hidden)]
     pub fn panic_in_next_request(&self) {
         self.server.journal.panic_next.store(true, Relaxed);
     }
 
-    /// Writes everything to the host, as `sync` does, without waiting for the disk.
+    /// Writes all data to the host, as `sync` does, without waiting for the disk.
     ///
     /// # Errors
-    /// What could not be stored; its data stays, and is tried again.
+    ///
+    /// Returns the files that could not be stored. Their data is kept and written again later.
     pub fn write_back(&self) -> Result<(), Unstored> {
         let files = self.server.write_back_all();
         if files.is_empty() { Ok(()) } else { Err(files) }
     }
 
-    /// Stores everything and unmounts.
+    /// Stores all data and unmounts.
     ///
     /// # Errors
-    /// See [`UnmountError`]. When it is in use or something cannot be stored, the mount goes on and is in the error.
+    ///
+    /// See [`UnmountError`]. If the mount is in use or some data cannot be stored, the mount
+    /// continues and is returned in the error.
     pub fn unmount(self) -> Result<(), UnmountError> {
         if self.attached.connected()
             && let Err(files) = self.write_back()
@@ -328,10 +342,11 @@ impl Mount {
         Err(UnmountError::Lost { mountpoint, source_directory, files })
     }
 
-    /// Unmounts, and gives up what cannot be stored; returns that.
+    /// Unmounts and discards the data that cannot be stored. Returns the files concerned.
     ///
     /// # Errors
-    /// See [`UnmountError`]. When it is in use, the mount goes on and is in the error.
+    ///
+    /// See [`UnmountError`]. If the mount is in use, it continues and is returned in the error.
     pub fn unmount_and_discard(mut self) -> Result<Unstored, UnmountError> {
         if !self.ended()
             && let Err(error) = self.unmount_when_idle()
@@ -348,8 +363,8 @@ impl Mount {
         Ok(self.join())
     }
 
-    /// Stores what can be stored and takes the mount out of sight at once, whoever uses it. Returns what could not be
-    /// stored, which is lost.
+    /// Stores the data that can be stored and detaches the mount from its path at once, even if it
+    /// is in use. Returns the files that could not be stored, whose data is lost.
     pub fn detach(mut self) -> Unstored {
         self.take_out_of_sight()
     }
@@ -359,21 +374,23 @@ impl Mount {
         if self.ended() || self.attached.unmount(UnmountFlags::empty()).is_ok() {
             return self.join();
         }
-        // In use: it disappears now, and ends when the last user has. Nobody waits for that here.
+        // The mount is in use: it disappears now and ends with its last user, which is not waited
+        // for here.
         let _ = self.attached.unmount(UnmountFlags::DETACH);
         self.session = None;
         unstored
     }
 
-    /// Unmounts, and does not take the last moments of a user for use: a process that ends, or has just forked and
-    /// not yet executed, holds files for some milliseconds that nobody uses any more.
+    /// Unmounts, and retries for a short time while the mount is in use. A process that is ending,
+    /// or has just forked and not yet executed, holds files for some milliseconds that it no longer
+    /// uses.
     fn unmount_when_idle(&self) -> io::Result<()> {
-        const MOMENTS: u32 = 50;
-        const MOMENT: Duration = Duration::from_millis(10);
-        for _ in 0..MOMENTS {
+        const ATTEMPTS: u32 = 50;
+        const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+        for _ in 0..ATTEMPTS {
             match self.attached.unmount(UnmountFlags::empty()) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(MOMENT);
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 outcome => return outcome,
             }
@@ -381,10 +398,11 @@ impl Mount {
         self.attached.unmount(UnmountFlags::empty())
     }
 
-    /// Waits for the end of a session that has been unmounted; returns what could not be stored.
+    /// Waits for the end of a session that has been unmounted. Returns the files that could not be
+    /// stored.
     fn join(&mut self) -> Unstored {
         if let Some(session) = self.session.take() {
-            // What the threads report is the end of the connection, which was wanted.
+            // The threads report the end of the connection, which is expected.
             let _ = session.join();
         }
         let unstored = self.server.finish();

@@ -1,9 +1,9 @@
-//! Operations on names: look up, make, link, rename, remove.
+//! Operations on names: look-up, creation, link, rename and removal.
 
 use crate::attributes;
 use crate::host::{HostFile, proc_path};
 use crate::inode::{Inode, Place};
-use crate::outdated::Opened;
+use crate::outdated::OpenTarget;
 use crate::server::{Caller, Server};
 use crate::times;
 use fuser::FileAttr;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often and how long a request waits for descriptors. Not for long: it keeps a worker from the very requests
-/// that let descriptors go.
-const DESCRIPTOR_TRIES: usize = 60;
+/// How often and for how long a request waits for descriptors. The total is short, because the wait
+/// occupies a worker that the requests that release descriptors need.
+const DESCRIPTOR_ATTEMPTS: usize = 60;
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(5);
 
-/// A name must stay in its directory; the kernel never sends one that does not.
+/// Checks that a name stays in its directory. The kernel never sends another one.
 fn checked(name: &OsStr) -> Result<&OsStr, Errno> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
@@ -46,25 +46,25 @@ impl Server {
         Ok((inode, stat))
     }
 
-    /// Opens something; when descriptors have run out, again after some have been let go.
+    /// Opens a file with `open`, and retries after releasing descriptors if there are none left.
     pub(crate) fn with_descriptors<T>(
         &self,
         open: impl Fn() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut outcome = open();
-        for _ in 0..DESCRIPTOR_TRIES {
+        for _ in 0..DESCRIPTOR_ATTEMPTS {
             if !matches!(outcome, Err(Errno::MFILE | Errno::NFILE)) {
                 break;
             }
             self.pressure.relieve();
-            // The kernel tells nobody when a descriptor is free.
+            // The kernel sends no notification when a descriptor becomes free.
             std::thread::sleep(DESCRIPTOR_PAUSE);
             outcome = open();
         }
         outcome
     }
 
-    /// The attributes of a child; `None` when there is none, which the kernel may remember.
+    /// Returns the attributes of a child, or `None` if there is none, which the kernel may cache.
     pub(crate) fn lookup(
         &self,
         caller: Caller,
@@ -77,7 +77,7 @@ impl Server {
             Err(Errno::NOENT) => {
                 if self.refused.any() {
                     let place = Place { parent: parent.node, name: name.to_owned() };
-                    self.refused.came_back(caller.pid, &Opened { node: 0, place });
+                    self.refused.came_back(caller.pid, &OpenTarget { node: 0, place });
                 }
                 Ok(None)
             }
@@ -90,7 +90,8 @@ impl Server {
         Ok(attributes::overlaid(&inode, &stat))
     }
 
-    /// Creates and opens a file. The flag says whether it is to be read and written direct.
+    /// Creates and opens a file. The flag in the result says whether it bypasses the kernel's
+    /// cache.
     pub(crate) fn create(
         &self,
         caller: Caller,
@@ -126,7 +127,8 @@ impl Server {
             if new && inode.kind == FileType::RegularFile {
                 let size = stat.st_size as u64;
                 if size == 0 {
-                    // The kernel knew of none: it was made just now, and there is nothing to be cut off.
+                    // The kernel knew of no such file: it was just created, and there is nothing to
+                    // truncate.
                     inode.capability.is_absent();
                     flags &= !libc::O_TRUNC;
                 }
@@ -206,7 +208,7 @@ impl Server {
     pub(crate) fn link(&self, node: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
         let (inode, parent) = (self.inode(node)?, self.inode(parent)?);
         let target = checked(name)?;
-        // Through /proc, since linking by descriptor alone wants a capability.
+        // Links through /proc, since linking by descriptor needs a capability.
         inode.change_on_host(|fd| {
             let (path, to) = (proc_path(fd), parent.fd());
             rustix::fs::linkat(CWD, path, &*to, target, AtFlags::SYMLINK_FOLLOW)
@@ -230,7 +232,7 @@ impl Server {
         Ok(())
     }
 
-    /// A name of the inode that was `stat` before is no more.
+    /// Records that a name of the inode whose status was `stat` has been removed.
     fn lost_name(&self, stat: &Stat) {
         if let Some(inode) = self.table.find(stat) {
             let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -271,7 +273,7 @@ impl Server {
                 inode.times.lock().metadata_changed(times::now());
             }
         } else if moved.is_none_or(|moved| moved.st_ino != target.st_ino) {
-            // Two names of one file: rename does nothing then, and both names stay.
+            // If both names belong to one file, rename does nothing, and both names remain.
             self.lost_name(&target);
         }
         Ok(())
@@ -283,7 +285,7 @@ impl Server {
         }
     }
 
-    /// A look-up that was just counted does not reach the kernel.
+    /// Reverses the last look-up of an inode, whose reply does not reach the kernel.
     pub(crate) fn take_back(&self, node: u64) {
         if let Some(inode) = self.table.forget(node, 1, 0) {
             self.forgotten(&inode);
@@ -291,11 +293,11 @@ impl Server {
     }
 }
 
-/// Makes a change to several inodes of the host, as far as they are known. Two names of one file
-/// are one inode.
+/// Changes several inodes of the host, as far as they are known. Two names of one file are one
+/// inode.
 fn changing_each<T>(inodes: &[Option<Arc<Inode>>], change: impl FnOnce() -> T) -> T {
     let mut inodes: Vec<_> = inodes.iter().flatten().collect();
-    // In one order, since each is locked.
+    // Sorted, since each of them is locked.
     inodes.sort_by_key(|inode| inode.node);
     inodes.dedup_by_key(|inode| inode.node);
     match inodes[..] {
@@ -305,7 +307,8 @@ fn changing_each<T>(inodes: &[Option<Arc<Inode>>], change: impl FnOnce() -> T) -
     }
 }
 
-/// The kernel sends device numbers in 32 bits: 12 for major, 20 for minor, the minor's upper bits on top.
+/// Converts a device number sent by the kernel, which has 32 bits: 12 for the major number and 20
+/// for the minor number, with the minor number's upper bits on top.
 fn host_device(device: u32) -> u64 {
     rustix::fs::makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00))
 }

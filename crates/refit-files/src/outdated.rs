@@ -1,20 +1,21 @@
-//! Files that were changed on the host beside the mount: what is held of them, here and in the
-//! kernel, is dropped.
+//! Detection of files that were changed on the host beside the mount, whose cached data and
+//! attributes are then dropped here and in the kernel.
 //!
-//! The host is looked at when a file is opened, and whenever its status is asked of it for a
-//! look-up. The kernel is told by another thread, since dropping pages makes it send requests and
-//! wait for the answers; an open that finds that the kernel is being told goes on behind that, on
-//! the same thread.
+//! The server checks the host when a file is opened and whenever it asks the host for the file's
+//! status in a look-up. Another thread notifies the kernel, since dropping pages makes the kernel
+//! send requests and wait for the replies. An open that finds the notification in progress is
+//! queued after it on the same thread.
 //!
-//! Where the kernel collects writes it believes in the size and the times that it has for as long
-//! as it knows the file, whatever the server says. So it is made to forget the file: its name is
-//! dropped and the open refused with `ESTALE`, upon which the kernel looks the name up and opens
-//! what it finds. A file that is in use otherwise cannot be forgotten. It is opened direct until it
-//! is, since direct reads do not ask for the kernel's size.
+//! Where the kernel caches writes, it relies on its own size and times for as long as it knows the
+//! file, whatever the server replies. The kernel is therefore made to forget the file: its name is
+//! invalidated and the open refused with `ESTALE`, upon which the kernel looks up the name and
+//! opens the file that it finds. A file that is in use elsewhere cannot be forgotten. It is opened
+//! for direct access until it can be, since direct reads do not use the kernel's size.
 //!
-//! Ordering: who finds a change raises `Inode::telling_kernel` before it notes the new version; who
-//! opens a file looks at the version before `telling_kernel`. So whoever finds nothing new finds
-//! the kernel told, or goes on behind.
+//! Ordering: a thread that finds a change increments `Inode::telling_kernel` before it records the
+//! new version; a thread that opens a file checks the version before `telling_kernel`. An open that
+//! finds nothing new therefore finds that the kernel has been notified, or is queued after the
+//! notification.
 
 use crate::inode::{HostKey, Inode, Place};
 use crate::server::{Caller, Server};
@@ -29,8 +30,9 @@ use std::sync::atomic::{
 };
 
 impl Server {
-    /// Looks at the host before a file is opened, and drops what is held of it if it was changed
-    /// there. Whether the open has to go on behind what tells the kernel, by [`Self::open_behind`].
+    /// Checks the host before a file is opened, and drops the cached data if the file was changed
+    /// there. Returns whether the open must be queued after the notification of the kernel, with
+    /// [`Self::open_behind`].
     pub(crate) fn look_before_open(&self, caller: Caller, node: u64) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
         if inode.kind != FileType::RegularFile {
@@ -38,23 +40,23 @@ impl Server {
         }
         let stat = self.stat_by_name(caller, &inode)?;
         if inode.host.may_have_changed(&stat, true) {
-            // What cannot be stored first is kept, and so is what is older than the host's.
+            // Data that cannot be stored first is kept, as is data older than the host's.
             let _ = self.drop_outdated(&inode);
         }
         Ok(inode.telling_kernel.load(Acquire) > 0 || self.to_be_forgotten(&inode))
     }
 
-    /// Whether the kernel has to forget a file before it shows it as it is, and can: what is open
-    /// is not forgotten. A file counts as open here until the kernel has heard that its close has
-    /// come here.
+    /// Returns whether the kernel must and can forget a file before it shows the file as it is. An
+    /// open file is not forgotten; a file counts as open until the kernel has received the reply to
+    /// its close.
     fn to_be_forgotten(&self, inode: &Inode) -> bool {
         self.write_back
             && inode.outdated_lookups.load(Relaxed) > 0
             && inode.opens.load(Acquire) == 0
     }
 
-    /// The status of a file that is opened by the name under which it was seen last. If the name
-    /// leads elsewhere by now, the open is refused once, and the kernel looks the name up.
+    /// Returns the status of a file that is opened by the name under which it was last seen. If the
+    /// name leads to another file now, the open is refused once, and the kernel looks up the name.
     fn stat_by_name(&self, caller: Caller, inode: &Inode) -> Result<Stat, Errno> {
         let opened = inode.opened();
         if !inode.is_gone()
@@ -72,7 +74,7 @@ impl Server {
         rustix::fs::fstat(&*inode.fd())
     }
 
-    /// Opens a file once the kernel has been told that it was changed.
+    /// Opens a file after the kernel has been notified that it was changed.
     pub(crate) fn open_behind(&self, caller: Caller, node: u64, flags: i32) -> Result<bool, Errno> {
         let inode = self.inode(node)?;
         let opened = inode.opened();
@@ -86,8 +88,8 @@ impl Server {
         self.open(caller, node, flags)
     }
 
-    /// The host says `stat` of a file on the occasion of a look-up: if the file was changed there,
-    /// what is held of it is dropped, and the answer says how it is now.
+    /// Checks the status of a file that a look-up received from the host. If the file was changed
+    /// there, drops its cached data and returns its status after that.
     pub(crate) fn noticed(&self, inode: &Arc<Inode>, stat: Stat) -> Result<Stat, Errno> {
         let regular = inode.kind == FileType::RegularFile;
         if !regular || !inode.host.may_have_changed(&stat, false) {
@@ -97,11 +99,12 @@ impl Server {
         rustix::fs::fstat(&*inode.fd())
     }
 
-    /// Drops what is held of a file if it was changed by others: pages, what is known of its
-    /// status, and, on another thread, what the kernel holds. Pages that are not stored yet are
-    /// stored first, over what others wrote there.
+    /// Drops what is cached of a file that was changed by others: its pages, its known status and,
+    /// on another thread, the kernel's pages. Dirty pages are stored first and overwrite what
+    /// others wrote there.
     fn drop_outdated(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
-        // Alone: who opens the file meanwhile waits here, and finds that it is done.
+        // Locked exclusively: a thread that opens the file meanwhile waits here and finds the work
+        // done.
         let slot = inode.data.write();
         if !inode.host.changed_by_others()? {
             return Ok(());
@@ -112,10 +115,11 @@ impl Server {
                 self.journal.written_over.fetch_add(1, Relaxed);
                 self.memory.flush(data, 0, u64::MAX)?;
             }
-            // The time of a write that waited for its turn is older than the change.
+            // The time of a write that waited for the lock is older than the change.
             _ => inode.times.lock().as_on_host(),
         }
-        // Before the pages go: what is changed after this is found the next time.
+        // The status is taken before the pages are dropped, so that later changes are found the
+        // next time.
         let stat = rustix::fs::fstat(&*inode.fd())?;
         if let Some(data) = &*slot {
             self.memory.with_frames(|| data.cache.invalidate(0, u64::MAX))?;
@@ -128,7 +132,7 @@ impl Server {
         inode.host.caches_know(&stat);
         drop(slot);
         let told = Arc::clone(inode);
-        self.aside.hand(move |server| {
+        self.jobs.submit(move |server| {
             if let Some(notifier) = server.notifier.get() {
                 let _ = notifier.inval_inode(INodeNo(told.node), 0, 0);
             }
@@ -139,9 +143,10 @@ impl Server {
 }
 
 impl Inode {
-    /// What an open of it is taken for: the kernel does not say by which name.
-    pub(crate) fn opened(&self) -> Opened {
-        Opened { node: self.node, place: self.place.lock().clone() }
+    /// Returns the identity under which an open of the inode is remembered, since the kernel does
+    /// not say which name was opened.
+    pub(crate) fn opened(&self) -> OpenTarget {
+        OpenTarget { node: self.node, place: self.place.lock().clone() }
     }
 
     fn is(&self, stat: &Stat) -> bool {
@@ -149,36 +154,37 @@ impl Inode {
     }
 }
 
-/// Threads whose open was refused with `ESTALE`, upon which the kernel looks the name up and opens
-/// once more. A second refusal would reach the program.
+/// The threads whose open was refused with `ESTALE`, upon which the kernel looks up the name and
+/// opens the file once more. A second refusal would be returned to the program.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
-    /// What each of them opens, the latest last.
-    threads: Mutex<Vec<(u32, Opened)>>,
-    /// How many they are: mostly none, and an open need not look.
+pub(crate) struct RefusedOpens {
+    /// The target of each thread, the latest last.
+    threads: Mutex<Vec<(u32, OpenTarget)>>,
+    /// The number of these threads. It is usually zero, in which case an open need not lock.
     count: AtomicUsize,
 }
 
-/// What a thread opens. The second try can be of another inode by the same name, or by the name
-/// that was looked up of the same inode, which has several.
+/// The target of an open. The second attempt can concern another inode of the same name, or the
+/// looked-up name of the same inode, which has several names.
 #[derive(Clone, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenTarget {
     pub(crate) node: u64,
     pub(crate) place: Place,
 }
 
-/// The most threads that are remembered. What did not come back is forgotten first.
-const MOST_REFUSED: usize = 256;
+/// The maximum number of threads that are remembered. The oldest are forgotten first.
+const MAX_REFUSED: usize = 256;
 
-impl Refused {
-    /// Whether to refuse this thread's open: not if it was just refused.
-    fn refuse(&self, thread: u32, opened: &Opened) -> bool {
-        // 0 is any thread of another namespace.
+impl RefusedOpens {
+    /// Returns whether to refuse this thread's open, which is `false` if it was just refused, and
+    /// remembers the refusal.
+    fn refuse(&self, thread: u32, opened: &OpenTarget) -> bool {
+        // The kernel sends 0 for every thread of another namespace.
         if thread == 0 || self.came_back(thread, opened) {
             return false;
         }
         let mut threads = self.threads.lock();
-        if threads.len() == MOST_REFUSED {
+        if threads.len() == MAX_REFUSED {
             threads.remove(0);
         }
         threads.push((thread, opened.clone()));
@@ -186,19 +192,20 @@ impl Refused {
         true
     }
 
-    /// Whether a thread is on the way back.
+    /// Returns whether any thread is expected to open again.
     pub(crate) fn any(&self) -> bool {
         self.count.load(Relaxed) > 0
     }
 
-    /// A thread opens a file, or finds that there is none; whether it was refused before.
-    pub(crate) fn came_back(&self, thread: u32, opened: &Opened) -> bool {
+    /// Records that a thread opens a file or finds that there is none. Returns whether this open
+    /// was refused before.
+    pub(crate) fn came_back(&self, thread: u32, opened: &OpenTarget) -> bool {
         if !self.any() {
             return false;
         }
         let mut threads = self.threads.lock();
         let found = threads.iter().position(|(refused, _)| *refused == thread);
-        // If it was refused another file, it has not opened that one again.
+        // If the thread was refused another file, it has not opened that one again.
         let same = found.is_some_and(|at| {
             let (_, before) = threads.remove(at);
             before.node == opened.node || before.place == opened.place
@@ -214,10 +221,10 @@ mod tests {
 
     #[test]
     fn a_thread_is_not_refused_twice_in_a_row() {
-        let refused = Refused::default();
+        let refused = RefusedOpens::default();
         let opened = |node, name: &str| {
             let place = Place { parent: 1, name: name.into() };
-            Opened { node, place }
+            OpenTarget { node, place }
         };
         let (a, b) = (opened(10, "a"), opened(20, "b"));
         assert!(refused.refuse(7, &a) && refused.refuse(8, &a));
@@ -230,6 +237,6 @@ mod tests {
         for thread in 1..1000 {
             assert!(refused.refuse(thread, &a));
         }
-        assert_eq!(refused.threads.lock().len(), MOST_REFUSED);
+        assert_eq!(refused.threads.lock().len(), MAX_REFUSED);
     }
 }

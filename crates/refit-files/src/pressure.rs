@@ -1,9 +1,10 @@
-//! Letting go of inodes before descriptors run out.
+//! Release of inodes before descriptors run out.
 //!
-//! Each inode that the kernel knows costs a descriptor, and the kernel forgets only when it is short of memory itself.
-//! So when most of the descriptors that this process may have are in use, the kernel is asked to drop names of files
-//! that nobody has open; it then forgets their inodes. This needs a thread of its own: the kernel takes the lock of the
-//! directory for it, and whoever holds that may be waiting for a worker.
+//! Each inode that the kernel knows needs a descriptor, and the kernel forgets inodes only when it
+//! is short of memory itself. When most of the descriptors that this process may have are in use,
+//! the kernel is asked to drop names of files that are not open, and then forgets their inodes.
+//! This needs a thread of its own: the kernel takes the lock of the directory, whose holder may be
+//! waiting for a worker.
 
 use crate::inode::Inode;
 use crate::server::Server;
@@ -15,23 +16,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How full the table of descriptors may be: above the first share letting go begins, below the second it ends.
-const HIGH: (u64, u64) = (7, 10);
-const LOW: (u64, u64) = (5, 10);
-/// Above this share whoever takes another one pauses, so that letting go keeps up.
-const BRIM: (u64, u64) = (17, 20);
-const PAUSE: Duration = Duration::from_millis(1);
-/// How long the kernel may take to forget before others are asked for.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// The shares of the descriptor limit at which the release of inodes begins and at which it ends.
+const HIGH_WATERMARK: (u64, u64) = (7, 10);
+const LOW_WATERMARK: (u64, u64) = (5, 10);
+/// The share of the descriptor limit above which every request that takes another descriptor
+/// pauses, so that the release keeps up.
+const THROTTLE: (u64, u64) = (17, 20);
+const THROTTLE_PAUSE: Duration = Duration::from_millis(1);
+/// How long the kernel may take to forget inodes before it is asked for more.
+const FORGET_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What the thread waits for.
+/// The state of the release of inodes.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     state: Mutex<State>,
-    news: Condvar,
+    changed: Condvar,
     high: u64,
     low: u64,
-    brim: u64,
+    throttle: u64,
 }
 
 #[derive(Debug, Default)]
@@ -41,40 +43,42 @@ struct State {
 }
 
 impl Pressure {
-    /// For a process that may have `limit` descriptors.
+    /// Creates the state for a process that may have `limit` descriptors.
     pub(crate) fn new(limit: u64) -> Self {
         let share = |(part, of): (u64, u64)| limit / of * part;
-        let (high, low, brim) = (share(HIGH), share(LOW), share(BRIM));
-        Self { state: Mutex::default(), news: Condvar::new(), high, low, brim }
+        let (high, low, throttle) = (share(HIGH_WATERMARK), share(LOW_WATERMARK), share(THROTTLE));
+        Self { state: Mutex::default(), changed: Condvar::new(), high, low, throttle }
     }
 
-    /// Tells how many descriptors are in use.
+    /// Reports the number of descriptors in use. Starts the release of inodes or pauses if it is
+    /// high.
     #[inline]
     pub(crate) fn in_use(&self, descriptors: u64) {
         if descriptors > self.high {
             self.relieve();
-            if descriptors > self.brim {
-                // Who opens files waits for who closes them; the kernel tells nobody when a descriptor is free.
-                std::thread::sleep(PAUSE);
+            if descriptors > self.throttle {
+                // Opens wait for closes here; the kernel sends no notification when a descriptor
+                // becomes free.
+                std::thread::sleep(THROTTLE_PAUSE);
             }
         }
     }
 
-    /// Starts letting go.
+    /// Starts the release of inodes.
     pub(crate) fn relieve(&self) {
         let mut state = self.state.lock();
         if !state.wanted {
             state.wanted = true;
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
     pub(crate) fn close(&self) {
         self.state.lock().ending = true;
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
-    /// The loop of the thread.
+    /// Runs the thread until [`Pressure::close`] is called.
     pub(crate) fn run(&self, server: &Server, notifier: &Notifier) {
         let mut state = self.state.lock();
         while !state.ending {
@@ -85,15 +89,16 @@ impl Pressure {
                 if enough {
                     state.wanted = false;
                 } else if !state.ending {
-                    self.news.wait_for(&mut state, PATIENCE);
+                    self.changed.wait_for(&mut state, FORGET_TIMEOUT);
                 }
             } else {
-                self.news.wait(&mut state);
+                self.changed.wait(&mut state);
             }
         }
     }
 
-    /// Has the kernel drop names; whether that is enough now, or nothing can be done.
+    /// Makes the kernel drop names. Returns whether enough descriptors are free now or no more can
+    /// be released.
     fn let_go(&self, server: &Server, notifier: &Notifier) -> bool {
         let excess = server.descriptors().saturating_sub(self.low);
         if excess == 0 {
@@ -104,7 +109,8 @@ impl Pressure {
             inode.node != ROOT && inode.opens.load(Relaxed) == 0 && inode.lookups.load(Relaxed) > 0
         };
         let mut victims: Vec<_> = server.table.all().into_iter().filter(idle).collect();
-        // Directories last: their names go only with everything below them.
+        // Directories come last: their names can be dropped only together with everything below
+        // them.
         victims.sort_by_key(|inode| inode.kind == FileType::Directory);
         let mut asked = 0;
         for inode in victims.iter().take(usize::try_from(excess).unwrap_or(usize::MAX)) {

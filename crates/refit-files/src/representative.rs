@@ -1,4 +1,4 @@
-//! The file representative as a clustered object: one implementation, the host's file.
+//! The file representative as a clustered object, with one implementation: the host's file.
 
 use crate::host::HostFile;
 use refit_memory::{
@@ -7,10 +7,10 @@ use refit_memory::{
 use refit_objects::{Implementations, Interface, Name, OwnedRep, Root, TransferError};
 use std::sync::Arc;
 
-/// Name of the implementation.
+/// The name of the implementation.
 pub(crate) const HOST: &str = "host";
 
-/// The host's file as a representative; all processors share the descriptors.
+/// The host's file as a representative. All processors share its descriptors.
 struct HostRep(Arc<HostFile>);
 
 impl FileRepresentative for HostRep {
@@ -58,7 +58,7 @@ impl Root<FileRepresentativeInterface> for HostRoot {
         FileRepresentativeInterface::rep(HostRep(Arc::clone(&self.0)))
     }
 
-    // The host's file is all the state there is, and both roots have it.
+    // Both roots share the host's file, which is the whole state.
     fn export(&self) -> Result<(), TransferError> {
         Ok(())
     }
@@ -84,13 +84,13 @@ impl Implementations<FileRepresentativeInterface> for Hosts {
     }
 }
 
-/// Makes the representative of a host file.
+/// Creates the representative of a host file.
 pub(crate) fn create(name: Name, host: Arc<HostFile>) -> FileRepresentativeRef {
     let root = Box::new(HostRoot(Arc::clone(&host)));
     refit_objects::create(name, root, Arc::new(Hosts(host)))
 }
 
-/// Ends a representative; calls that are inside end in peace.
+/// Destroys a representative. Calls in progress complete.
 pub(crate) fn destroy(representative: FileRepresentativeRef) {
     refit_objects::destroy(FileRepresentativeInterface::id(representative));
 }

@@ -1,13 +1,13 @@
-//! What the parts of the server share, and the life of a file's data.
+//! The state that all parts of the server share, and the lifetime of a file's data.
 
-use crate::aside::Aside;
 use crate::data::{Data, Flush, Memory};
 use crate::flusher::Queue;
 use crate::host::{Access, HostFile};
 use crate::inode::Inode;
+use crate::jobs::JobQueue;
 use crate::journal::{Journal, MountStats};
 use crate::modes::Modes;
-use crate::outdated::Refused;
+use crate::outdated::RefusedOpens;
 use crate::pressure::Pressure;
 use crate::representative;
 use crate::source_lock::SourceLock;
@@ -34,54 +34,55 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 thread_local! {
-    /// The thread's file creation mask; none until the thread has been prepared.
+    /// The thread's file creation mask; `None` until the thread has been prepared.
     static UMASK: Cell<Option<u32>> = const { Cell::new(None) };
-    /// The thread shares its mask with others and must leave it alone.
+    /// Whether the thread shares its mask with other threads and must not change it.
     static MASK_SHARED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// One mount's server.
+/// The server of one mount.
 pub(crate) struct Server {
     pub(crate) table: Arc<Table>,
     pub(crate) memory: Memory,
-    /// Makes the files' caches.
+    /// Creates the caches of the files.
     pub(crate) caches: FileCacheFactory,
     /// The objects that all files share; taken when the mount ends.
     pub(crate) shared: Mutex<Option<Composition>>,
-    /// Lives as long as the mount, so that the policy is one of a class.
+    /// Kept for as long as the mount exists, so that the policy belongs to a class.
     pub(crate) _policies: Arc<OnceLock<ReplacementPolicyFactory>>,
     pub(crate) queue: Queue,
     pub(crate) journal: Journal,
     pub(crate) modes: Modes,
     pub(crate) pressure: Pressure,
-    pub(crate) aside: Aside,
+    pub(crate) jobs: JobQueue,
     pub(crate) spin: AdaptiveSpin,
-    /// Set when the mount is there.
+    /// Set when the mount is attached.
     pub(crate) notifier: OnceLock<Notifier>,
-    /// The kernel collects writes.
+    /// Whether the kernel caches writes.
     pub(crate) write_back: bool,
     pub(crate) space: Space,
-    pub(crate) refused: Refused,
+    pub(crate) refused: RefusedOpens,
     /// Held until everything is stored.
     pub(crate) source_lock: Mutex<Option<SourceLock>>,
-    /// What could not be stored when the mount ended; `None` until then.
+    /// The files that could not be stored when the mount ended; `None` until then.
     pub(crate) lost: Mutex<Option<Unstored>>,
-    /// The server's own user and group.
+    /// The user and the group of the server itself.
     pub(crate) own: (u32, u32),
 }
 
-/// Who made a request.
+/// The thread that made a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) pid: u32,
-    /// What the caller does not grant to what it makes, unless a default ACL says what is granted.
+    /// The file creation mask, which applies to new files unless a default ACL does.
     pub(crate) umask: u32,
 }
 
 impl Caller {
-    /// The one that the kernel names; what it does not grant is not known for most requests.
+    /// Returns the caller that the kernel names. For most requests its file creation mask is not
+    /// known.
     pub(crate) fn of(request: &fuser::Request) -> Self {
         Self { uid: request.uid(), gid: request.gid(), pid: request.pid(), umask: 0 }
     }
@@ -95,12 +96,12 @@ impl Caller {
 pub(crate) type DataGuard<'a> = MappedRwLockReadGuard<'a, Data>;
 
 impl Server {
-    /// The inode that the kernel means.
+    /// Returns the inode with the number `node`.
     pub(crate) fn inode(&self, node: u64) -> Result<Arc<Inode>, Errno> {
         self.table.get(node).ok_or(Errno::STALE)
     }
 
-    /// What the thread makes on the host belongs to the caller while the guard lives.
+    /// Makes files created on the host belong to the caller for as long as the guard exists.
     pub(crate) fn act_as(&self, caller: Caller) -> Result<Option<ActingAs>, Errno> {
         if UMASK.get().is_none() {
             MASK_SHARED.set(!credentials::prepare_thread().own_umask);
@@ -110,7 +111,7 @@ impl Server {
             credentials::set_umask(caller.umask);
         }
         if self.own.0 != 0 {
-            // Without privileges there is nobody else to be.
+            // Without privileges no other identity can be taken.
             return Ok(None);
         }
         ActingAs::new(self.own, caller.uid, caller.gid)
@@ -118,8 +119,8 @@ impl Server {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))
     }
 
-    /// The data of a regular file, ready for `access`. The guard keeps those out that change the host's file
-    /// underneath the cache.
+    /// Returns the data of a regular file, ready for `access`. The guard excludes operations that
+    /// change the host's file underneath the cache.
     pub(crate) fn data<'a>(
         &self,
         inode: &'a Arc<Inode>,
@@ -142,12 +143,13 @@ impl Server {
         self.with_descriptors(|| host.ensure(access).map(|_| ()))
     }
 
-    /// About how many descriptors the mount has in use: one for each inode.
+    /// Returns the approximate number of descriptors that the mount uses, which is one per inode.
     pub(crate) fn descriptors(&self) -> u64 {
         self.table.len()
     }
 
-    /// Makes the cache and the file representative of a regular file of `size` bytes, unless they are there.
+    /// Creates the cache and the file representative of a regular file of `size` bytes, unless they
+    /// exist.
     pub(crate) fn make_data(
         &self,
         inode: &Arc<Inode>,
@@ -168,7 +170,7 @@ impl Server {
         Ok(())
     }
 
-    /// The objects for a file of `size` bytes.
+    /// Creates the objects of a file of `size` bytes.
     pub(crate) fn new_data(
         &self,
         name: impl Fn() -> Name,
@@ -187,7 +189,7 @@ impl Server {
         }
     }
 
-    /// The name of a file's objects; worked out when somebody asks, since files are renamed.
+    /// Returns the name of a file's objects. It is determined on demand, since files are renamed.
     fn name(&self, inode: &Arc<Inode>) -> Name {
         let (table, inode) = (Arc::downgrade(&self.table), Arc::downgrade(inode));
         Name::lazy(move || {
@@ -200,7 +202,7 @@ impl Server {
         })
     }
 
-    /// The file was written: remembers when, and that it has to reach the host.
+    /// Records the time of a write to the file, and queues the file for write-back.
     pub(crate) fn written(&self, inode: &Arc<Inode>, by_kernel_cache: bool) {
         inode.times.lock().written(times::now(), by_kernel_cache);
         if inode.access_noted.load(Relaxed) {
@@ -209,14 +211,15 @@ impl Server {
         self.queue.add(inode);
     }
 
-    /// Stores a file: writes what is dirty to the host, and puts the times on the host. Notes
-    /// whether that could be done.
+    /// Stores a file: writes its dirty pages to the host and sets the times there. Records whether
+    /// it succeeded.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
         let outcome = self.write_back_parts(inode);
         self.note_stored(inode, outcome)
     }
 
-    /// Notes whether a file could be stored. The data of one that could not stays, and is tried again.
+    /// Records whether a file could be stored. The data of a file that could not be is kept and
+    /// written again later.
     pub(crate) fn note_stored(
         &self,
         inode: &Arc<Inode>,
@@ -236,7 +239,8 @@ impl Server {
     fn write_back_parts(&self, inode: &Arc<Inode>) -> Result<(), Errno> {
         let mut flush = Flush::new(0, u64::MAX);
         loop {
-            // Taken anew for each part: whoever needs the file alone does not wait for all of it.
+            // Locked anew for each part, so that an operation that needs the file exclusively does
+            // not wait for the whole file.
             let slot = inode.data.read();
             let Some(data) = slot.as_ref().filter(|_| !inode.is_gone()) else { return Ok(()) };
             if !self.memory.flush_part(data, &mut flush)? {
@@ -245,10 +249,10 @@ impl Server {
         }
     }
 
-    /// Puts the modification time on the host, if no data is on its way any more.
+    /// Sets the modification time on the host if no data is waiting any more.
     pub(crate) fn settle(&self, inode: &Inode, data: &Data) -> Result<(), Errno> {
-        // A write makes the cache dirty first and then takes this lock: whoever wrote before is seen in the test,
-        // whoever writes after notes a new time after this.
+        // A write makes the cache dirty first and then takes this lock: the test sees earlier
+        // writes, and later writes record a new time after this.
         let mut times = inode.times.lock();
         let Some((tv_sec, tv_nsec)) = times.waiting() else { return Ok(()) };
         if data.cache.is_dirty() {
@@ -261,7 +265,8 @@ impl Server {
         let set =
             |fd: &OwnedFd| rustix::fs::utimensat(fd, c"", &times_for_host, AtFlags::EMPTY_PATH);
         match inode.change_on_host(set) {
-            // Somebody else's file, which this user may write: the host's own time has to do.
+            // The file belongs to another user and this one may only write it: the host's own time
+            // remains.
             Err(Errno::PERM | Errno::ACCESS) => {
                 times.as_on_host();
                 return Ok(());
@@ -272,8 +277,8 @@ impl Server {
         Ok(())
     }
 
-    /// The kernel has forgotten an inode. With nothing on its way to the host it goes at once, else when that has
-    /// been written.
+    /// Handles the kernel's forgetting of an inode. The inode is removed at once if no data of it
+    /// is waiting, and after the write-back otherwise.
     pub(crate) fn forgotten(&self, inode: &Arc<Inode>) {
         if !inode.is_gone() && rustix::fs::fstat(&*inode.fd()).is_ok_and(|stat| stat.st_nlink == 0)
         {
@@ -286,16 +291,17 @@ impl Server {
         }
     }
 
-    /// Whether something of a file is not on the host yet, and has to get there.
+    /// Returns whether some data of a file is not on the host yet and must get there.
     fn waits(&self, inode: &Inode) -> bool {
         !inode.is_gone()
             && (inode.times.lock().waiting().is_some()
                 || inode.data.read().as_ref().is_some_and(|data| data.cache.is_dirty()))
     }
 
-    /// Takes an inode that nobody knows out of the table and ends its objects.
+    /// Removes an inode that the kernel has forgotten from the table and destroys its objects.
     pub(crate) fn retire(&self, inode: &Arc<Inode>) {
-        // Before it leaves the table: whoever does not find it there takes its blocks for free.
+        // Counted before the inode leaves the table: a thread that does not find it there takes its
+        // blocks for free.
         let _ending = self.space.ending();
         if self.table.remove(inode) {
             self.space.stored(inode);
@@ -307,17 +313,18 @@ impl Server {
         }
     }
 
-    /// Ends the objects of a file. What can still be wanted has been written back before.
+    /// Destroys the objects of a file. Data that is still needed has been written back before.
     pub(crate) fn end(&self, data: &Data) {
         refit_memory::destroy_file_cache(data.cache, &self.memory.frames);
         representative::destroy(data.representative);
     }
 
-    /// Stores every file; those that could not be stored, whose data stays.
+    /// Stores every file. Returns those that could not be stored, whose data is kept.
     pub(crate) fn write_back_all(&self) -> Unstored {
         self.queue.clear();
         let mut unstored = Unstored::default();
-        // Not only what was in the queue: the background thread may have taken one out, and not be done with it.
+        // The queue is not enough: the background thread may have removed a file and still be
+        // writing it.
         for inode in self.table.all() {
             if !self.waits(&inode) {
                 continue;
@@ -332,7 +339,7 @@ impl Server {
         unstored
     }
 
-    /// The loop of the background thread.
+    /// Runs the background thread.
     pub(crate) fn write_back_loop(&self) {
         while let Some(inode) = self.queue.next() {
             if self.write_back(&inode).is_ok() && inode.lookups.load(Relaxed) == 0 {
@@ -341,8 +348,9 @@ impl Server {
         }
     }
 
-    /// The mount is over: everything to the host, every object ended, and the next server let in. Returns what could
-    /// not be stored, which is lost; the same however often it is called.
+    /// Ends the service of a mount: writes all data to the host, destroys every object, and unlocks
+    /// the source. Returns the files that could not be stored, whose data is lost; repeated calls
+    /// return the same.
     pub(crate) fn finish(&self) -> Unstored {
         let mut lost = self.lost.lock();
         if let Some(lost) = &*lost {
@@ -350,7 +358,7 @@ impl Server {
         }
         self.queue.close();
         self.pressure.close();
-        self.aside.close();
+        self.jobs.close();
         let unstored = self.write_back_all();
         for inode in self.table.all() {
             let data = inode.data.write().take();

@@ -1,13 +1,17 @@
-//! The lock on a directory that is served: one server at a time, within one process and among all of the host.
+//! The lock on a served directory, which permits one server at a time in this process and on the
+//! host.
 //!
-//! Two servers of one directory, or of one inside of the other, would each answer from caches that the other does not
-//! know of. So a server has an exclusive lock (`flock`) on its directory and a shared one on each directory above: a
-//! server of a directory above has that one exclusively. The kernel drops them with the process.
+//! Two servers of one directory, or of a directory and one inside of it, would each answer from
+//! caches that the other does not know. A server therefore holds an exclusive lock (`flock`) on its
+//! directory and a shared one on each directory above it, which a server of one of those would hold
+//! exclusively. The kernel releases the locks when the process ends.
 //!
-//! A server whose mount has gone goes on until all is stored, and keeps its locks for that long: whoever wants to serve
-//! the directory next waits. A server whose mount is there is named instead.
+//! A server whose mount has ended continues until all data is stored, and holds its locks until
+//! then; the next server of the directory waits for it. A server whose mount still exists is named
+//! in the error instead.
 //!
-//! A directory above that this user may not read has no lock, nor has a file system that does not know such locks.
+//! There is no lock on a directory above that this user may not read, nor on a file system that
+//! does not support such locks.
 
 use crate::check;
 use crate::error::MountError;
@@ -18,25 +22,26 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a server that finishes is waited for. It may have much to store.
-const FINISHING: Duration = Duration::from_secs(120);
-/// Between two looks: the kernel tells of a lock that becomes free only to one who waits for that single lock.
-const LOOK: Duration = Duration::from_millis(5);
+/// How long a server that is finishing is waited for. It may have much data to store.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
+/// The interval at which a lock is tried. The kernel notifies of a released lock only a thread that
+/// waits for that one lock.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The locks of a server; dropping them lets the next one in.
+/// The locks of a server. Dropping them admits the next server.
 #[derive(Debug)]
 pub(crate) struct SourceLock {
     _held: Vec<OwnedFd>,
 }
 
-/// A server that has the directory, or one above or below.
+/// A server that serves the directory, or one above or below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process, if this process can see it.
+    /// Its process, if it is visible to this one.
     pub pid: Option<u32>,
     /// The directory that it serves.
     pub source: PathBuf,
-    /// Where; `None` if it has been unmounted.
+    /// Its mount point; `None` if it has been unmounted.
     pub mountpoint: Option<PathBuf>,
 }
 
@@ -54,7 +59,8 @@ impl fmt::Display for Holder {
 }
 
 impl SourceLock {
-    /// Locks `source`, an absolute path without links. Waits for a server that has been unmounted and still stores.
+    /// Locks `source`, which is an absolute path without symbolic links. Waits for a server that
+    /// has been unmounted and is still storing data.
     pub(crate) fn new(source: &Path) -> Result<Self, MountError> {
         let began = Instant::now();
         loop {
@@ -63,10 +69,10 @@ impl SourceLock {
                 Err(conflict) => conflict,
             };
             let holder = conflict.holder(source);
-            if holder.mountpoint.is_some() || began.elapsed() > FINISHING {
+            if holder.mountpoint.is_some() || began.elapsed() > FINISH_TIMEOUT {
                 return Err(MountError::Served { source_directory: source.to_owned(), holder });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -75,7 +81,7 @@ impl SourceLock {
 #[derive(Debug)]
 struct Conflict {
     directory: PathBuf,
-    /// Device and inode number, if they can be had.
+    /// The device and the inode number, if they are known.
     inode: Option<(u64, u64)>,
 }
 
@@ -99,7 +105,7 @@ fn lock(source: &Path) -> Result<Vec<OwnedFd>, Conflict> {
 }
 
 impl Conflict {
-    /// The process that holds the lock: one whose mount is there, if there is one.
+    /// Returns the server that holds the lock, preferably one whose mount still exists.
     fn holder(&self, source: &Path) -> Holder {
         let pids = self.inode.map(pids).unwrap_or_default();
         let mounts = |pid: u32| {
@@ -119,7 +125,8 @@ impl Conflict {
         })
     }
 
-    /// Whether a server of `served` has the lock in the way: on this very directory, or below the one to be served.
+    /// Returns whether the server of `served` holds the conflicting lock: on this very directory,
+    /// or as the server of a directory below `source`.
     fn concerns(&self, source: &Path, served: &Path) -> bool {
         let same = || {
             let served = rustix::fs::stat(served).ok();
@@ -129,12 +136,13 @@ impl Conflict {
     }
 }
 
-/// Processes that have a lock on a directory, as the kernel lists them: `1: FLOCK ADVISORY READ 123 00:2a:456 0 EOF`.
+/// Returns the processes that hold a lock on a directory, from `/proc/locks`, whose lines have the
+/// form `1: FLOCK ADVISORY READ 123 00:2a:456 0 EOF`.
 fn pids((device, number): (u64, u64)) -> Vec<u32> {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let exactly = format!("{major:02x}:{minor:02x}:{number}");
-    // Some file systems show programs another device than the kernel's own.
+    // Some file systems show programs another device number than the kernel's own.
     let inode = format!(":{number}");
     let of = |fits: &dyn Fn(&str) -> bool| -> Vec<u32> {
         let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());

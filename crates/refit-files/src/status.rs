@@ -1,4 +1,5 @@
-//! Operations on a file's status: attributes, extended attributes, the file system's figures.
+//! Operations on a file's status: attributes, extended attributes, and the state of the file
+//! system.
 
 use crate::attributes;
 use crate::capability::Capability;
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What to change; what is not given stays.
+/// The attributes to change; those that are `None` stay as they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NewStatus {
     pub(crate) mode: Option<u32>,
@@ -52,12 +53,14 @@ impl Server {
             self.truncate(caller, &inode, size)?;
         }
         if new.uid.is_some() || new.gid.is_some() || new.is_empty() {
-            // Without any change it is chown(-1, -1). The host clears set-user-id bits and capabilities.
+            // Without any change this is chown(-1, -1), for which the host clears set-user-ID bits
+            // and capabilities.
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
             inode
                 .change_on_host(|fd| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))?;
             if new.is_empty() && inode.kind == FileType::RegularFile {
-                // The host has looked at the server's groups and capabilities.
+                // The host has checked the server's groups and capabilities instead of the
+                // caller's.
                 self.drop_privileges(caller, &inode)?;
             }
         }
@@ -76,8 +79,9 @@ impl Server {
             };
             let set = inode
                 .change_on_host(|fd| rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH));
-            // The kernel has checked that the caller may set times. So this is the kernel itself, with the time of a
-            // write to somebody else's file; the host has stamped it already.
+            // The kernel has checked that the caller may set times. This is therefore the kernel
+            // itself, which sends the time of a write to another user's file; the host has already
+            // set that time.
             let for_a_write = new.atime.is_none() && self.own.0 != 0;
             set.or_else(|errno| if for_a_write { Ok(()) } else { Err(errno) })?;
         }
@@ -117,7 +121,8 @@ impl Server {
         Ok(())
     }
 
-    /// A list takes the set-group-id bit away if it is set by somebody who is not in the file's group.
+    /// Clears the set-group-ID bit if an access control list is set by a caller that is not in the
+    /// file's group.
     fn drop_set_group_id(&self, caller: Caller, inode: &Inode) -> Result<(), Errno> {
         let stat = rustix::fs::fstat(&*inode.fd())?;
         let keeps = || {
@@ -133,11 +138,13 @@ impl Server {
         Ok(())
     }
 
-    /// The value, which is at most `size` bytes; with 0 only its length counts.
+    /// Returns the value of an extended attribute of at most `size` bytes; with a `size` of 0, only
+    /// its length.
     pub(crate) fn getxattr(&self, node: u64, name: &OsStr, size: u32) -> Result<Xattr, Errno> {
         let inode = self.inode(node)?;
         if name.as_encoded_bytes().starts_with(b"system.posix_acl_") {
-            // The kernel asks when it checks permissions: a host without ACLs has none, which is no error.
+            // The kernel asks when it checks permissions. A host without ACLs has none, which is no
+            // error.
             return host_xattr(&inode, name, size)
                 .map_err(|errno| if errno == Errno::OPNOTSUPP { Errno::NODATA } else { errno });
         }
@@ -174,14 +181,14 @@ impl Server {
     }
 }
 
-/// An answer to a question for an extended attribute.
+/// The result of a query for an extended attribute.
 pub(crate) enum Xattr {
     Size(u32),
     Value(Vec<u8>),
 }
 
-/// Notes a modification time that reaches the host together with the data that is on its way there: mostly the
-/// kernel's own, which it sends after each collected write and after each removal.
+/// Records a modification time that reaches the host together with waiting data. Most such times
+/// come from the kernel itself, which sends one after each cached write and after each removal.
 fn with_the_data(inode: &Inode, new: &NewStatus) -> bool {
     let (Some(TimeOrNow::SpecificTime(mtime)), None) = (new.mtime, new.atime) else { return false };
     inode.kind == FileType::RegularFile

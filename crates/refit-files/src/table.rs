@@ -1,10 +1,11 @@
 //! The inodes that the kernel knows.
 //!
-//! An inode on the source's own device goes by the host's inode number, so that programs see the same numbers through
-//! the mount. Number 1 means the root of a FUSE mount; an inode that has it on the host, and those of other devices
-//! that are mounted below the source, get numbers from the upper half of the range instead.
+//! An inode on the source's own device has the host's inode number, so that programs see the same
+//! numbers through the mount. Number 1 is the root of every FUSE mount. An inode with that number
+//! on the host, and the inodes of other devices that are mounted below the source, get numbers from
+//! the upper half of the range instead.
 //!
-//! Lock order: a shard, then `foreign`. Nothing is called while a lock is held.
+//! Lock order: a shard, then `foreign`. No other function is called with a lock held.
 
 use crate::host::HostFile;
 use crate::inode::{HostKey, Inode, Place};
@@ -16,12 +17,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Number of the root of every FUSE mount.
+/// The number of the root of every FUSE mount.
 pub(crate) const ROOT: u64 = 1;
 
 const SHARDS: usize = 16;
-/// Deeper than any path that can be named at once; ends the walk should the places form a circle.
-const DEEPEST: usize = 4096;
+/// The maximum depth of a path. It is larger than that of any path that can be passed to the
+/// kernel, and ends the walk if the places form a cycle.
+const MAX_DEPTH: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -33,7 +35,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with only the root in it.
+    /// Creates a table that contains only the root.
     pub(crate) fn new(root: HostFile, stat: &Stat) -> Self {
         let table = Self {
             device: stat.st_dev,
@@ -65,9 +67,9 @@ impl Table {
         self.count.load(Relaxed)
     }
 
-    /// The node of a host inode, if it was given one.
+    /// Returns the node of a host inode if it has one.
     fn known_node(&self, key: HostKey) -> Option<u64> {
-        // The root's own number is looked up among the foreign ones, as is anything numbered 1.
+        // The root's own number is looked up among the foreign ones, as is every inode numbered 1.
         if let Some(node) = self.foreign.lock().get(&key) {
             return Some(*node);
         }
@@ -85,13 +87,13 @@ impl Table {
         })
     }
 
-    /// The inode of a host file if the kernel knows it.
+    /// Returns the inode of a host file if the kernel knows it.
     pub(crate) fn find(&self, stat: &Stat) -> Option<Arc<Inode>> {
         self.known_node(HostKey::of(stat)).and_then(|node| self.get(node))
     }
 
-    /// The inode of which the host says `stat`, made with `host` if it is new. It counts as looked up once more. The
-    /// flag says whether it is new.
+    /// Returns the inode whose status on the host is `stat` and counts another look-up of it.
+    /// Creates it from `host` if it is new, which the flag reports.
     pub(crate) fn looked_up(
         &self,
         host: HostFile,
@@ -112,32 +114,32 @@ impl Table {
         inode.lookups.store(1, Relaxed);
         shard.insert(node, inode.clone());
         if node >> 63 == 1 {
-            // Its last user may just have taken the number out of the map, after it was read above.
+            // The last user may have removed the number from the map after it was read above.
             self.foreign.lock().insert(inode.key, node);
         }
         self.count.fetch_add(1, Relaxed);
         (inode, true)
     }
 
-    /// An inode that the kernel knows got another name and counts as looked up once more.
+    /// Counts another look-up of an inode that the kernel knows and that got another name.
     pub(crate) fn looked_up_again(&self, inode: &Inode) {
         let _shard = self.shard(inode.node).write();
         inode.lookups.fetch_add(1, Relaxed);
     }
 
-    /// The number that programs see for an entry of a directory on `device`.
+    /// Returns the number that programs see for an entry of a directory on `device`.
     pub(crate) fn shown_number(&self, device: u64, number: u64) -> u64 {
         self.known_node(HostKey { device, number }).unwrap_or(number)
     }
 
-    /// What the kernel has got to know of an inode up to now is outdated.
+    /// Marks all previous look-ups of an inode as outdated.
     pub(crate) fn outdated(&self, inode: &Inode) {
         let _shard = self.shard(inode.node).write();
         inode.outdated_lookups.store(inode.lookups.load(Relaxed), Relaxed);
     }
 
-    /// The kernel forgets `count` lookups, `outdated` of which may be the oldest; the inode if none
-    /// is left. It stays in the table until [`Table::remove`].
+    /// Subtracts `count` look-ups, the oldest of which, up to `outdated`, are outdated ones.
+    /// Returns the inode if none are left; it stays in the table until [`Table::remove`].
     pub(crate) fn forget(&self, node: u64, count: u64, outdated: u64) -> Option<Arc<Inode>> {
         if node == ROOT {
             return None;
@@ -151,7 +153,8 @@ impl Table {
         (left == 0).then(|| inode.clone())
     }
 
-    /// Takes an inode out unless the kernel has got to know it again meanwhile.
+    /// Removes an inode unless the kernel has looked it up again meanwhile. Returns whether it was
+    /// removed.
     pub(crate) fn remove(&self, inode: &Inode) -> bool {
         let mut shard = self.shard(inode.node).write();
         if inode.lookups.load(Relaxed) != 0 || !shard.contains_key(&inode.node) {
@@ -165,7 +168,7 @@ impl Table {
         true
     }
 
-    /// All inodes there are now.
+    /// Returns all inodes.
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
         self.shards
             .iter()
@@ -173,12 +176,12 @@ impl Table {
             .collect()
     }
 
-    /// The path of an inode within the mount, beginning with `/`, as far as it is known.
+    /// Returns the path of an inode within the mount, beginning with `/`, as far as it is known.
     pub(crate) fn path(&self, inode: &Inode) -> Vec<u8> {
         let mut place = inode.place.lock().clone();
         let mut names = Vec::new();
         let mut node = inode.node;
-        while node != ROOT && names.len() < DEEPEST {
+        while node != ROOT && names.len() < MAX_DEPTH {
             names.push(place.name);
             node = place.parent;
             match self.get(node) {

@@ -1,19 +1,20 @@
-//! The times of a file whose data is still on its way to the host.
+//! The times of a file whose data has not reached the host yet.
 //!
-//! The host stamps a file when the data reaches it; a program expects the time at which it wrote. So the server
-//! remembers the program's time from the first write until the data is on the host, shows that, and then puts it on
-//! the host. The change time cannot be set on the host: there, what was shown before write-back stays shown for as
-//! long as nothing else changes the file.
+//! The host sets the times of a file when the data reaches it, whereas a program expects the time
+//! at which it wrote. The server therefore remembers the program's time from the first write until
+//! the data is on the host, shows that time, and then sets it on the host. The change time cannot
+//! be set on the host: the time shown before write-back stays visible for as long as nothing else
+//! changes the file.
 
 use rustix::fs::Stat;
 
 /// Seconds and nanoseconds since 1970.
 pub(crate) type Time = (i64, i64);
 
-/// What differs from the host's times.
+/// The times that differ from the host's.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// Modification time that the host does not have yet.
+    /// The modification time that the host does not have yet.
     modified: Option<Time>,
     changed: Option<Changed>,
 }
@@ -21,13 +22,13 @@ pub(crate) struct Times {
 #[derive(Debug)]
 struct Changed {
     shown: Time,
-    /// The host's change time that `shown` stands for; none while data is on its way.
+    /// The change time of the host that `shown` replaces; `None` while data is waiting.
     host: Option<Time>,
 }
 
 impl Times {
-    /// The file was written at `now`. With `keep` a modification time that waits already is left alone: the write
-    /// comes from the kernel's cache, and the kernel tells the time of it separately.
+    /// Records a write at `now`. With `keep` a waiting modification time stays: the write comes
+    /// from the kernel's cache, and the kernel sends its time separately.
     pub(crate) fn written(&mut self, now: Time, keep: bool) {
         if !keep || self.modified.is_none() {
             self.modified = Some(now);
@@ -35,16 +36,17 @@ impl Times {
         self.changed = Some(Changed { shown: now, host: None });
     }
 
-    /// Somebody set the modification time, and the host has it already. It is set again after write-back if data is
-    /// still on its way.
+    /// Records that the modification time was set and is already on the host. It is set again after
+    /// write-back if data is waiting.
     pub(crate) fn modified_set(&mut self, mtime: Time) {
         if self.modified.is_some() {
             self.modified = Some(mtime);
         }
     }
 
-    /// Sets a modification time that can wait for the data; whether there is data, or the time must reach the host
-    /// now. With `gone` it need not reach the host unless it is synced.
+    /// Records a modification time that can wait for the data. Returns whether there is such data;
+    /// otherwise the time must be set on the host now. With `gone` it need not reach the host
+    /// unless the file is synchronized.
     pub(crate) fn modified_later(&mut self, mtime: Time, gone: bool) -> bool {
         let waits = gone || self.modified.is_some();
         if waits {
@@ -53,24 +55,26 @@ impl Times {
         waits
     }
 
-    /// The host's times are right: the file was cut or grown there, and no data is on its way.
+    /// Records that the host's times are valid: the file was truncated or extended there, and no
+    /// data is waiting.
     pub(crate) fn as_on_host(&mut self) {
         *self = Self::default();
     }
 
-    /// Something besides the data was changed on the host at `now`.
+    /// Records that something other than the data was changed on the host at `now`.
     pub(crate) fn metadata_changed(&mut self, now: Time) {
         if let Some(Changed { shown, host: None }) = &mut self.changed {
             *shown = now;
         }
     }
 
-    /// The modification time that has to be put on the host after write-back.
+    /// Returns the modification time that must be set on the host after write-back.
     pub(crate) fn waiting(&self) -> Option<Time> {
         self.modified
     }
 
-    /// The data and the modification time are on the host, which says `stat` now.
+    /// Records that the data and the modification time are on the host, where the status is now
+    /// `stat`.
     pub(crate) fn settled(&mut self, stat: &Stat) {
         self.modified = None;
         if let Some(changed) = &mut self.changed {
@@ -78,7 +82,7 @@ impl Times {
         }
     }
 
-    /// `(mtime, ctime)` to show for a file of which the host says `stat`.
+    /// Returns the `(mtime, ctime)` to show for a file whose status on the host is `stat`.
     pub(crate) fn shown(&self, stat: &Stat) -> (Time, Time) {
         let changed = match &self.changed {
             Some(Changed { shown, host: None }) => *shown,
@@ -97,8 +101,8 @@ pub(crate) fn ctime(stat: &Stat) -> Time {
     (stat.st_ctime, stat.st_ctime_nsec as i64)
 }
 
-/// The time that the host would stamp a file with now: its coarse clock, so that a file written here and one
-/// written there can be ordered.
+/// Returns the time that the host would give to a file now. It is taken from the coarse clock, so
+/// that files written here and files written on the host can be ordered.
 pub(crate) fn now() -> Time {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     (now.tv_sec, now.tv_nsec)

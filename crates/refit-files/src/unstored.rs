@@ -1,27 +1,27 @@
-//! Files whose data could not be stored, and why.
+//! Files whose data could not be stored, and the reasons.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Files that a message names; of the others it says how many there are.
-const NAMED: usize = 5;
+/// The number of files that a message names. Of the others it gives the number.
+const MAX_NAMED: usize = 5;
 
 /// A file whose data could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStored {
     /// Its path in the mount.
     pub path: PathBuf,
-    /// The `errno` of the host.
+    /// The `errno` value from the host.
     pub errno: i32,
 }
 
-/// Files whose data could not be stored.
+/// The files whose data could not be stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unstored(pub Vec<NotStored>);
 
 impl Unstored {
-    /// Whether everything is stored.
+    /// Returns whether everything is stored.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -33,12 +33,12 @@ impl fmt::Display for Unstored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files = if self.0.len() == 1 { "file" } else { "files" };
         write!(f, "{} {files} (", self.0.len())?;
-        for (index, NotStored { path, errno }) in self.0.iter().take(NAMED).enumerate() {
+        for (index, NotStored { path, errno }) in self.0.iter().take(MAX_NAMED).enumerate() {
             let comma = if index == 0 { "" } else { ", " };
             write!(f, "{comma}{}: {}", path.display(), io::Error::from_raw_os_error(*errno))?;
         }
-        if self.0.len() > NAMED {
-            write!(f, " and {} more", self.0.len() - NAMED)?;
+        if self.0.len() > MAX_NAMED {
+            write!(f, " and {} more", self.0.len() - MAX_NAMED)?;
         }
         f.write_str(")")
     }

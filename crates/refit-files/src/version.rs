@@ -1,16 +1,16 @@
-//! Whether a file of the host was changed beside the mount.
+//! Detection of changes to a file of the host beside the mount.
 //!
-//! What a file's cache and the kernel hold of a file is good for the version of it that they got to
-//! know. A version is told by the change time, the modification time and the size. (The change
-//! counter of the host's file systems, `STATX_CHANGE_COOKIE`, is not shown to programs. Since Linux
-//! 6.13 a time that somebody has looked at is followed by a later one; before, two changes within
-//! one tick of the clock cannot be told apart.)
+//! What a file's cache and the kernel hold of a file is valid for the version that they have seen.
+//! A version is identified by the change time, the modification time and the size. (The change
+//! counter of the host's file systems, `STATX_CHANGE_COOKIE`, is not available to programs. Since
+//! Linux 6.13 a change after a time has been read always yields a later time; before, two changes
+//! within one tick of the clock cannot be distinguished.)
 //!
 //! The server changes the host's file, too. Each such change goes through [`HostFile::changing`],
-//! which looks at the file before it and after it: what differs before is the work of others, what
-//! differs after is its own.
+//! which compares the file before and after it: a difference before the change was made by others,
+//! a difference after it by the server.
 //!
-//! Lock order: `changes`, then `state`. Whoever holds `changes` takes no lock of an inode.
+//! Lock order: `changes`, then `state`. No lock of an inode is taken with `changes` held.
 
 use crate::host::HostFile;
 use crate::times::{self, Time};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-/// What tells one version of a file from another.
+/// The attributes that distinguish one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     changed: Time,
@@ -33,23 +33,23 @@ impl Version {
     }
 }
 
-/// The version of a file that caches know.
+/// The version of a file that the caches know.
 #[derive(Debug, Default)]
 pub(crate) struct KnownVersion {
-    /// Held over each change by the server, so that one does not take another for the work of
-    /// others. The host makes them wait for each other as well.
+    /// Held during each change by the server, so that one change is not taken for the work of
+    /// others. The host serializes the changes as well.
     changes: Mutex<()>,
-    /// Held for no system call.
+    /// Not held during system calls.
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// `None` until somebody got to know the file.
+    /// `None` until the file was first seen.
     version: Option<Version>,
-    /// A change by others was found; the caches have not been told.
+    /// A change by others was found, and the caches have not been notified yet.
     by_others: bool,
-    /// The server is changing the file: what `stat` says is between two versions.
+    /// The server is changing the file, so that `stat` is between two versions.
     changing: bool,
 }
 
@@ -61,7 +61,7 @@ impl State {
 }
 
 impl HostFile {
-    /// Makes a change to the host's file that caches know of.
+    /// Makes a change to the host's file that the caches know of.
     pub(crate) fn changing<T>(&self, change: impl FnOnce() -> T) -> T {
         let known = &self.version;
         let _alone = known.changes.lock();
@@ -79,23 +79,23 @@ impl HostFile {
         outcome
     }
 
-    /// Whether the file, which is `stat`, may have been changed by others. While the server changes
-    /// it, only [`changed_by_others`](Self::changed_by_others) can tell; no is the answer then
-    /// unless `surely`.
+    /// Returns whether the file, whose status is `stat`, may have been changed by others. While the
+    /// server changes the file only [`changed_by_others`](Self::changed_by_others) can tell; the
+    /// result is then `surely`.
     pub(crate) fn may_have_changed(&self, stat: &Stat, surely: bool) -> bool {
         let state = self.version.state.lock();
         state.differs(stat) && (surely || state.by_others || !state.changing)
     }
 
-    /// Whether the file has been changed by others since the version that caches know.
+    /// Returns whether the file has been changed by others since the version that the caches know.
     pub(crate) fn changed_by_others(&self) -> Result<bool, Errno> {
         let _no_change_of_ours = self.version.changes.lock();
         let stat = rustix::fs::fstat(self.fd())?;
         Ok(self.version.state.lock().differs(&stat))
     }
 
-    /// The caches hold nothing that is older than `stat`. It was looked at before they dropped what
-    /// they had: what is changed after that differs from it again.
+    /// Records that the caches hold nothing older than `stat`, which was read before they dropped
+    /// their data, so that any later change differs from it.
     pub(crate) fn caches_know(&self, stat: &Stat) {
         let mut state = self.version.state.lock();
         state.version = Some(Version::of(stat));

@@ -1,14 +1,17 @@
-//! The ways of a write: into the cache, to be stored later; into the cache and stored at once; past the cache.
+//! The paths of a write: into the cache, to be stored later; into the cache and stored at once;
+//! past the cache.
 //!
-//! What is stored later may not be storable then, after the program has been told that it is written. So:
+//! Data that is to be stored later may turn out not to be storable, after the program has been told
+//! that it is written. Therefore:
 //!
-//! * What the kernel has collected is stored before it is answered. The kernel reports a failure at `close`, `fsync` and
-//!   `msync`, and has forgotten the data by then; so the data is kept and tried again, as long as there is room for it.
-//! * Where the kernel collects writes, it does not tell of `close`; so writes of a file that is direct there are stored
-//!   before they are answered, too.
+//! * Data that the kernel has cached is stored before it is answered. The kernel reports a failure
+//!   at `close`, `fsync` and `msync` and has forgotten the data by then, so the data is kept and
+//!   written again later, as long as there is room for it.
+//! * Where the kernel caches writes it does not report `close`, so writes to a file with direct
+//!   access are stored before they are answered, too.
 //! * On a direct mount a write is stored when the file is closed, or two seconds later.
-//! * Where the host is short of room, and while something cannot be stored, writes go past the cache: the program gets
-//!   the host's own answer, a part of the bytes included.
+//! * Where the host is short of space, and while some data cannot be stored, writes bypass the
+//!   cache: the program receives the host's own result, including a short write.
 
 use crate::data::Data;
 use crate::host::Access;
@@ -19,23 +22,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// A write that makes a file larger than this asks the host first whether it can be that large.
+/// A write that makes a file larger than this first asks the host whether the file can be that
+/// large.
 const PROBED_SIZE: u64 = 1 << 40;
 
-/// How long the kernel may take to tell that a file that was removed is closed and forgotten.
-const FORGETTING: Duration = Duration::from_millis(500);
+/// How long the kernel may take to report that a removed file is closed and forgotten.
+const FORGET_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What becomes of dirty pages under a write that goes past them.
+/// What happens to dirty pages in the range of a write that bypasses the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dirty {
-    /// They are stored before.
+    /// They are stored first.
     Stored,
-    /// They are given up: they hold bytes of this very write, which could not be stored.
+    /// They are discarded: they hold bytes of this very write, which could not be stored.
     GivenUp,
 }
 
 impl Server {
-    /// A write of a program that may be stored later, where the program can be told of it later.
+    /// Writes data that may be stored later, provided that the program can be told of a later
+    /// failure.
     pub(crate) fn write_cached(
         &self,
         inode: &Arc<Inode>,
@@ -44,7 +49,7 @@ impl Server {
     ) -> Result<usize, Errno> {
         let data = self.data(inode, Access::Write)?;
         let put = self.put(&data, offset, bytes);
-        // Where the kernel tells of no close, there is nothing to report a failure at.
+        // Where the kernel does not report a close, there is no occasion to report a failure.
         let stored = match put {
             Ok(n) if self.write_back => self.memory.flush(&data, offset, offset + n as u64),
             _ => Ok(()),
@@ -56,17 +61,18 @@ impl Server {
                 Ok(n)
             }
             (Ok(_), Err(errno)) => {
-                // Nothing of it is kept, but the next one is to know.
+                // None of it is kept, but the next write must know.
                 let _ = self.note_stored(inode, Err(errno));
                 self.write_past_cache(inode, offset, bytes, Dirty::GivenUp)
             }
             (Err(Errno::FBIG), _) => Err(Errno::FBIG),
-            // It found no frames, or the host could not be read.
+            // The cache found no frames, or the host could not be read.
             (Err(_), _) => self.write_past_cache(inode, offset, bytes, Dirty::Stored),
         }
     }
 
-    /// A write of what the kernel has collected: stored when this returns, or kept to be tried again.
+    /// Writes data that the kernel has cached. It is stored when this returns, or kept to be
+    /// written again later.
     pub(crate) fn write_collected(
         &self,
         inode: &Arc<Inode>,
@@ -86,25 +92,25 @@ impl Server {
         if self.may_keep(errno) {
             return Err(errno);
         }
-        // Programs need the frames: the kernel has been told, and tells the program.
+        // Programs need the frames. The kernel has been told and tells the program.
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
             let write = self.write_past_cache(inode, at, &bytes[done..], Dirty::GivenUp);
-            // The kernel goes on showing what it has collected, and the size that this had.
+            // The kernel keeps showing the data that it has cached, and the size that came with it.
             done += write.inspect_err(|_| inode.stale_in_kernel.store(true, Relaxed))?;
         }
         Ok(bytes.len())
     }
 
-    /// Whether data that could not be stored is kept: not if it never can be, and not if it takes the frames away that
-    /// others need.
+    /// Returns whether data that could not be stored is kept. It is not if it can never be stored
+    /// or if it occupies frames that others need.
     fn may_keep(&self, errno: Errno) -> bool {
         let frames = &self.memory.frames;
         errno != Errno::FBIG && frames.dirty_frames() < frames.frames() / 2
     }
 
-    /// Puts bytes into the cache; how many, if that is something.
+    /// Puts bytes into the cache. Returns how many, or the error if there are none.
     fn put(&self, data: &Data, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let end = offset + bytes.len() as u64;
         if end > PROBED_SIZE && end > data.cache.size() {
@@ -121,7 +127,7 @@ impl Server {
         Ok(())
     }
 
-    /// Writes to the host's file and not to the cache, which knows the outcome afterwards.
+    /// Writes to the host's file and not to the cache, which learns the result afterwards.
     pub(crate) fn write_past_cache(
         &self,
         inode: &Arc<Inode>,
@@ -130,7 +136,7 @@ impl Server {
         dirty: Dirty,
     ) -> Result<usize, Errno> {
         drop(self.data(inode, Access::Write)?);
-        // Alone: nobody else may have written to these pages and not stored it yet.
+        // Locked exclusively: nobody else may have unstored data in these pages.
         let slot = inode.data.write();
         let data = slot.as_ref().ok_or(Errno::IO)?;
         let end = offset + bytes.len() as u64;
@@ -150,19 +156,20 @@ impl Server {
         outcome
     }
 
-    /// Waits for files that were removed a moment ago; whether there were any. Their blocks are free once the kernel has
-    /// told that they are closed and forgotten, which comes by itself soon after.
+    /// Waits for recently removed files, and returns whether there were any. Their blocks become
+    /// free once the kernel has reported them as closed and forgotten, which happens shortly after
+    /// the removal.
     fn room_was_made(&self) -> bool {
         let removed = *self.space.removed.lock();
-        let recent = || removed.is_some_and(|removed| removed.elapsed() < FORGETTING);
-        // In this order: a file that has left the table is ending until it is closed.
+        let recent = || removed.is_some_and(|removed| removed.elapsed() < FORGET_TIMEOUT);
+        // In this order: a file that has left the table counts as ending until it is closed.
         let pending =
             || self.table.all().iter().any(|inode| inode.is_gone()) || self.space.any_ends();
         if !recent() {
             return false;
         }
         while recent() && pending() {
-            std::thread::sleep(FORGETTING / 50);
+            std::thread::sleep(FORGET_TIMEOUT / 50);
         }
         true
     }

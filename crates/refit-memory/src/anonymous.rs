@@ -1,29 +1,32 @@
-//! What is behind a cache of anonymous memory: no file, but pages in a store (Hui 2000, §3.2: FR of computational storage).
+//! The representative behind a cache of anonymous memory: no file, but pages in a store (Hui 2000,
+//! §3.2: FR of computational storage).
 //!
-//! A page that was never written back is not there, and reads as zeros. A page that is written back takes the place of what was
-//! there; a reader that has found that one reads it to its end (`store.rs`).
+//! A page that was never written back is not stored, and reads as zeros. A page that is written
+//! back replaces the stored one; a reader that has already found the old one reads it to its end
+//! (`store.rs`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_objects::{Choices, Name, State, TransferError};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::PAGE_SIZE;
 use crate::disk::DiskWork;
 use crate::fr::{FileRepresentative, FileRepresentativeInterface, FileRepresentativeRef};
-use crate::store::{PageStore, StoreError, Stored};
+use crate::store::{PageStore, StoreError, StoredPage};
 
-/// Name of the implementation.
+/// The name of the implementation.
 const SWAPPED: &str = "swapped";
-const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Pages of anonymous memory that are not in their program, by number: what a representative of it stands on.
+/// The pages of anonymous memory that are not in their program, by number; its representative is
+/// made from them.
 #[derive(Clone, Debug)]
 pub struct AnonymousPages(Arc<Shared>);
 
 impl AnonymousPages {
-    /// `bytes` of memory, all zeros, whose pages go to `store`.
+    /// Creates `bytes` of memory, all zeros, whose pages go to `store`.
     pub fn new(store: Arc<PageStore>, bytes: u64) -> Self {
         Self(Arc::new(Shared {
             store,
@@ -31,7 +34,8 @@ impl AnonymousPages {
         }))
     }
 
-    /// As many pages with the same contents, which change apart from now on. Nothing is copied.
+    /// Returns a copy of these pages, which changes independently from now on. No contents are
+    /// copied.
     #[must_use]
     pub fn fork(&self) -> Self {
         let contents = self.0.contents();
@@ -39,7 +43,8 @@ impl AnonymousPages {
         Self(Arc::new(Shared { store: Arc::clone(&self.0.store), contents: Mutex::new(copy) }))
     }
 
-    /// Takes the pages of a range out, with their numbers: here they are zeros afterwards.
+    /// Removes the pages of a range and returns them, with their numbers. They read as zeros here
+    /// afterwards.
     #[must_use]
     pub fn split_off(&self, pages: Range<u64>) -> Self {
         let mut contents = self.0.contents();
@@ -51,28 +56,29 @@ impl AnonymousPages {
         Self(Arc::new(Shared { store: Arc::clone(&self.0.store), contents: Mutex::new(taken) }))
     }
 
-    /// Keeps a page in memory as it is, whatever the store says: there is nowhere else to put it.
+    /// Keeps a page in memory uncompressed, beyond any limit of the store, because there is nowhere
+    /// else to put it.
     pub fn keep(&self, page: u64, bytes: &[u8; PAGE_SIZE]) {
         let kept = Arc::new(self.0.store.keep(bytes));
         drop(self.0.contents().pages.insert(page, kept));
     }
 
-    /// How many are not zeros that were never written.
+    /// Returns the number of pages that are stored; all others are zeros that were never written.
     pub fn len(&self) -> usize {
         self.0.contents().pages.len()
     }
 
-    /// The numbers of those, in order.
+    /// Returns the numbers of the stored pages, in order.
     pub fn numbers(&self) -> Vec<u64> {
         self.0.contents().pages.keys().copied().collect()
     }
 
-    /// Whether there are none such.
+    /// Returns whether no page is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes the representative of these pages.
+    /// Creates the representative of these pages.
     pub fn representative(&self, name: impl Into<Name>) -> FileRepresentativeRef {
         let (memory, rep) = (self.clone(), FileRepresentativeInterface::rep);
         let choices = Choices::new().with(SWAPPED, rep, move || memory.clone());
@@ -80,7 +86,7 @@ impl AnonymousPages {
     }
 }
 
-/// Makes the representative of `bytes` of anonymous memory, whose pages go to `store`.
+/// Creates the representative of `bytes` of anonymous memory, whose pages go to `store`.
 pub fn create_anonymous(
     name: impl Into<Name>,
     store: Arc<PageStore>,
@@ -97,22 +103,22 @@ struct Shared {
 
 #[derive(Debug)]
 struct Contents {
-    /// By number. Those that are missing are zeros.
-    pages: BTreeMap<u64, Arc<Stored>>,
+    /// Stored pages by number. All others are zeros.
+    pages: BTreeMap<u64, Arc<StoredPage>>,
     size: u64,
 }
 
 impl Shared {
     fn contents(&self) -> MutexGuard<'_, Contents> {
-        // Each change is one operation on the map.
+        // Each change is one operation on the map, so a panic cannot leave it half-changed.
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pages that follow each other, as they are in the store.
+    /// Reads consecutive pages from the store.
     fn load(&self, first: u64, into: &mut [u8]) -> Result<(), StoreError> {
         let (pages, _) = into.as_chunks::<PAGE_SIZE>();
         let wanted = first..first + pages.len() as u64;
-        let found: Vec<(u64, Arc<Stored>)> = {
+        let found: Vec<(u64, Arc<StoredPage>)> = {
             let contents = self.contents();
             let there = contents.pages.range(wanted);
             there.map(|(&number, page)| (number, Arc::clone(page))).collect()
@@ -123,7 +129,7 @@ impl Shared {
         for run in found.chunk_by(|one, next| one.0 + 1 == next.0) {
             let from = (run[0].0 - first) as usize * PAGE_SIZE;
             let run: Vec<_> = run.iter().map(|(_, page)| Arc::clone(page)).collect();
-            Stored::read(&run, &mut into[from..from + run.len() * PAGE_SIZE])?;
+            StoredPage::read(&run, &mut into[from..from + run.len() * PAGE_SIZE])?;
         }
         Ok(())
     }
@@ -137,7 +143,7 @@ impl Shared {
         }
         contents.size = contents.size.max(end);
         drop(contents);
-        // Outside of the lock: the store has locks of its own.
+        // Outside of the lock, since the store has its own.
         drop(replaced);
         Ok(())
     }
@@ -150,7 +156,7 @@ impl FileRepresentative for AnonymousPages {
         if length == 0 {
             return Ok(0);
         }
-        let (first, before) = (offset / PAGE, (offset % PAGE) as usize);
+        let (first, before) = (offset / PAGE_SIZE_U64, (offset % PAGE_SIZE_U64) as usize);
         let whole = (before + length).next_multiple_of(PAGE_SIZE);
         if before == 0 && whole == length {
             self.0.load(first, &mut buf[..length]).map_err(errno)?;
@@ -163,7 +169,7 @@ impl FileRepresentative for AnonymousPages {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), i32> {
-        let (first, before) = (offset / PAGE, (offset % PAGE) as usize);
+        let (first, before) = (offset / PAGE_SIZE_U64, (offset % PAGE_SIZE_U64) as usize);
         let (whole, end) =
             ((before + data.len()).next_multiple_of(PAGE_SIZE), offset + data.len() as u64);
         if before == 0 && whole == data.len() {
@@ -176,16 +182,17 @@ impl FileRepresentative for AnonymousPages {
     }
 
     fn truncate(&self, size: u64) -> Result<(), i32> {
-        let (last, rest) = (size / PAGE, (size % PAGE) as usize);
+        let (last, rest) = (size / PAGE_SIZE_U64, (size % PAGE_SIZE_U64) as usize);
         if rest > 0 && size < self.0.contents().size {
-            // What is cut off of its last page reads as zeros if it grows again.
+            // The part of the last page beyond the new size reads as zeros if the memory grows
+            // again.
             let mut page = vec![0; PAGE_SIZE];
             self.0.load(last, &mut page).map_err(errno)?;
             page[rest..].fill(0);
             self.0.save(last, &page, size).map_err(errno)?;
         }
         let mut contents = self.0.contents();
-        let cut = contents.pages.split_off(&size.div_ceil(PAGE));
+        let cut = contents.pages.split_off(&size.div_ceil(PAGE_SIZE_U64));
         contents.size = size;
         drop(contents);
         drop(cut);
@@ -197,17 +204,18 @@ impl FileRepresentative for AnonymousPages {
     }
 
     fn sync(&self, _data_only: bool) -> Result<(), i32> {
-        // It ends with its program: nothing has to last.
+        // The memory ends with its program, so nothing has to persist.
         Ok(())
     }
 
     fn punch(&self, start: u64, end: u64) -> Result<(), i32> {
-        let whole = start.div_ceil(PAGE)..end / PAGE;
+        let whole = start.div_ceil(PAGE_SIZE_U64)..end / PAGE_SIZE_U64;
         for at in [start, end] {
-            // What is thrown away of a page that is not all thrown away.
-            let (page, from) = (at / PAGE * PAGE, start.max(at / PAGE * PAGE));
-            let to = end.min(page.saturating_add(PAGE));
-            if at % PAGE != 0 && from < to {
+            // The discarded part of a page that is only partly discarded.
+            let (page, from) =
+                (at / PAGE_SIZE_U64 * PAGE_SIZE_U64, start.max(at / PAGE_SIZE_U64 * PAGE_SIZE_U64));
+            let to = end.min(page.saturating_add(PAGE_SIZE_U64));
+            if at % PAGE_SIZE_U64 != 0 && from < to {
                 self.write(from, &vec![0; (to - from) as usize])?;
             }
         }
@@ -218,7 +226,7 @@ impl FileRepresentative for AnonymousPages {
             gone.extend(there.iter().filter_map(|page| contents.pages.remove(page)));
         }
         drop(contents);
-        // Outside of the lock: the store has locks of its own.
+        // Outside of the lock, since the store has its own.
         drop(gone);
         Ok(())
     }
@@ -240,7 +248,7 @@ fn errno(error: StoreError) -> i32 {
     }
 }
 
-// The store's pages are all the state there is, and whoever takes over has them.
+// The store's pages are all the state, and the next implementation shares them.
 impl State<()> for AnonymousPages {
     const PROMPT: bool = true;
 

@@ -2,8 +2,8 @@
 //!
 //! The lock is never held while pages are filled from the host or written back to it: the thread
 //! marks the pages, registers a flight, drops the lock, calls the host, takes the lock again and
-//! lands. Whoever needs such a page waits for `landed` and then looks afresh, since anything can
-//! have happened meanwhile. A thread that waits holds no other partition's lock.
+//! lands. Other threads that need such a page wait on `landed` and then start over, since anything
+//! can have happened in the meantime. A waiting thread holds no other partition's lock.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -12,10 +12,11 @@ use crate::fcm::{CacheError, Evicted};
 use crate::frames::{BUSY, DIRTY, Frame, WRITING};
 use crate::pages::{File, Obstacle, Pages, Span};
 
-/// The lock of a partition, held.
+/// The guard of a partition's lock.
 pub(crate) type Guard<'a> = MutexGuard<'a, Pages>;
 
-/// One partition: pages, their lock, and where threads wait for flights to land.
+/// One partition: its pages, their lock, and the condition on which threads wait for flights to
+/// land.
 #[derive(Debug, Default)]
 pub(crate) struct Cell {
     pages: Mutex<Pages>,
@@ -23,14 +24,14 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Without pages; the index is to be cut into `stripes` when it has grown.
+    /// Creates an empty partition, whose index is divided into `stripes` once it has grown.
     pub(crate) fn with_stripes(stripes: usize) -> Self {
         Cell { pages: Mutex::new(Pages::with_stripes(stripes)), landed: Condvar::new() }
     }
 
     pub(crate) fn lock(&self) -> Guard<'_> {
-        // A panic under the lock is a defect of this crate; what the others see is still whole
-        // enough to go on with, and better than taking every user of the file down.
+        // A panic under the lock is a defect of this crate. The state is still consistent enough to
+        // continue, which is better than failing every user of the file.
         match self.pages.try_lock() {
             Ok(pages) => pages,
             Err(TryLockError::Poisoned(pages)) => pages.into_inner(),
@@ -49,18 +50,18 @@ impl Cell {
         pages
     }
 
-    /// Wakes who waits; mostly nobody does, and then it costs no system call.
+    /// Wakes waiting threads. Usually there are none, and then it makes no system call.
     pub(crate) fn wake(&self, pages: &Pages) {
         if pages.waiting > 0 {
             self.landed.notify_all();
         }
     }
 
-    /// Copies the bytes from `start` on, all of this partition, into `buf`; fewer only at the end of
-    /// the file. Pages that are not here are filled, several with one read of the host.
+    /// Copies the bytes from `start` on, all of this partition, into `buf`; fewer only at the end
+    /// of the file. Pages that are not cached are filled, several with one read of the host.
     ///
-    /// A page that has been filled is copied before the lock is dropped again: with a frame or two
-    /// to spare a read gets on, however fast others evict.
+    /// A page that has been filled is copied before the lock is dropped again, so with a frame or
+    /// two to spare a read makes progress, however fast other threads evict.
     pub(crate) fn read<'a>(
         &'a self,
         file: &File,
@@ -91,8 +92,8 @@ impl Cell {
             }
             let within = rest.within(page);
             file.pool().copy_out(frame, within.start, &mut buf[done..done + within.len()]);
-            // To be filled is not yet to be used: pages that are read once, one after the other, go
-            // before pages that are read again.
+            // A page that was just filled is not yet used: pages that are read once, in sequence,
+            // are evicted before pages that are read again.
             if !filled_here.contains(&page) {
                 file.parts.pm.touch(frame);
             }
@@ -117,8 +118,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Gets `obstacle`, which stands in the way of a write, out of it, with the lock dropped for a
-    /// while: everything has to be looked at again.
+    /// Removes `obstacle`, which keeps a write from proceeding. The lock is dropped for a while, so
+    /// the caller has to check everything again.
     pub(crate) fn clear<'a>(
         &'a self,
         file: &File,
@@ -129,7 +130,8 @@ impl Cell {
             Obstacle::Busy => Ok(self.wait(pages)),
             Obstacle::Unfilled(page) => {
                 let (pages, _) = self.fill(file, pages, page, page)?;
-                // It has to stay until the write gets on, which may have to fill one more.
+                // It has to stay cached until the write proceeds, which may have to fill one more
+                // page.
                 if let Some(frame) = pages.get(file, page) {
                     file.parts.pm.touch(frame);
                 }
@@ -138,7 +140,8 @@ impl Cell {
         }
     }
 
-    /// Physical memory wants `frame` back, in which it saw `page`.
+    /// Evicts `page`, which physical memory has seen in `frame`, unless the page is in use or no
+    /// longer there.
     pub(crate) fn evict(
         &self,
         file: &File,
@@ -151,11 +154,11 @@ impl Cell {
             return Ok(Evicted::Busy);
         }
         if flags & DIRTY != 0 {
-            // The dirty pages behind it go along: they will be asked for next.
+            // Also writes the dirty pages that follow it, since those are the next to be evicted.
             let (guard, written) = self.write_run(file, pages, page, u64::MAX);
             pages = guard;
             written?;
-            // Used again while it was written: not a victim any more.
+            // The page may have been used again while it was written, and is no victim then.
             let changed = pages.get(file, page) != Some(frame);
             if changed || file.pool().flags(frame) & (BUSY | WRITING | DIRTY) != 0 {
                 return Ok(Evicted::Busy);

@@ -1,8 +1,8 @@
 //! Waiting for the disk of the host outside of requests.
 //!
 //! A swap waits for every request that has begun before it. A call that waited for the disk would
-//! therefore hold up the swap of any object, whatever file it belongs to. So the parts that can
-//! take long are handed out: the [file representative](crate::FileRepresentative) returns them as
+//! therefore delay the swap of any object, whatever file it belongs to. So operations that can take
+//! long are handed out: the [file representative](crate::FileRepresentative) returns them as
 //! [`DiskWork`], and the caller runs them when its call has ended.
 
 use std::cell::Cell;
@@ -12,14 +12,14 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whether calls of this thread may wait for the disk. They may unless they run in
+/// Returns whether calls of this thread may wait for the disk. They may unless they run in
 /// [`without_waiting`].
 pub fn may_wait() -> bool {
     MAY_WAIT.get()
 }
 
-/// Runs `calls`, in which a read of a file representative fails with `EAGAIN` instead of waiting
-/// for the disk.
+/// Runs `calls`, during which a read of a file representative fails with `EAGAIN` instead of
+/// waiting for the disk.
 ///
 /// On `EAGAIN` the caller runs [`fetch_work`](crate::FileRepresentative::fetch_work) and calls
 /// again.
@@ -28,7 +28,7 @@ pub fn without_waiting<T>(calls: impl FnOnce() -> T) -> T {
     calls()
 }
 
-/// Restores what was allowed before, also when a call panics.
+/// Restores the former permission when dropped, also during a panic.
 struct Restore(bool);
 
 impl Drop for Restore {
@@ -37,23 +37,23 @@ impl Drop for Restore {
     }
 }
 
-/// A piece of work that waits for the disk. It owns what it needs, so it outlives the call that
+/// An operation that waits for the disk. It owns what it needs, so it may outlive the call that
 /// returned it, and the object too.
 #[must_use = "nothing is done until it is run"]
 pub struct DiskWork(Box<dyn FnOnce() -> Result<(), i32> + Send>);
 
 impl DiskWork {
-    /// The work that `work` does. Its error is an `errno` value.
+    /// Wraps `work`, whose error is an `errno` value.
     pub fn new(work: impl FnOnce() -> Result<(), i32> + Send + 'static) -> Self {
         Self(Box::new(work))
     }
 
-    /// No work: what was asked for is done.
+    /// Returns an operation with nothing left to do.
     pub fn none() -> Self {
         Self::new(|| Ok(()))
     }
 
-    /// Does the work, and waits for the disk. To be called outside of requests.
+    /// Runs the operation, and waits for the disk. Must be called outside of requests.
     ///
     /// # Errors
     /// The `errno` of the host. It is reported here and nowhere else.

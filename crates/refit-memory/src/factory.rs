@@ -1,4 +1,4 @@
-//! Making file caches and physical memory as clustered objects, and unmaking them.
+//! Creating and destroying file caches and physical memory as clustered objects.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,12 +16,12 @@ use crate::root::{Cache, CacheRoot};
 use crate::shared::SharedCache;
 use crate::sweep::{SweepMemory, SweepRep};
 
-/// What a file cache stands on.
+/// The objects that a file cache depends on.
 #[derive(Clone, Debug)]
 pub struct CacheParts {
-    /// Where it gets frames.
+    /// The physical memory from which it takes frames.
     pub pm: PhysicalMemoryRef,
-    /// The memory of the frames; the same pool that `pm` hands out.
+    /// The memory of the frames: the pool that `pm` allocates from.
     pub frames: Arc<FramePool>,
     /// The file that it caches.
     pub fr: FileRepresentativeRef,
@@ -35,20 +35,22 @@ impl CacheParts {
     }
 }
 
-/// Makes file caches; there is one for each set of files that belong together, say a mount.
+/// Creates file caches. There is one factory for each set of files that belong together, such as a
+/// mount.
 pub type FileCacheFactory = Factory<FileCacheInterface>;
 
-/// Keeps pages, or gives them up behind a reader.
-type Keeping = SharedCache<true>;
-type Passing = SharedCache<false>;
+/// The two variants of [`SharedCache`]: one keeps pages that have been read, the other drops them
+/// behind a reader.
+type KeepingCache = SharedCache<true>;
+type SequentialCache = SharedCache<false>;
 
-const NAMES: [&str; 3] = [Keeping::NAME, PartitionedCache::NAME, Passing::NAME];
+const NAMES: [&str; 3] = [KeepingCache::NAME, PartitionedCache::NAME, SequentialCache::NAME];
 
-/// What one file's cache can be swapped to.
+/// The implementations that one file's cache can be swapped to.
 #[derive(Debug)]
 struct FileCaches {
     parts: CacheParts,
-    /// The object, once it has been made: frames are allocated in its name.
+    /// The object, once it has been created: frames are allocated in its name.
     owner: Arc<OnceLock<FileCacheRef>>,
 }
 
@@ -61,8 +63,8 @@ impl Implementations<FileCacheInterface> for FileCaches {
         let (parts, owner) = (self.parts.clone(), Arc::clone(&self.owner));
         let processors = refit_sys::processor::count();
         match name {
-            Keeping::NAME => boxed(Keeping::new(parts, owner, processors)),
-            Passing::NAME => boxed(Passing::new(parts, owner, processors)),
+            KeepingCache::NAME => boxed(KeepingCache::new(parts, owner, processors)),
+            SequentialCache::NAME => boxed(SequentialCache::new(parts, owner, processors)),
             PartitionedCache::NAME => boxed(PartitionedCache::new(parts, owner, processors)),
             _ => None,
         }
@@ -118,7 +120,7 @@ impl Root<PhysicalMemoryInterface> for SweepRoot {
 
 const SWEEP: &str = "sweep";
 
-/// What physical memory can be swapped to.
+/// The implementations that physical memory can be swapped to.
 struct Memories {
     frames: Arc<FramePool>,
     policy: ReplacementPolicyRef,
@@ -135,7 +137,8 @@ impl Implementations<PhysicalMemoryInterface> for Memories {
     }
 }
 
-/// Makes the cache of a file that has `size` bytes on the host, of the implementation that serves the class.
+/// Creates the cache of a file that has `size` bytes on the host, with the default implementation
+/// of the class.
 ///
 /// # Errors
 /// There is no such implementation.
@@ -152,19 +155,20 @@ pub fn create_file_cache(
     Ok(*owner.get_or_init(|| cache))
 }
 
-/// Frees the frames of a file cache without writing them, and destroys the object. What is dirty and
-/// still wanted is to be flushed before. Calls that are inside end in peace; nobody calls it any more.
+/// Frees the frames of a file cache without writing them, and destroys the object. Dirty pages that
+/// are still needed have to be flushed before. Calls in progress may finish; no new ones may be
+/// made.
 ///
-/// Waits for an eviction that is under way: a thread that reclaims holds references to caches whose
-/// pages it has seen, and a call to a destroyed object is a panic.
+/// Waits for an eviction that is in progress: a thread that reclaims holds references to caches
+/// whose pages it has seen, and a call to a destroyed object panics.
 pub fn destroy_file_cache(cache: FileCacheRef, frames: &FramePool) {
     cache.discard();
-    // No frame names the cache any more. Who found it in one before is done with it after this.
+    // No frame names the cache any more. Visitors that found it before are done with it after this.
     frames.wait_for_visitors();
     refit_objects::destroy(FileCacheInterface::id(cache));
 }
 
-/// Makes physical memory that hands out `frames`, and asks `policy` which to take back.
+/// Creates physical memory that allocates from `frames`, and asks `policy` which frames to reclaim.
 pub fn create_physical_memory(
     name: impl Into<Name>,
     frames: Arc<FramePool>,

@@ -3,16 +3,16 @@
 use crate::frames::Frame;
 use crate::index::Layer;
 
-/// Bytes in a page and in a page frame.
-pub const PAGE_SIZE: usize = 4096;
+pub use refit_sys::memory::PAGE_SIZE;
 
-/// Largest size of a file in bytes.
+/// Maximum size of a file in bytes.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// Why a file cache could not do what was asked.
+/// The error of an operation of a file cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    /// There is no free page frame: [`reclaim`](crate::reclaim) some *outside* of the cache, call again.
+    /// No page frame is free: [`reclaim`](crate::reclaim) some *outside* of the cache, and call
+    /// again.
     #[error("no page frame is free")]
     NoFrame,
     /// The file representative failed with this `errno`.
@@ -20,78 +20,80 @@ pub enum CacheError {
     Host(i32),
 }
 
-/// So that the wrapper `fault` can let calls of a cache fail.
+/// Lets the wrapper `fault` make calls of a cache fail.
 impl refit_objects::FromErrno for CacheError {
     fn from_errno(errno: i32) -> Self {
         CacheError::Host(errno)
     }
 }
 
-/// What became of a page that physical memory asked back.
+/// The result of an eviction that physical memory has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// The frame has been freed.
+    /// The page was evicted, and its frame is free.
     Freed,
-    /// The page is busy or not here any more; try another one.
+    /// The page is in use, or no longer in the frame; try another one.
     Busy,
 }
 
-/// What a cache holds and has done.
+/// The contents and counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Size of the file in bytes.
     pub size: u64,
-    /// Pages that are cached.
+    /// Number of cached pages.
     pub resident: u64,
-    /// Pages that the file does not have yet as they are here.
+    /// Number of cached pages that differ from the file.
     pub dirty: u64,
-    /// Calls of `read` and `write`.
+    /// Number of calls of `read` and `write`.
     pub calls: u64,
-    /// Pages that had to be read from the file.
+    /// Number of pages that had to be read from the file.
     pub faults: u64,
 }
 
-/// A page in the canonical state: the frame keeps the data, wherever the state goes.
+/// A page in the canonical state. Its data stays in the frame when the state is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedPage {
-    /// Number of the page in the file.
+    /// The number of the page in the file.
     pub page: u64,
-    /// The frame that has it.
+    /// The frame that holds it.
     pub frame: Frame,
-    /// Whether the file does not have it yet as it is here.
+    /// Whether it differs from the file.
     pub dirty: bool,
 }
 
-/// The state of a file cache in the canonical protocol: what any file cache can export and import
-/// (Hui 2000, §4.4.4, fig. 4.10). The pages' data stays where it is, in the frames.
+/// The state of a file cache in the canonical protocol, which any file cache can export and import
+/// (Hui 2000, §4.4.4, fig. 4.10). The pages' data stays in the frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheState {
     /// Size of the file in bytes.
     pub size: u64,
-    /// Every page that is here, once, in no order.
+    /// All cached pages, each once, in no particular order.
     pub pages: Vec<CachedPage>,
-    /// Counters that go on counting.
+    /// See [`CacheStats::calls`]; continues across swaps.
     pub calls: u64,
-    /// See [`CacheStats::faults`].
+    /// See [`CacheStats::faults`]; continues across swaps.
     pub faults: u64,
 }
 
-/// The state of a file cache in the protocols `stripes` and `lazy`: by reference, so that its size does not matter.
+/// The state of a file cache in the protocols `stripes` and `lazy`: by reference, so that its size
+/// does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct CacheStripes {
     /// Size of the file in bytes.
     pub(crate) size: u64,
-    /// Which pages are in which frames, and which of them are dirty; shared with the cache that exports it,
-    /// until one of the two [lets go](refit_objects::Root::relinquish). Each layer has a stripe at least. There is
-    /// one layer; `lazy` has more where the cache had not got all of its own pages yet.
+    /// The pages, their frames, and which are dirty. Shared with the cache that exports it until
+    /// one of the two [relinquishes](refit_objects::Root::relinquish) it. Each layer has at least
+    /// one stripe. There is one layer; `lazy` has more if the cache had not yet taken over all of
+    /// its own pages.
     pub(crate) layers: Vec<Layer>,
     pub(crate) calls: u64,
     pub(crate) faults: u64,
 }
 
-/// The cache of one file. Every read, write and mapping of the file meets here.
+/// The cache of one file, through which every read, write and mapping of the file goes.
 ///
-/// A cache never calls another cache: it takes frames only from the free list and answers
+/// A cache never calls another cache: it takes frames only from the free list and returns
 /// [`CacheError::NoFrame`] when there is none, so that no two caches can wait for each other.
 #[refit_objects::interface(
     name = "fcm",
@@ -104,29 +106,33 @@ pub struct CacheStripes {
     )
 )]
 pub trait FileCache {
-    /// Copies bytes from `offset` into `buf`; fewer than `buf.len()` only at the end of the file.
+    /// Copies bytes from `offset` into `buf`. Returns their number, which is less than `buf.len()`
+    /// only at the end of the file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, CacheError>;
-    /// Copies `data` to `offset` into the cache and grows the file if it ends beyond. All or nothing with
-    /// `NoFrame`: a call that is repeated writes the same bytes to the same place.
+    /// Copies `data` to `offset` in the cache, and extends the file if it ends beyond. With
+    /// `NoFrame` nothing is written. Repeating a call writes the same bytes to the same place.
     fn write(&self, offset: u64, data: &[u8]) -> Result<usize, CacheError>;
     /// Sets the size of the file, here and on the host; bytes beyond the old size read as zero.
     fn truncate(&self, size: u64) -> Result<(), CacheError>;
-    /// Size of the file in bytes.
+    /// Returns the size of the file in bytes.
     fn size(&self) -> u64;
-    /// Whether any page is dirty or the size is not on the host yet.
+    /// Returns whether any page is dirty or the host does not have the current size.
     fn is_dirty(&self) -> bool;
-    /// Writes dirty pages that overlap `[start, end)` to the file; how many. Does not `fsync`.
+    /// Writes dirty pages that overlap `[start, end)` to the file, without `fsync`. Returns their
+    /// number.
     fn flush(&self, start: u64, end: u64) -> Result<u64, CacheError>;
-    /// Writes dirty pages that overlap `[start, end)` to the file, then forgets them: the file is about to be
-    /// changed underneath. Takes the size from the file again.
+    /// Writes dirty pages that overlap `[start, end)` to the file, then drops all pages of that
+    /// range, because the file is about to be changed by others. Reads the size from the file
+    /// again.
     fn invalidate(&self, start: u64, end: u64) -> Result<(), CacheError>;
-    /// Physical memory wants this frame back: write it if it is dirty, free it unless it is busy.
+    /// Frees this frame for physical memory: writes its page back if it is dirty, and evicts it
+    /// unless it is in use.
     fn evict(&self, page: u64, frame: Frame) -> Result<Evicted, CacheError>;
-    /// Frees all frames without writing them: the file is gone.
+    /// Frees all frames without writing them, because the file no longer exists.
     fn discard(&self);
-    /// What is here, and what has been done.
+    /// Returns the contents and counters of the cache.
     fn stats(&self) -> CacheStats;
-    /// Forgets pages that overlap `[start, end)` without writing them: what was written there is given up. Takes the
-    /// size from the file again.
+    /// Drops pages that overlap `[start, end)` without writing them, so that writes to them are
+    /// lost. Reads the size from the file again.
     fn forget(&self, start: u64, end: u64) -> Result<(), CacheError>;
 }

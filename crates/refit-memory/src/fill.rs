@@ -8,11 +8,13 @@ use crate::pages::{File, Pages};
 use crate::scratch::{BATCH, with_buffer};
 
 impl Cell {
-    /// Fills `first`, which is not here, and as many of the pages behind it up to `last` as are not
-    /// here either and as there are frames for; how many. The lock is dropped while the host reads.
+    /// Fills `first`, which is not cached, and as many of the pages behind it up to `last` as are
+    /// not cached either and as there are frames for. Returns their number. The lock is dropped
+    /// while the host reads.
     ///
-    /// When the read fails, the pages are forgotten again. Who waited for them finds them missing
-    /// and reads itself: it gets an error of its own, or, if the trouble has passed, its data.
+    /// If the read fails, the pages are dropped again. Threads that waited for them find them
+    /// missing and read them themselves: they get an error of their own, or, if the problem has
+    /// passed, the data.
     pub(crate) fn fill<'a>(
         &'a self,
         file: &File,
@@ -27,8 +29,8 @@ impl Cell {
         }
         pages.faults += run.len() as u64;
         let ticket = pages.take_off(first, first + run.len() as u64 - 1, false);
-        // What the host has beyond our end of file is not part of the file; bytes that are written
-        // there while the lock is dropped go to other pages, since these are busy.
+        // Whatever the host has beyond this file's size does not belong to the file. Bytes that are
+        // written there while the lock is dropped go to other pages, since these are busy.
         let start = first * PAGE_SIZE as u64;
         let known = file.on_host().saturating_sub(start);
         drop(pages);
@@ -40,7 +42,7 @@ impl Cell {
     }
 }
 
-/// Frames of a run of pages.
+/// The frames of a run of pages.
 struct Run {
     list: [Frame; BATCH],
     len: usize,
@@ -60,7 +62,7 @@ fn claim_run(file: &File, pages: &mut Pages, first: u64, last: u64) -> Run {
 }
 
 /// Reads into the frames of `run`, which belong to this thread while they are busy. At most `known`
-/// bytes are the file's; whatever it does not have is zero.
+/// bytes come from the file; the rest is zero.
 fn fill_frames(file: &File, start: u64, known: u64, run: &[Frame]) -> Result<(), i32> {
     let len = (run.len() * PAGE_SIZE).min(usize::try_from(known).unwrap_or(usize::MAX));
     with_buffer(run.len(), |buffer| {
@@ -73,8 +75,8 @@ fn fill_frames(file: &File, start: u64, known: u64, run: &[Frame]) -> Result<(),
     })
 }
 
-/// The end of a flight from the host. Lands in `drop` as a failure if the file representative
-/// panics: busy pages that nobody comes back for would block the file for good.
+/// The end of a flight from the host. `drop` lands it as a failure if the file representative
+/// panics: busy pages that no thread comes back for would block the file for good.
 struct Landing<'a, 'f> {
     cell: &'a Cell,
     file: &'f File,

@@ -1,23 +1,26 @@
-//! The memory itself: a pool of page frames in one memfd, and a descriptor for each frame.
+//! The page frames: a pool in one memfd, and a descriptor for each frame.
 //!
-//! ## Who may touch the bytes of a frame
+//! ## Access to the bytes of a frame
 //!
-//! The bytes are raw memory without a lock of their own. A frame that belongs to a page is touched
-//! only (1) by who holds the lock of the page's partition in its cache, while the page is not
-//! [`BUSY`], or (2) without the lock, by the thread that set [`BUSY`], until it clears it under the
-//! lock again. A free frame is touched by nobody. That is why copying is private to this crate.
+//! The bytes are raw memory without a lock of their own. The bytes of a frame that belongs to a
+//! page are accessed only (1) under the lock of the page's partition in its cache, while the page
+//! is not [`BUSY`], or (2) without the lock, by the thread that has set [`BUSY`], until it clears
+//! it under the lock again. Nobody accesses the bytes of a free frame. That is why copying is
+//! private to this crate.
 //!
-//! ## Who may change a descriptor
+//! ## Access to a descriptor
 //!
-//! Owner and page are set when the frame leaves the free list and stay until it goes back; in between
-//! the owner alone changes the flags, under the lock of the page's partition. The exception is
-//! [`REFERENCED`], a hint that anyone sets and that the search for victims clears, as it does [`FRESH`]. Others read
-//! descriptors without a lock and get a guess: who acts on one asks the owner, which looks again
-//! under its lock ([`FileCache::evict`](crate::FileCache::evict)). Hence all accesses are relaxed:
-//! the owner's are ordered by its lock, and a guess needs no order.
+//! Owner and page are set when the frame leaves the free list, and stay until it returns there. In
+//! between only the owner changes the flags, under the lock of the page's partition. The exception
+//! is [`REFERENCED`], a hint that anyone sets and that the search for victims clears, as it does
+//! [`FRESH`]. Other threads read descriptors without a lock and get a guess: before they act on one
+//! they ask the owner, which checks again under its lock
+//! ([`FileCache::evict`](crate::FileCache::evict)). Hence all accesses are relaxed: the owner's are
+//! ordered by its lock, and a guess needs no order.
 //!
-//! Memory is taken from the host when a frame is first written, and frames that have just been freed
-//! are handed out first, while they are warm. [`FramePool::trim`] gives free frames back to the host.
+//! Host memory is allocated when a frame is first written. Frames that have just been freed are
+//! allocated first, while they are warm in the cache. [`FramePool::trim`] returns free frames to
+//! the host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,14 +33,14 @@ use refit_sys::memory::SharedMapping;
 
 use crate::fcm::{FileCacheInterface, FileCacheRef, PAGE_SIZE};
 
-/// A page frame: its index in the pool.
+/// A page frame, by its index in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame(u32);
 
 const NONE: u32 = u32::MAX;
 
 impl Frame {
-    /// Stands where no frame has been put yet.
+    /// A placeholder where no frame is stored.
     pub(crate) const UNSET: Self = Self(NONE);
 
     pub(crate) fn word(self) -> u32 {
@@ -48,45 +51,46 @@ impl Frame {
         (word != NONE).then_some(Self(word))
     }
 
-    /// Index of the frame in its pool.
+    /// Returns the index of the frame in its pool.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The file does not have the page yet as it is here.
+/// The page differs from the file.
 pub(crate) const DIRTY: u32 = 1;
-/// The page is being filled: nobody reads or writes it but who set the mark.
+/// The page is being filled: only the thread that has set the flag accesses its bytes.
 pub(crate) const BUSY: u32 = 2;
-/// The page has been used since the search for victims last came by.
+/// The page has been used since the search for victims last passed.
 pub(crate) const REFERENCED: u32 = 4;
-/// A copy of the page is on its way to the file: it may be used, but not be written back a second
-/// time, evicted or cut off until the copy has arrived.
+/// A copy of the page is being written to the file: the page may be used, but not written back a
+/// second time, evicted or truncated until that is done.
 pub(crate) const WRITING: u32 = 8;
-/// The search for victims has not come by since the frame left the free list. A hint, as [`REFERENCED`] is.
+/// The search for victims has not passed since the frame left the free list. A hint, like
+/// [`REFERENCED`].
 pub(crate) const FRESH: u32 = 16;
 
-/// What is known about a frame.
+/// The state of a frame.
 #[derive(Debug)]
 struct Descriptor {
-    /// The cache that has the frame, as a word; 0 while it is free.
+    /// The cache that owns the frame, as a word; 0 while it is free.
     owner: AtomicU64,
     page: AtomicU64,
     flags: AtomicU32,
-    /// Next on the free list.
+    /// The next frame on the free list.
     next: AtomicU32,
 }
 
-/// Bytes that a pool keeps for each frame beyond the frame itself.
+/// Bytes that a pool keeps for each frame in addition to the frame itself.
 pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
 const _: () = assert!(DESCRIPTOR_BYTES <= 32);
 
-/// Free frames, linked through their descriptors, the one freed last on top.
+/// The free frames, linked through their descriptors, the most recently freed one on top.
 #[derive(Debug)]
 struct FreeList {
     top: u32,
     len: u32,
-    /// Frames from here on have never been used and are not linked.
+    /// Frames from this index on have never been used and are not linked.
     fresh: u32,
 }
 
@@ -96,18 +100,18 @@ pub struct FramePool {
     memory: SharedMapping,
     descriptors: Box<[Descriptor]>,
     free: Mutex<FreeList>,
-    /// Held while someone calls a cache that they found in a descriptor.
+    /// Held for reading while a thread calls a cache that it has found in a descriptor.
     visitors: RwLock<()>,
 }
 
 impl FramePool {
-    /// Makes a pool of as many whole frames as `bytes` have room for, one at least.
+    /// Creates a pool of as many whole frames as fit into `bytes`, but at least one.
     ///
-    /// A `write` is all or nothing, so the pool should have room for the largest write of every
-    /// thread that writes at once; see `docs/internals/memory.md`.
+    /// A `write` is all or nothing, so the pool should have room for the largest writes that all
+    /// threads make at the same time; see `docs/internals/memory.md`.
     ///
     /// # Errors
-    /// What the host says when it has no such memory, or `InvalidInput` for more than 2³² - 1 frames.
+    /// The host's error if it has no such memory, or `InvalidInput` for more than 2³² - 1 frames.
     pub fn new(bytes: u64) -> io::Result<Arc<Self>> {
         let frames = (bytes / PAGE_SIZE as u64).max(1);
         let frames = u32::try_from(frames).ok().filter(|&n| n != NONE).ok_or_else(|| {
@@ -126,50 +130,50 @@ impl FramePool {
         Ok(Arc::new(Self { memory, descriptors, free, visitors: RwLock::new(()) }))
     }
 
-    /// Frames in the pool.
+    /// Returns the number of frames in the pool.
     pub fn frames(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// Frames that no page has.
+    /// Returns the number of free frames.
     pub fn free_frames(&self) -> usize {
         let free = self.free_list();
         free.len as usize + self.descriptors.len() - free.fresh as usize
     }
 
-    /// The frame with this index.
+    /// Returns the frame with this index.
     pub fn frame(&self, index: usize) -> Option<Frame> {
         (index < self.descriptors.len()).then_some(Frame(index as u32))
     }
 
-    /// Whether no page has `frame`. A guess, as [`owner`](Self::owner) is.
+    /// Returns whether `frame` is free. A guess, like [`owner`](Self::owner).
     pub(crate) fn is_free(&self, frame: Frame) -> bool {
         self.descriptors[frame.index()].owner.load(Relaxed) == 0
     }
 
-    /// Whose page is in `frame`, and which page; `None` while it is free. A guess, unless the owner
-    /// asks.
+    /// Returns the cache that owns `frame`, and the page in it; `None` while it is free. A guess,
+    /// unless the owner asks.
     pub fn owner(&self, frame: Frame) -> Option<(FileCacheRef, u64)> {
         let descriptor = &self.descriptors[frame.index()];
         let owner = reference(descriptor.owner.load(Relaxed))?;
         Some((owner, descriptor.page.load(Relaxed)))
     }
 
-    /// Calls `visit` with the cache that has `frame`, and the page; `None` while the frame is free.
-    /// The cache is not destroyed meanwhile, if it is by
-    /// [`destroy_file_cache`](crate::destroy_file_cache), which `visit` must not call.
+    /// Calls `visit` with the cache that owns `frame`, and the page; `None` while the frame is
+    /// free. During the visit [`destroy_file_cache`](crate::destroy_file_cache), which `visit` must
+    /// not call, does not destroy the cache.
     pub fn visit<R>(&self, frame: Frame, visit: impl FnOnce(FileCacheRef, u64) -> R) -> Option<R> {
         let _visiting = self.visitors.read().unwrap_or_else(PoisonError::into_inner);
         let (owner, page) = self.owner(frame)?;
         Some(visit(owner, page))
     }
 
-    /// Returns when no visit is under way that began before.
+    /// Returns once all visits that began before have ended.
     pub(crate) fn wait_for_visitors(&self) {
         drop(self.visitors.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Visits each cache that has dirty pages, once: what a flusher does from time to time.
+    /// Visits each cache that has dirty pages once, as a flusher does periodically.
     pub fn visit_dirty(&self, mut visit: impl FnMut(FileCacheRef)) {
         let mut caches = BTreeMap::new();
         for (index, descriptor) in self.descriptors.iter().enumerate() {
@@ -178,7 +182,8 @@ impl FramePool {
             }
         }
         for (word, frame) in caches {
-            // The cache may be gone by now, and the frame another's, who gets a visit of its own.
+            // The cache may be gone by now, and the frame be owned by another one, which gets its
+            // own visit.
             self.visit(frame, |owner, _| {
                 if self::word(owner) == word {
                     visit(owner);
@@ -187,22 +192,23 @@ impl FramePool {
         }
     }
 
-    /// Frames whose page is dirty.
+    /// Returns the number of frames whose page is dirty.
     pub fn dirty_frames(&self) -> usize {
         let dirty = |d: &&Descriptor| d.flags.load(Relaxed) & DIRTY != 0;
         self.descriptors.iter().filter(dirty).count()
     }
 
-    /// Whether any page is being read from its file or written to it: its frame will be clean then.
+    /// Returns whether any page is being read from its file or written to it, whose frame will be
+    /// clean afterwards.
     pub fn any_in_flight(&self) -> bool {
         self.descriptors.iter().any(|d| d.flags.load(Relaxed) & (BUSY | WRITING) != 0)
     }
 
-    /// Gives the memory of free frames back to the host, except for the `keep` that would be handed
-    /// out next; how many frames' memory the host got.
+    /// Returns the memory of free frames to the host, except for the `keep` that are allocated
+    /// next. Returns the number of frames whose memory was returned.
     ///
     /// # Errors
-    /// What the host says; the frames stay free.
+    /// The host's error; the frames stay free.
     pub fn trim(&self, keep: usize) -> io::Result<usize> {
         let mut taken = Vec::new();
         {
@@ -211,7 +217,7 @@ impl FramePool {
                 taken.push(self.pop(&mut free));
             }
         }
-        // What was popped first is handed out first: it stays; the coldest are given back.
+        // The frames popped first are the next to be allocated, and stay; the coldest are returned.
         let cold = taken.split_off(keep.min(taken.len()));
         let result = self.give_back(&cold);
         let mut free = self.free_list();
@@ -264,7 +270,7 @@ impl FramePool {
         self.descriptors[frame.index()].flags.fetch_and(!flags, Relaxed);
     }
 
-    /// Copies the bytes from `at` of `frame` on into `buf`.
+    /// Copies the bytes of `frame` from `at` on into `buf`.
     pub(crate) fn copy_out(&self, frame: Frame, at: usize, buf: &mut [u8]) {
         self.memory.read_at(place(frame, at, buf.len()), buf);
     }
@@ -274,7 +280,7 @@ impl FramePool {
         self.memory.write_at(place(frame, at, data.len()), data);
     }
 
-    /// Sets the bytes `range` of `frame` to zero.
+    /// Zeroes the bytes `range` of `frame`.
     pub(crate) fn zero(&self, frame: Frame, range: Range<usize>) {
         let start = place(frame, range.start, range.len());
         self.memory.zero(start..start + range.len());
@@ -308,7 +314,7 @@ impl FramePool {
     }
 }
 
-/// A reference as it stands in a descriptor; never 0, which is no id's number.
+/// Converts a reference to the word in a descriptor, which is never 0, since no id has that number.
 fn word(owner: FileCacheRef) -> u64 {
     FileCacheInterface::id(owner).to_bits()
 }
@@ -317,7 +323,8 @@ fn reference(word: u64) -> Option<FileCacheRef> {
     refit_objects::reference::<FileCacheInterface>(ObjectId::from_bits(word))
 }
 
-/// Where byte `at` of `frame` lies in the memfd; `len` bytes from there must lie in the same frame.
+/// Returns the offset in the memfd of byte `at` of `frame`; `len` bytes from there must lie in the
+/// same frame.
 fn place(frame: Frame, at: usize, len: usize) -> usize {
     assert!(at + len <= PAGE_SIZE, "{len} bytes at {at} do not fit into a frame");
     frame.index() * PAGE_SIZE + at

@@ -1,22 +1,25 @@
 //! File cache managers and physical memory: the building blocks between a file's bytes on the host
 //! and the programs that use them (Hui 2000, §3.2).
 //!
-//! * A [`FileCache`] (FCM) holds the cached pages of one file. Two implementations can stand in for
-//!   each other while they are used: `shared` (one lock, compact) and `partitioned` (page ranges over
-//!   the processors, a lock each). [`create_file_cache`] makes one.
-//! * A [`FileRepresentative`] (FR) is the file behind a cache, where pages are filled from and
-//!   written back to.
-//! * A [`PhysicalMemory`] (PM) hands out page frames from a budget that all files of a mount share,
-//!   and names those to take back when they run short. [`create_physical_memory`] makes one.
-//! * A [`ReplacementPolicy`] tells it whose pages those are. [`create_policy`] makes one; others can be loaded.
+//! * A [`FileCache`] (FCM) holds the cached pages of one file. Its implementations can replace each
+//!   other while they are in use: `shared` (one lock, compact), `partitioned` (ranges of pages
+//!   spread over the processors, with a lock each) and `sequential` (pages are dropped behind a
+//!   reader). [`create_file_cache`] creates one.
+//! * A [`FileRepresentative`] (FR) is the file behind a cache, from which pages are filled and to
+//!   which they are written back.
+//! * A [`PhysicalMemory`] (PM) allocates page frames from a budget that all files of a mount share,
+//!   and names the frames to reclaim when they run short. [`create_physical_memory`] creates one.
+//! * A [`ReplacementPolicy`] decides which pages those are. [`create_policy`] creates one; others
+//!   can be loaded.
 //! * A [`FramePool`] is the memory itself: one memfd, and a descriptor for each frame.
 //!
-//! Calls go one way: FCM → { PM, FR }, PM → policy, and FR and policy call no object. Frames are taken back by
-//! [`reclaim`], a function outside of all objects: who gets [`CacheError::NoFrame`] reclaims and calls
-//! again. So no two objects ever wait for each other, and each can be swapped at any time.
+//! Calls go one way: FCM → { PM, FR }, PM → policy; FR and policy call no object. [`reclaim`], a
+//! function outside of all objects, reclaims frames: a caller that gets [`CacheError::NoFrame`]
+//! reclaims and calls again. So no two objects ever wait for each other, and each can be swapped at
+//! any time.
 //!
-//! It does not: read ahead, map frames into programs, or decide when to flush.
-// What `#[interface]` generates is exempt; nothing else is.
+//! The crate does not read ahead, map frames into programs, or decide when to flush.
+// Code that `#[interface]` generates is exempt; nothing else is.
 #![deny(unsafe_code)]
 
 mod anonymous;
@@ -64,4 +67,4 @@ pub use policy::{
     CLOCK, ReplacementPolicy, ReplacementPolicyFactory, ReplacementPolicyInterface,
     ReplacementPolicyRef, create_policy, destroy_policy, mark,
 };
-pub use reclaim::{Reclaimed, reclaim};
+pub use reclaim::{ReclaimOutcome, reclaim};

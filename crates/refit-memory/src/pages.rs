@@ -1,44 +1,45 @@
-//! The cached pages of one partition of a file, and what can be done to them under its lock.
+//! The cached pages of one partition of a file, and the operations on them under its lock.
 //!
-//! ## What holds whenever nobody has the lock
+//! ## Invariants while nobody holds the lock
 //!
 //! * **Zero tail.** Bytes of a page at or beyond the size of the file are zero, unless the page is
-//!   [`BUSY`]. So growing the file needs no look at its pages.
-//! * **Size on the host.** Whatever the host's file has lies below `on_host` and `on_host` is at most
-//!   the size. If it is less, the page with the last byte is here and dirty or being written: writing
+//!   [`BUSY`]. So extending the file does not touch its pages.
+//! * **Size on the host.** All bytes of the host's file lie below `on_host`, which is at most the
+//!   size. If it is less, the page with the last byte is cached and dirty or being written: writing
 //!   all dirty pages back always gives the host's file the right size.
-//! * **Dirty twice.** The index has a page as dirty exactly if its descriptor says [`DIRTY`]. The index
-//!   finds dirty pages in order of the file; the descriptor tells physical memory.
-//! * **Flights.** A page is [`BUSY`] or [`WRITING`] exactly if a flight covers it: a thread is calling
-//!   the host for it without the lock and will come back.
+//! * **Dirty twice.** The index has a page as dirty exactly if its descriptor has [`DIRTY`]. The
+//!   index finds dirty pages in the order of the file; the descriptor informs physical memory.
+//! * **Flights.** A page is [`BUSY`] or [`WRITING`] exactly if a flight covers it: a thread is
+//!   calling the host for it without the lock and will come back.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use crate::factory::CacheParts;
 use crate::fcm::{CacheError, FileCacheRef, MAX_SIZE, PAGE_SIZE};
 use crate::frames::{BUSY, DIRTY, Frame, FramePool};
 use crate::lazy::LazyIndex;
 
-const PAGE: u64 = PAGE_SIZE as u64;
-
-/// What all pages of a file have in common.
+/// The state that all pages of a file share.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) parts: CacheParts,
-    /// The object that the pages belong to; known once the object has been made.
+    /// The object that the pages belong to; set once the object has been created.
     pub(crate) owner: Arc<OnceLock<FileCacheRef>>,
-    /// Size of the file in bytes. Raised under the lock of the page that the new last byte is in,
-    /// lowered under all locks; so who holds any lock sees a size that does not fall meanwhile.
-    /// Relaxed: the locks order it with the bytes, and a bare look is a guess anyway.
+    /// Size of the file in bytes. Raised under the lock of the page that contains the new last
+    /// byte, lowered under all locks; so a thread that holds any lock sees a size that does not
+    /// fall in the meantime. Relaxed: the locks order it with the bytes, and a load without a lock
+    /// is a guess anyway.
     size: AtomicU64,
-    /// See the module's "size on the host". Changed like `size`.
+    /// See "Size on the host" in the module documentation. Changed like `size`.
     on_host: AtomicU64,
 }
 
 impl File {
-    /// An empty file.
+    /// Creates an empty file.
     pub(crate) fn new(parts: CacheParts, owner: Arc<OnceLock<FileCacheRef>>) -> Self {
         Self { parts, owner, size: AtomicU64::new(0), on_host: AtomicU64::new(0) }
     }
@@ -55,17 +56,18 @@ impl File {
         self.on_host.load(Relaxed)
     }
 
-    /// Under the lock of the page with byte `end - 1`.
+    /// Extends the file to `end`. Requires the lock of the page with byte `end - 1`.
     pub(crate) fn grow(&self, end: u64) {
         self.size.fetch_max(end, Relaxed);
     }
 
-    /// The host's file is about to reach to `end`. Under the lock of the page with byte `end - 1`.
+    /// Records that the host's file is about to extend to `end`. Requires the lock of the page with
+    /// byte `end - 1`.
     pub(crate) fn grow_on_host(&self, end: u64) {
         self.on_host.fetch_max(end, Relaxed);
     }
 
-    /// Here and on the host. Under all locks.
+    /// Sets the size, here and on the host. Requires all locks.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Relaxed);
         self.on_host.store(size, Relaxed);
@@ -84,7 +86,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The span of a write; `None` when there is nothing to write.
+    /// Returns the span of a write; `None` if there is nothing to write.
     pub(crate) fn of(offset: u64, len: usize) -> Result<Option<Self>, CacheError> {
         if len == 0 {
             return Ok(None);
@@ -94,23 +96,23 @@ impl Span {
         Ok(Some(Self { start: offset, end }))
     }
 
-    /// The pages that the span touches.
+    /// Returns the pages that the span overlaps.
     pub(crate) fn pages(self) -> RangeInclusive<u64> {
-        self.start / PAGE..=(self.end - 1) / PAGE
+        self.start / PAGE_SIZE_U64..=(self.end - 1) / PAGE_SIZE_U64
     }
 
-    /// The part of the span that lies in `page`, as offsets in the page.
+    /// Returns the part of the span that lies in `page`, as offsets in the page.
     pub(crate) fn within(self, page: u64) -> std::ops::Range<usize> {
-        let base = page * PAGE;
+        let base = page * PAGE_SIZE_U64;
         let from = self.start.max(base) - base;
-        let to = self.end.min(base + PAGE) - base;
+        let to = self.end.min(base + PAGE_SIZE_U64) - base;
         from as usize..to as usize
     }
 }
 
-/// The pages whose bytes overlap `[start, end)`; `None` when there are none.
+/// Returns the pages whose bytes overlap `[start, end)`; `None` if there are none.
 pub(crate) fn pages_of(start: u64, end: u64) -> Option<RangeInclusive<u64>> {
-    (start < end).then(|| start / PAGE..=(end - 1) / PAGE)
+    (start < end).then(|| start / PAGE_SIZE_U64..=(end - 1) / PAGE_SIZE_U64)
 }
 
 /// A run of pages for which a thread is calling the host.
@@ -118,7 +120,7 @@ pub(crate) fn pages_of(start: u64, end: u64) -> Option<RangeInclusive<u64>> {
 pub(crate) struct Flight {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// Counts flights of the partition.
+    /// The number of the flight within the partition.
     pub(crate) ticket: u64,
     pub(crate) writes: bool,
 }
@@ -129,24 +131,24 @@ impl Flight {
     }
 }
 
-/// Why a write cannot go on at once.
+/// The reason that a write cannot proceed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// A page is busy: wait for it.
+    /// A page is busy; the write has to wait for it.
     Busy,
-    /// Part of this page stays as it is in the file: fill it first.
+    /// Part of this page keeps its contents from the file; the write has to fill it first.
     Unfilled(u64),
 }
 
-/// The pages of one partition: all of them are protected by one lock.
+/// The pages of one partition, all of which one lock protects.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pub(crate) index: LazyIndex,
     pub(crate) flights: Vec<Flight>,
     tickets: u64,
-    /// Flights to the host that failed.
+    /// The number of flights to the host that failed.
     pub(crate) failures: u64,
-    /// Threads that wait for a flight to land.
+    /// The number of threads that wait for a flight to land.
     pub(crate) waiting: u32,
     pub(crate) calls: u64,
     pub(crate) faults: u64,
@@ -161,12 +163,13 @@ impl Pages {
         self.index.get(file.pool(), page)
     }
 
-    /// The frame of a page that is going to be used or marked: if a lazy transfer has left it behind, it moves now.
+    /// Returns the frame of a page that is about to be used or marked. If a lazy transfer has left
+    /// the page behind, it moves now.
     pub(crate) fn demand(&mut self, file: &File, page: u64) -> Option<Frame> {
         self.index.demand(file.pool(), page)
     }
 
-    /// Takes a frame for `page`, marked busy: no one else sees what is in it.
+    /// Allocates a frame for `page`, marked busy, so that no other thread accesses it.
     pub(crate) fn add_busy(&mut self, file: &File, page: u64) -> Option<Frame> {
         let frame = file.allocate(page)?;
         file.pool().set(frame, BUSY);
@@ -174,14 +177,14 @@ impl Pages {
         Some(frame)
     }
 
-    /// Takes `page` out and frees its frame, whatever it holds.
+    /// Removes `page` and frees its frame, whatever its state.
     pub(crate) fn drop_page(&mut self, file: &File, page: u64) {
         if let Some(frame) = self.index.remove(file.pool(), page) {
             file.parts.pm.free(frame);
         }
     }
 
-    /// The page has been demanded.
+    /// Marks a page dirty, which must have been demanded.
     pub(crate) fn mark_dirty(&mut self, file: &File, page: u64, frame: Frame) {
         if file.pool().flags(frame) & DIRTY == 0 {
             file.pool().set(frame, DIRTY);
@@ -189,7 +192,7 @@ impl Pages {
         }
     }
 
-    /// The page has been demanded.
+    /// Marks a page clean, which must have been demanded.
     pub(crate) fn mark_clean(&mut self, file: &File, page: u64, frame: Frame) {
         file.pool().clear(frame, DIRTY);
         self.index.mark_clean(page);
@@ -204,7 +207,7 @@ impl Pages {
     pub(crate) fn land(&mut self, ticket: u64) {
         self.flights.retain(|flight| flight.ticket != ticket);
         if self.flights.is_empty() {
-            // An idle cache keeps no memory for what it does not do.
+            // An idle cache keeps no memory for flights.
             self.flights = Vec::new();
         }
     }
@@ -213,12 +216,13 @@ impl Pages {
         self.tickets
     }
 
-    /// Whether a flight touches one of `pages`.
+    /// Returns whether a flight covers one of `pages`.
     pub(crate) fn in_flight(&self, pages: &RangeInclusive<u64>) -> bool {
         self.flights.iter().any(|flight| flight.meets(pages))
     }
 
-    /// Whether a flight to the host that began no later than `ticket` touches one of `pages`.
+    /// Returns whether a flight to the host that began no later than `ticket` covers one of
+    /// `pages`.
     pub(crate) fn being_written(&self, pages: &RangeInclusive<u64>, ticket: u64) -> bool {
         let old = |flight: &&Flight| flight.writes && flight.ticket <= ticket;
         self.flights.iter().filter(old).any(|flight| flight.meets(pages))
@@ -232,12 +236,13 @@ impl Pages {
         self.index.first_dirty(pages).is_some()
     }
 
-    /// Where the last dirty page ends, or the file if that is before; 0 without dirty pages.
+    /// Returns the end of the last dirty page, or of the file if that is before; 0 without dirty
+    /// pages.
     pub(crate) fn dirty_end(&self, file: &File) -> u64 {
-        self.index.last_dirty().map_or(0, |page| ((page + 1) * PAGE).min(file.size()))
+        self.index.last_dirty().map_or(0, |page| ((page + 1) * PAGE_SIZE_U64).min(file.size()))
     }
 
-    /// Dirty pages, those on their way to the host included.
+    /// Returns the number of dirty pages, including those being written to the host.
     pub(crate) fn dirty_pages(&self, file: &File) -> u64 {
         let writing = |flight: &&Flight| flight.writes;
         let clean = |page: &u64| {
@@ -247,7 +252,7 @@ impl Pages {
         (self.index.dirty() + runs.filter(clean).count()) as u64
     }
 
-    /// The first thing that keeps `span` from being written now.
+    /// Returns the first obstacle that keeps `span` from being written now.
     pub(crate) fn obstacle(&self, file: &File, span: Span) -> Option<Obstacle> {
         for page in span.pages() {
             match self.get(file, page) {
@@ -259,8 +264,8 @@ impl Pages {
         None
     }
 
-    /// Takes frames, marked busy, for the pages of `span` that are not here. All of them or none.
-    /// There must be no obstacle.
+    /// Allocates frames, marked busy, for the pages of `span` that are not cached: all of them or
+    /// none. There must be no obstacle.
     pub(crate) fn claim(&mut self, file: &File, span: Span) -> Result<(), CacheError> {
         for page in span.pages() {
             if self.get(file, page).is_none() && self.add_busy(file, page).is_none() {
@@ -271,7 +276,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Gives back what `claim` took. Under the same lock, so that the only busy pages are its own.
+    /// Undoes `claim`. Called under the same lock, so that the only busy pages are those of
+    /// `claim`.
     pub(crate) fn unclaim(&mut self, file: &File, span: Span) {
         for page in span.pages() {
             let busy = |frame: &Frame| file.pool().flags(*frame) & BUSY != 0;
@@ -304,7 +310,7 @@ impl Pages {
         file.grow(span.end);
     }
 
-    /// The pages among `pages` that are here, in no order.
+    /// Returns those of `pages` that are cached, in no particular order.
     pub(crate) fn here(&self, file: &File, pages: &RangeInclusive<u64>) -> Vec<u64> {
         if pages.end() - pages.start() < self.index.len() as u64 {
             pages.clone().filter(|&page| self.get(file, page).is_some()).collect()
@@ -314,7 +320,7 @@ impl Pages {
         }
     }
 
-    /// Forgets `pages`, none of which is in flight.
+    /// Drops `pages`, none of which may be in flight.
     pub(crate) fn forget(&mut self, file: &File, pages: &RangeInclusive<u64>) {
         debug_assert!(!self.in_flight(pages), "a page in flight is not forgotten");
         for page in self.here(file, pages) {
@@ -322,24 +328,24 @@ impl Pages {
         }
     }
 
-    /// Makes the pages fit a file of `size` bytes: frees pages beyond, zeroes the tail of the last.
-    /// None of them is in flight.
+    /// Truncates the pages to a file of `size` bytes: frees pages beyond it, and zeroes the tail of
+    /// the last. None of them may be in flight.
     pub(crate) fn cut(&mut self, file: &File, size: u64) {
-        if let Some(beyond) = pages_of(size.next_multiple_of(PAGE), u64::MAX) {
+        if let Some(beyond) = pages_of(size.next_multiple_of(PAGE_SIZE_U64), u64::MAX) {
             self.forget(file, &beyond);
         }
-        let tail = (size % PAGE) as usize;
+        let tail = (size % PAGE_SIZE_U64) as usize;
         if tail != 0
-            && let Some(frame) = self.get(file, size / PAGE)
+            && let Some(frame) = self.get(file, size / PAGE_SIZE_U64)
         {
             file.pool().zero(frame, tail..PAGE_SIZE);
         }
     }
 }
 
-/// Whether a write of `span` leaves bytes of `page` that only the host has.
+/// Returns whether a write of `span` leaves bytes of `page` that only the host has.
 fn needs_fill(file: &File, span: Span, page: u64) -> bool {
-    let start = page * PAGE;
-    let end = (start + PAGE).min(file.on_host());
+    let start = page * PAGE_SIZE_U64;
+    let end = (start + PAGE_SIZE_U64).min(file.on_host());
     start < end && (span.start > start || span.end < end)
 }

@@ -1,21 +1,21 @@
-//! The file cache `partitioned`: the pages of a file spread over the processors, a lock each (the
-//! `FCMPartitionedTrivial` of Hui 2000, §4.4.4).
+//! The file cache `partitioned`: the pages of a file spread over the processors, with a lock each
+//! (the `FCMPartitionedTrivial` of Hui 2000, §4.4.4).
 //!
-//! The file is cut into ranges of [`RANGE_PAGES`] pages, dealt out in turn: the pages of range *r*
-//! are in partition *r* mod *n*. There is a partition for each processor's representative, with its
-//! lock and table in cache lines of its own, so that threads which work on different parts of a file
-//! do not meet. A representative serves calls for any page; it takes the lock of the partition that
-//! has the page, its own or another's.
+//! The file is divided into ranges of [`RANGE_PAGES`] pages, which are assigned in turn: the pages
+//! of range *r* are in partition *r* mod *n*. Each processor's representative has a partition, with
+//! its lock and table in cache lines of its own, so that threads which work on different parts of a
+//! file do not contend. A representative serves calls for any page; it takes the lock of the page's
+//! partition, its own or another's.
 //!
 //! * `read` takes the locks it needs one after the other: a read across ranges may see one part
-//!   before and one part after another thread's write. Within a range that happens only where a
-//!   page has to be filled in the middle, never within a page.
+//!   before and one part after another thread's write. Within a range that happens only if a page
+//!   has to be filled in the middle, never within a page.
 //! * `write` holds all the locks it needs, taken in ascending order, while it copies and raises the
-//!   size. So it is atomic against `truncate`, and no page is ever written back, and nothing of it
-//!   cut, between the copying and the new size.
+//!   size. So it is atomic with respect to `truncate`, and no page of it is written back or
+//!   truncated between the copying and the new size.
 //! * The size is raised under the lock of the last page written and lowered under all locks: see
 //!   [`File`].
-//! * `truncate`, `invalidate`, `discard` hold all locks.
+//! * `truncate`, `invalidate` and `discard` hold all locks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -36,15 +36,15 @@ use crate::whole;
 
 const RANGE_BYTES: u64 = RANGE_PAGES * PAGE_SIZE as u64;
 
-/// What a processor's representative has for itself.
+/// The part of a file cache that belongs to one processor's representative.
 #[derive(Debug, Default)]
 struct Partition {
     cell: Cell,
-    /// Calls that came in by this representative for pages of another partition.
+    /// Calls that arrived at this representative for pages of another partition.
     remote: AtomicU64,
 }
 
-/// The alignment keeps each partition in cache lines of its own.
+/// A partition, aligned so that it has its own cache lines.
 #[derive(Debug, Default)]
 pub(crate) struct Padded(CachePadded<Partition>);
 
@@ -62,7 +62,7 @@ pub(crate) struct PartitionedCache {
 }
 
 impl PartitionedCache {
-    /// An empty cache with `partitions` partitions, one at least; else as
+    /// Creates an empty cache with `partitions` partitions, at least one; otherwise as
     /// [`SharedCache::new`](crate::shared::SharedCache::new).
     pub(crate) fn new(
         parts: CacheParts,
@@ -126,7 +126,7 @@ impl PartitionedCache {
         Ok(data.len())
     }
 
-    /// Writes to several ranges, with the locks of all their partitions.
+    /// Writes to several ranges, holding the locks of all their partitions.
     fn write_across(&self, span: Span, data: &[u8]) -> Result<(), CacheError> {
         loop {
             let mut held = self.lock_all_of(span);
@@ -155,14 +155,14 @@ impl PartitionedCache {
     }
 
     /// Locks the partitions of `span`, in ascending order.
-    fn lock_all_of(&self, span: Span) -> Held<'_> {
+    fn lock_all_of(&self, span: Span) -> LockSet<'_> {
         let mut wanted = vec![false; self.partitions.len()];
         ranges(span).take(wanted.len()).for_each(|part| wanted[self.index_of(part)] = true);
         let lock = |(index, wanted): (usize, bool)| wanted.then(|| self.cell(index).lock());
-        Held(wanted.into_iter().enumerate().map(lock).collect())
+        LockSet(wanted.into_iter().enumerate().map(lock).collect())
     }
 
-    fn obstacle(&self, held: &Held<'_>, span: Span) -> Option<(usize, Obstacle)> {
+    fn obstacle(&self, held: &LockSet<'_>, span: Span) -> Option<(usize, Obstacle)> {
         ranges(span).find_map(|part| {
             let index = self.index_of(part);
             let pages = held.0[index].as_ref()?;
@@ -202,7 +202,8 @@ impl Cache for PartitionedCache {
         FileCacheInterface::rep(PartitionedRep { cache: self, home })
     }
 
-    /// Remote calls: those that came in on one processor for the partition of another.
+    /// Returns the counters of this implementation; remote calls are those that arrived on one
+    /// processor for the partition of another.
     fn own_stats(&self) -> Vec<(&'static str, u64)> {
         let remote = self.partitions.iter().map(|padded| padded.0.remote.load(Relaxed));
         vec![("partitions", self.partitions.len() as u64), ("remote_calls", remote.sum())]
@@ -210,9 +211,9 @@ impl Cache for PartitionedCache {
 }
 
 /// The locks that a call holds, by partition.
-struct Held<'a>(Vec<Option<Guard<'a>>>);
+struct LockSet<'a>(Vec<Option<Guard<'a>>>);
 
-impl<'a> Held<'a> {
+impl<'a> LockSet<'a> {
     fn pages(&mut self, index: usize) -> &mut Guard<'a> {
         self.0[index].as_mut().unwrap_or_else(|| unreachable!("partition {index} is locked"))
     }
@@ -222,7 +223,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Cuts a span at the borders of ranges.
+/// Splits a span at the boundaries of ranges.
 fn ranges(span: Span) -> impl Iterator<Item = Span> {
     let cut = move |range: u64| Span {
         start: span.start.max(range * RANGE_BYTES),
@@ -231,7 +232,7 @@ fn ranges(span: Span) -> impl Iterator<Item = Span> {
     (span.start / RANGE_BYTES..=(span.end - 1) / RANGE_BYTES).map(cut)
 }
 
-/// The representative of one processor: it knows which partition is its own.
+/// The representative of one processor, with the number of its own partition.
 #[derive(Debug)]
 struct PartitionedRep {
     cache: Arc<PartitionedCache>,

@@ -1,46 +1,52 @@
-//! The interface of a replacement policy, which says whose pages go when frames run short, and the policy CLOCK.
+//! The interface of a replacement policy, which decides what pages are evicted when frames run
+//! short, and the policy CLOCK.
 //!
-//! A policy is asked only then, outside of every cache's lock, and gets to see *marks*: what has become of each frame
-//! since the hand last came by. A hit sets a mark in the frame's descriptor and calls nobody, so that it costs the same
-//! whatever the policy. All that crosses are numbers and bytes: a policy can be built apart and loaded
-//! (`refit load`), with nothing but the declaration of this trait.
+//! A policy is asked only then, outside of every cache's lock. It sees *marks*: what has happened
+//! to each frame since the hand last passed. A hit sets a mark in the frame's descriptor and calls
+//! nobody, so it costs the same whatever the policy. Only numbers and bytes are passed, so a policy
+//! can be built separately and loaded (`refit load`), with nothing but the declaration of this
+//! trait.
 
 use refit_objects::{Choices, CreateError, Factory, Interface, Name, State, TransferError};
 
-/// Marks of a frame, for [`ReplacementPolicy::judge`].
+/// The marks of a frame, for [`ReplacementPolicy::judge`].
 pub mod mark {
-    /// The frame has got another page since the hand last came by.
+    /// The frame has received another page since the hand last passed.
     pub const NEW: u8 = 1;
-    /// The page has been used since then; to be read in is not yet to be used.
+    /// The page has been used since then; reading it in does not count as a use.
     pub const USED: u8 = 2;
     /// The page would have to be written back first.
     pub const DIRTY: u8 = 4;
-    /// The frame cannot be given up now: it is free, being filled or being written. No verdict changes that.
+    /// The frame cannot be reclaimed now: it is free, being filled or being written. No verdict
+    /// changes that.
     pub const LOCKED: u8 = 8;
 }
 
-/// Who says which pages are given up: a hand goes over all frames, in the order of their numbers and round again.
+/// Decides which pages are evicted, while a hand passes all frames in the order of their numbers,
+/// again and again.
 ///
-/// A policy decides how well a cache works, and can do no harm otherwise: a verdict on a page that cannot go has no effect,
-/// and if it names no page in two rounds, or panics, the hand takes what comes. A method calls no object and waits for
-/// nobody.
+/// A policy determines how well a cache works, but can do no harm: a verdict on a page that cannot
+/// be evicted has no effect, and if it names no page in two rounds, or panics, the hand takes
+/// whatever it finds. A method calls no object and waits for nobody.
 #[refit_objects::interface(name = "policy", state = Vec<u8>, loadable, hint)]
 pub trait ReplacementPolicy {
-    /// The hand passes the frames from number `first` on, one for each byte of `marks` (see [`mark`]). Sets the byte of
-    /// `verdicts`, which are all 0, to 1 for each frame whose page is to go. `round` is 0 the first time that a
-    /// search for victims comes by, and 1 the second time, when what was named before was not enough. Several
-    /// threads may ask at once, about different frames.
+    /// Judges the frames from number `first` on, one for each byte of `marks` (see [`mark`]), as
+    /// the hand passes them. Sets the byte of `verdicts`, which are all 0, to 1 for each frame
+    /// whose page should be evicted. `round` is 0 the first time that a search for victims passes,
+    /// and 1 the second time, if the victims named before did not suffice. Several threads may call
+    /// this at the same time for different frames.
     fn judge(&self, first: u32, marks: &[u8], round: u32, verdicts: &mut [u8]);
 }
 
-/// Makes policies; there is one for each mount, and `refit upgrade policy` concerns them all.
+/// Creates policies. There is one factory for each mount, and `refit upgrade policy` applies to all
+/// of them.
 pub type ReplacementPolicyFactory = Factory<ReplacementPolicyInterface>;
 
-/// Name of the policy that is built in.
+/// Name of the built-in policy.
 pub const CLOCK: &str = "clock";
 
-/// A page that was used since the hand last came by gets a second chance. Clean pages go first: they cost nothing to
-/// give up. It knows nothing that does not stand in the marks.
+/// The policy CLOCK: a page that was used since the hand last passed gets a second chance. Clean
+/// pages are evicted first, since that costs nothing. It keeps no state beyond the marks.
 struct Clock;
 
 impl ReplacementPolicy for Clock {
@@ -64,7 +70,7 @@ impl State<Vec<u8>> for Clock {
     }
 }
 
-/// Makes a policy of the implementation that serves the class.
+/// Creates a policy with the default implementation of the class.
 ///
 /// # Errors
 /// There is no such implementation.
@@ -76,7 +82,7 @@ pub fn create_policy(
     factory.create(name, std::sync::Arc::new(choices), None)
 }
 
-/// Ends a policy that no physical memory asks any more.
+/// Destroys a policy that no physical memory asks any more.
 pub fn destroy_policy(policy: ReplacementPolicyRef) {
     refit_objects::destroy(ReplacementPolicyInterface::id(policy));
 }

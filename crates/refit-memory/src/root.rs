@@ -1,4 +1,5 @@
-//! The root of a file cache: what is the same for every implementation, however many locks it has.
+//! The root of a file cache: the part that is the same for every implementation, however many locks
+//! it has.
 
 use std::sync::Arc;
 
@@ -7,34 +8,36 @@ use refit_objects::{Ending, Import, OwnedRep, Root, TransferError};
 
 use crate::cell::Cell;
 use crate::fcm::{CacheState, CacheStats, FileCacheInterface};
-use crate::lazy::{LazyIndex, Moved};
+use crate::lazy::{LazyIndex, TransferProgress};
 use crate::pages::File;
 use crate::whole;
 
-/// The protocol that all caches like best: nothing moves.
+/// The preferred protocol of all caches: nothing moves.
 const STRIPES: Protocol = FileCacheInterface::STRIPES.id();
 
-/// The stripes as what the new cache takes its pages from, one by one, while it is used: for tables that are to be made anew,
-/// say because the old ones have grown ragged.
+/// The protocol that transfers the stripes as the source from which the new cache takes its pages,
+/// one by one, while it is used. For tables that should be rebuilt, for example because the old
+/// ones are fragmented.
 const LAZY: Protocol = FileCacheInterface::LAZY.id();
 
-/// The canonical state in parts that are cut like the stripes, so that several threads can move them: for tables that are
-/// to be made anew at once.
+/// The protocol that transfers the canonical state in parts that are divided like the stripes, so
+/// that several threads can move them. For tables that should be rebuilt at once.
 const PARTITIONS: Protocol = FileCacheInterface::PARTITIONS.id();
 
 /// An implementation of the file cache.
 pub(crate) trait Cache: Send + Sync + 'static {
     /// A lock, and the pages under it.
     type Cell: AsRef<Cell>;
-    /// Its name.
+    /// The name of the implementation.
     const NAME: &'static str;
 
     fn file(&self) -> &File;
 
-    /// All locks, in ascending order.
+    /// Returns all locks, in ascending order.
     fn cells(&self) -> &[Self::Cell];
 
-    /// Stripes that the pages of a large file are dealt out to: as many as other caches of the file have.
+    /// Returns the number of stripes into which the pages of a large file are divided, the same as
+    /// in other caches of the file.
     fn stripes(&self) -> usize;
 
     /// See [`Root::cluster`].
@@ -45,13 +48,13 @@ pub(crate) trait Cache: Send + Sync + 'static {
 
     fn rep(self: Arc<Self>, processor: usize) -> OwnedRep<FileCacheInterface>;
 
-    /// What it counts beyond what all caches do.
+    /// Returns counters beyond those that all caches have.
     fn own_stats(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// The root of one.
+/// The root of an implementation.
 pub(crate) struct CacheRoot<C>(pub(crate) Arc<C>);
 
 impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
@@ -137,7 +140,8 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
     }
 
     fn drain(&self, most: usize) -> Result<Progress, TransferError> {
-        let Moved { left, on_demand, by_drain } = whole::drain(self.0.file(), self.0.cells(), most);
+        let TransferProgress { left, on_demand, by_drain } =
+            whole::drain(self.0.file(), self.0.cells(), most);
         Ok(Progress { open: left > 0, left, on_demand, by_drain })
     }
 
@@ -158,7 +162,7 @@ impl<C: Cache> Root<FileCacheInterface> for CacheRoot<C> {
         let CacheStats { size, resident, dirty, calls, faults } = stats;
         let named = [("size", size), ("resident", resident), ("dirty", dirty)];
         let counted = [("calls", calls), ("faults", faults)];
-        // Seldom anything: most transfers are not lazy, and those that are end soon.
+        // Usually zero: most transfers are not lazy, and those that are end soon.
         let left = whole::drain(self.0.file(), self.0.cells(), 0).left;
         let to_move = (left > 0).then_some(("to_move", left));
         named.into_iter().chain(counted).chain(to_move).chain(self.0.own_stats()).collect()

@@ -1,10 +1,10 @@
-//! A buffer for each thread, in which several pages meet for one read or write of the host's file.
+//! A buffer for each thread, which gathers several pages for one read or write of the host's file.
 
 use std::cell::Cell;
 
 use crate::fcm::PAGE_SIZE;
 
-/// Pages that go to or come from the host in one call: 128 KiB.
+/// The number of pages transferred to or from the host in one call: 128 KiB.
 pub(crate) const BATCH: usize = 32;
 
 thread_local! {
@@ -13,7 +13,8 @@ thread_local! {
 
 /// Calls `f` with a buffer of `pages` pages whose contents are arbitrary.
 ///
-/// The buffer is taken out of its place meanwhile: a nested call gets a new one and is merely slower.
+/// The buffer is taken out of its place in the meantime: a nested call allocates a new one and is
+/// merely slower.
 pub(crate) fn with_buffer<R>(pages: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut buffer = BUFFER.take();
     let len = pages * PAGE_SIZE;

@@ -1,13 +1,14 @@
-//! The file cache `shared`: one representative for all processors, one lock, as little memory as
-//! possible (the `FCMSharedTrivial` of Hui 2000, §4.4.4).
+//! The file cache `shared`: one representative for all processors, one lock, and as little memory
+//! as possible (the `FCMSharedTrivial` of Hui 2000, §4.4.4).
 //!
 //! Best for files that are small or used by one thread at a time. The order in which calls take the
-//! lock is the order in which they happen: a call looks at the file's size, copies, and changes the
-//! size under one hold of it. Only where a page has to be filled is the lock dropped, before
+//! lock is the order in which they take effect: a call reads the file's size, copies, and changes
+//! the size under one hold of it. The lock is dropped only where a page has to be filled, before
 //! anything has been copied into the cache.
 //!
-//! `sequential` is the same for files that are gone through from front to back: once pages have been read, those that the
-//! reader has left behind are given up, unless they are to be written back (Soules 2003, §6.3). Other readers of them read them anew.
+//! `sequential` is the same for files that are read from front to back: each read drops the pages
+//! that the reader has left behind, unless they are dirty (Soules 2003, §6.3). Other readers read
+//! them again.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,11 +24,12 @@ use crate::pages::{File, Span};
 use crate::root::Cache;
 use crate::whole;
 
-/// Pages behind a reader that are given up at each read, at most: as many as one read can bring, and half as many again, for reads that
-/// overlap.
+/// The maximum number of pages behind a reader that each read drops: as many as one read can bring
+/// in, and half as many again, for reads that overlap.
 const BEHIND: u64 = 48;
 
-/// A file cache with one lock, which keeps pages that have been read, or does not.
+/// A file cache with one lock, which keeps pages that have been read, or drops them behind the
+/// reader.
 #[derive(Debug)]
 pub(crate) struct SharedCache<const KEEPS: bool> {
     file: File,
@@ -36,9 +38,9 @@ pub(crate) struct SharedCache<const KEEPS: bool> {
 }
 
 impl<const KEEPS: bool> SharedCache<KEEPS> {
-    /// A cache of an empty file, until state is imported. `owner` says, once it exists, to
-    /// which object the pages belong; until then there are no frames. Its index, once it is large,
-    /// is cut as a cache with `partitions` would cut it.
+    /// Creates the cache of an empty file, to which state may be imported. `owner` is set once the
+    /// object exists to which the pages belong; until then no frames can be allocated. Once the
+    /// index is large, it is divided as a cache with `partitions` would divide it.
     pub(crate) fn new(
         parts: CacheParts,
         owner: Arc<OnceLock<FileCacheRef>>,
@@ -75,7 +77,7 @@ impl<const KEEPS: bool> Cache for SharedCache<KEEPS> {
 struct SharedRep<const KEEPS: bool>(Arc<SharedCache<KEEPS>>);
 
 impl<const KEEPS: bool> SharedRep<KEEPS> {
-    /// Gives up what a reader has left behind that has come to `offset`.
+    /// Drops the pages behind a reader that has reached `offset`.
     fn leave_behind(&self, offset: u64) {
         let file = &self.0.file;
         let here = offset / PAGE_SIZE as u64;

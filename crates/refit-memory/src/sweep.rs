@@ -1,13 +1,15 @@
-//! Physical memory whose frames stand in a circle: a hand goes round, and a policy says which pages go.
+//! Physical memory whose frames form a circle: a hand passes them in turn, and a policy decides
+//! which pages are evicted.
 //!
-//! The hand passes some frames at a time, tells the policy how it finds them, and names as victims those that the
-//! policy gives up. Passing a frame takes its marks *new* and *used* away, so that they always tell of the time since.
-//! A search goes round twice. If the policy has named nobody by then, or panics, a third round takes whatever is not in
-//! use: a policy that was loaded must not be able to bring a file server to a halt.
+//! The hand passes several frames at a time, shows the policy their marks, and names as victims
+//! those that the policy gives up. Passing a frame clears its marks *new* and *used*, so that they
+//! always refer to the time since. A search goes round twice. If the policy has named no victim by
+//! then, or panics, a third round takes every page that is not in use: a loaded policy must not be
+//! able to halt a file server.
 //!
-//! Several threads may reclaim at once: they share the hand, so each looks at other frames. The hand
-//! reads descriptors without any lock; whether a frame is really a victim the owner decides when
-//! [`reclaim`](crate::reclaim) asks it.
+//! Several threads may reclaim at the same time: they share the hand, so each looks at other
+//! frames. The hand reads descriptors without any lock; the owner decides whether a frame is really
+//! a victim when [`reclaim`](crate::reclaim) asks it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,10 +20,10 @@ use crate::frames::{BUSY, DIRTY, FRESH, Frame, FramePool, REFERENCED, WRITING};
 use crate::pm::{MemoryState, MemoryStats, PhysicalMemory, Search, Victim};
 use crate::policy::{ReplacementPolicyRef, mark};
 
-/// Frames that the hand passes at once, at most: what is known of them fits into a cache line.
+/// The maximum number of frames that the hand passes at once; their marks fit into a cache line.
 const STRIDE: usize = 64;
 
-/// Rounds in which the policy is asked.
+/// The number of rounds in which the policy is asked.
 const ROUNDS: usize = 2;
 
 /// Physical memory that sweeps over its frames.
@@ -29,7 +31,8 @@ const ROUNDS: usize = 2;
 pub(crate) struct SweepMemory {
     frames: Arc<FramePool>,
     pub(crate) policy: ReplacementPolicyRef,
-    /// Frames that the hand has passed; it stands at this number modulo the number of frames.
+    /// The number of frames that the hand has passed; its position is this modulo the number of
+    /// frames.
     hand: AtomicUsize,
     evictions: AtomicU64,
     write_backs: AtomicU64,
@@ -60,7 +63,7 @@ impl SweepMemory {
         self.write_backs.store(state.write_backs, Relaxed);
     }
 
-    /// See [`PhysicalMemory::victims`].
+    /// Implements [`PhysicalMemory::victims`].
     fn victims(&self, wanted: usize, search: &mut Search) -> Vec<Victim> {
         let all = self.frames.frames();
         let mut victims = Vec::new();
@@ -85,7 +88,7 @@ impl SweepMemory {
         victims
     }
 
-    /// The hand passes some frames, at most [`STRIDE`].
+    /// Lets the hand pass `count` frames, at most [`STRIDE`].
     fn pass(&self, first: usize, count: usize, round: usize, victims: &mut Vec<Victim>) {
         let (mut marks, mut verdicts) = ([0; STRIDE], [0; STRIDE]);
         let (marks, verdicts) = (&mut marks[..count], &mut verdicts[..count]);
@@ -108,7 +111,8 @@ impl SweepMemory {
         }
     }
 
-    /// The marks of a frame; takes away those that tell of the time since the hand last came by.
+    /// Returns the marks of a frame, and clears those that refer to the time since the hand last
+    /// passed.
     fn look(&self, frame: Frame) -> u8 {
         let flags = self.frames.flags(frame);
         if flags & (REFERENCED | FRESH) != 0 {
@@ -122,7 +126,7 @@ impl SweepMemory {
             | if locked { mark::LOCKED } else { 0 }
     }
 
-    /// See [`PhysicalMemory::stats`].
+    /// Implements [`PhysicalMemory::stats`].
     pub(crate) fn stats(&self) -> MemoryStats {
         MemoryStats {
             total: self.frames.frames() as u64,
@@ -147,7 +151,7 @@ impl PhysicalMemory for SweepRep {
     }
 
     fn touch(&self, frame: Frame) {
-        // Looking first keeps the descriptor's cache line shared while a page is hot.
+        // Checking first keeps the descriptor's cache line shared while a page is hot.
         if self.0.frames.flags(frame) & REFERENCED == 0 {
             self.0.frames.set(frame, REFERENCED);
         }

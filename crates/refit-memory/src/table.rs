@@ -1,13 +1,13 @@
-//! Which frame has which page of a file: a hash table that holds nothing but frame numbers.
+//! The map from the pages of a file to frames: a hash table that holds nothing but frame numbers.
 //!
-//! The page of a frame stands in the frame's descriptor already, and every access to a page looks
-//! at the descriptor anyway (is the page busy, has it been used lately). So the table keeps no keys:
-//! a slot is four bytes, the descriptor is the key. Open addressing with linear probing; removal
+//! The page of a frame is in the frame's descriptor already, and every access to a page reads the
+//! descriptor anyway (is the page busy, was it used recently). So the table keeps no keys: a slot
+//! is four bytes, and the descriptor holds the key. Open addressing with linear probing; removal
 //! shifts later entries back, so that there are no tombstones to clean up. An empty table allocates
 //! nothing.
 //!
-//! The table belongs to the cache that owns the frames: their descriptors' page does not change
-//! while they are in it.
+//! The table belongs to the cache that owns the frames: the page in their descriptors does not
+//! change while they are in it.
 
 use crate::frames::{Frame, FramePool};
 
@@ -23,12 +23,12 @@ pub(crate) struct PageTable {
 }
 
 impl PageTable {
-    /// Pages in the table.
+    /// Returns the number of pages in the table.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The frame that has `page`.
+    /// Returns the frame of `page`.
     pub(crate) fn get(&self, pool: &FramePool, page: u64) -> Option<Frame> {
         if self.slots.is_empty() {
             return None;
@@ -43,10 +43,11 @@ impl PageTable {
         None
     }
 
-    /// Makes room for `more` pages, so that the inserts that follow do not grow step by step.
+    /// Reserves room for `more` pages, so that the following inserts do not grow the table step by
+    /// step.
     pub(crate) fn reserve(&mut self, pool: &FramePool, more: usize) {
         let wanted = (self.len + more).max(1);
-        // Full to three quarters at most, so that probes stay short.
+        // At most three quarters full, so that probes stay short.
         let needed = (wanted + wanted.div_ceil(3)).next_power_of_two().max(SMALLEST);
         if needed > self.slots.len() {
             self.resize(pool, needed);
@@ -61,7 +62,7 @@ impl PageTable {
         self.len += 1;
     }
 
-    /// Takes `page` out; the frame that had it.
+    /// Removes `page` and returns its frame.
     pub(crate) fn remove(&mut self, pool: &FramePool, page: u64) -> Option<Frame> {
         if self.slots.is_empty() {
             return None;
@@ -84,12 +85,12 @@ impl PageTable {
         Some(removed)
     }
 
-    /// All frames, in no order.
+    /// Returns all frames, in no particular order.
     pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {
         self.slots.iter().filter_map(|&word| Frame::from_word(word))
     }
 
-    /// The first frame at or behind a slot, and its slot.
+    /// Returns the first frame at or behind a slot, and its slot.
     pub(crate) fn next_from(&self, slot: usize) -> Option<(usize, Frame)> {
         let found = |slot: usize| Some((slot, Frame::from_word(self.slots[slot])?));
         (slot..self.slots.len()).find_map(found)
@@ -102,7 +103,7 @@ impl PageTable {
         }
     }
 
-    /// Shifts back what a search would no longer find beyond the hole.
+    /// Shifts back entries that a search would no longer find beyond the hole.
     fn close(&mut self, pool: &FramePool, mut hole: usize) {
         let mask = self.slots.len() - 1;
         let mut slot = self.next(hole);

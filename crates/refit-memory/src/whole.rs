@@ -1,7 +1,7 @@
-//! What concerns a file as a whole: all its partitions are locked at once, in ascending order.
+//! Operations on a file as a whole, with all of its partitions locked at once, in ascending order.
 //!
-//! Ascending order, and waiting for a flight with no lock held, keep two such calls from waiting for
-//! each other. A cache with one lock is a file of one partition.
+//! The ascending order, and waiting for a flight with no lock held, keep two such calls from
+//! waiting for each other. A cache with one lock is a file of one partition.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::fcm::{
     CacheError, CacheState, CacheStats, CacheStripes, CachedPage, MAX_SIZE, PAGE_SIZE,
 };
 use crate::index::{Layer, deal, stripe_of};
-use crate::lazy::{LazyIndex, Moved};
+use crate::lazy::{LazyIndex, TransferProgress};
 use crate::pages::{File, Flight, Pages, pages_of};
 
 const ALL: RangeInclusive<u64> = 0..=u64::MAX;
 
-/// Locks all partitions, at a moment when none of `pages` is in flight.
+/// Locks all partitions at a moment when none of `pages` is in flight.
 fn lock_idle<'a, C: AsRef<Cell>>(cells: &'a [C], pages: &RangeInclusive<u64>) -> Vec<Guard<'a>> {
     loop {
         let mut guards: Vec<_> = cells.iter().map(|cell| cell.as_ref().lock()).collect();
@@ -31,10 +31,10 @@ fn lock_idle<'a, C: AsRef<Cell>>(cells: &'a [C], pages: &RangeInclusive<u64>) ->
     }
 }
 
-/// See [`FileCache::truncate`](crate::FileCache::truncate).
+/// Implements [`FileCache::truncate`](crate::FileCache::truncate).
 ///
-/// The locks are held over the call of the host: neither a fill nor a write-back of what is cut off
-/// may meet the host's file halfway.
+/// The locks are held over the call of the host: neither a fill nor a write-back of truncated pages
+/// may meet a host's file that is truncated only on one side.
 pub(crate) fn truncate<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -52,7 +52,7 @@ pub(crate) fn truncate<C: AsRef<Cell>>(
     Ok(())
 }
 
-/// See [`FileCache::flush`](crate::FileCache::flush).
+/// Implements [`FileCache::flush`](crate::FileCache::flush).
 pub(crate) fn flush<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -63,7 +63,7 @@ pub(crate) fn flush<C: AsRef<Cell>>(
     cells.iter().map(|cell| cell.as_ref().flush(file, &range)).sum()
 }
 
-/// See [`FileCache::invalidate`](crate::FileCache::invalidate).
+/// Implements [`FileCache::invalidate`](crate::FileCache::invalidate).
 pub(crate) fn invalidate<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -85,7 +85,7 @@ pub(crate) fn invalidate<C: AsRef<Cell>>(
         let mut size = file.parts.fr.size().map_err(CacheError::Host)?;
         for pages in &mut guards {
             stale.iter().for_each(|range| pages.forget(file, range));
-            // Dirty pages elsewhere still belong to the file, whatever the host says.
+            // Dirty pages elsewhere still belong to the file, whatever size the host reports.
             size = size.max(pages.dirty_end(file));
         }
         for pages in &mut guards {
@@ -96,7 +96,7 @@ pub(crate) fn invalidate<C: AsRef<Cell>>(
     }
 }
 
-/// See [`FileCache::forget`](crate::FileCache::forget).
+/// Implements [`FileCache::forget`](crate::FileCache::forget).
 pub(crate) fn forget<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -117,27 +117,27 @@ pub(crate) fn forget<C: AsRef<Cell>>(
     Ok(())
 }
 
-/// The pages that `[start, end)` overlaps, and the page with the end of the file: its tail is zero
-/// here, but not on the host if the file has grown underneath.
+/// Returns the pages that `[start, end)` overlaps, and the page with the end of the file: its tail
+/// is zero here, but not on the host if others have extended the file.
 fn stale(file: &File, start: u64, end: u64) -> Vec<RangeInclusive<u64>> {
     let size = file.size();
     let tail = (!size.is_multiple_of(PAGE_SIZE as u64)).then(|| size / PAGE_SIZE as u64);
     pages_of(start, end).into_iter().chain(tail.map(|page| page..=page)).collect()
 }
 
-/// See [`FileCache::discard`](crate::FileCache::discard).
+/// Implements [`FileCache::discard`](crate::FileCache::discard).
 pub(crate) fn discard<C: AsRef<Cell>>(file: &File, cells: &[C]) {
     for pages in &mut lock_idle(cells, &ALL) {
         pages.forget(file, &ALL);
     }
 }
 
-/// See [`FileCache::is_dirty`](crate::FileCache::is_dirty).
+/// Implements [`FileCache::is_dirty`](crate::FileCache::is_dirty).
 pub(crate) fn is_dirty<C: AsRef<Cell>>(cells: &[C]) -> bool {
     cells.iter().any(|cell| cell.as_ref().lock().is_dirty())
 }
 
-/// See [`FileCache::stats`](crate::FileCache::stats).
+/// Implements [`FileCache::stats`](crate::FileCache::stats).
 pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
     let mut stats = CacheStats { size: file.size(), ..CacheStats::default() };
     for cell in cells {
@@ -150,7 +150,8 @@ pub(crate) fn stats<C: AsRef<Cell>>(file: &File, cells: &[C]) -> CacheStats {
     stats
 }
 
-/// Visits each partition for an export, one after the other: nobody is inside, so nothing changes meanwhile.
+/// Visits each partition for an export, one after the other. No call is in progress, so nothing
+/// changes in the meantime.
 fn visit<C: AsRef<Cell>>(cells: &[C], mut see: impl FnMut(&Pages)) -> Result<(), TransferError> {
     for cell in cells {
         let pages = cell.as_ref().lock();
@@ -163,7 +164,7 @@ fn visit<C: AsRef<Cell>>(cells: &[C], mut see: impl FnMut(&Pages)) -> Result<(),
     Ok(())
 }
 
-/// The canonical state; the cache stays as it is.
+/// Returns the canonical state; the cache stays as it is.
 pub(crate) fn export<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -178,7 +179,7 @@ pub(crate) fn export<C: AsRef<Cell>>(
     Ok(state)
 }
 
-/// The state by reference; the cache stays as it is.
+/// Returns the state by reference; the cache stays as it is.
 pub(crate) fn share<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -191,7 +192,8 @@ pub(crate) fn share<C: AsRef<Cell>>(
         of_cells.push(pages.index.share());
     })?;
     let layers = of_cells.iter().map(Vec::len).max().unwrap_or(0);
-    // A cell that has got all of its pages has no layers beneath any more: it is out of them with an empty stripe.
+    // A cell that has taken over all of its pages has no layers beneath any more, and contributes
+    // an empty stripe.
     let stripes = |of_cell: &Vec<Layer>, layer: usize| -> Layer {
         of_cell.get(layer).cloned().unwrap_or_else(|| vec![Arc::default()])
     };
@@ -200,7 +202,7 @@ pub(crate) fn share<C: AsRef<Cell>>(
     Ok(state)
 }
 
-/// The locks of an empty cache that is to take over `size`, `calls` and `faults`.
+/// Locks an empty cache that takes over `size`, `calls` and `faults`.
 fn lock_empty<'a, C: AsRef<Cell>>(
     file: &File,
     cells: &'a [C],
@@ -215,7 +217,7 @@ fn lock_empty<'a, C: AsRef<Cell>>(
     Ok(guards)
 }
 
-/// Takes the canonical state over into an empty cache: each page into the index of its partition.
+/// Imports the canonical state into an empty cache: each page into the index of its partition.
 pub(crate) fn import<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -230,8 +232,8 @@ pub(crate) fn import<C: AsRef<Cell>>(
     pages.into_iter().try_for_each(put)
 }
 
-/// One of `parts` parts of the canonical state, cut as stripes are; the first one has the counters. Parts may be exported
-/// at once by several threads.
+/// Returns one of `parts` parts of the canonical state, divided as stripes are; the first one has
+/// the counters. Several threads may export parts at the same time.
 pub(crate) fn export_part<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -252,7 +254,7 @@ pub(crate) fn export_part<C: AsRef<Cell>>(
     Ok(state)
 }
 
-/// Takes one of `parts` parts of the canonical state over into a cache that has not had it yet.
+/// Imports one of `parts` parts of the canonical state into a cache that does not have it yet.
 pub(crate) fn import_part<C: AsRef<Cell>>(
     file: &File,
     cells: &[C],
@@ -262,8 +264,8 @@ pub(crate) fn import_part<C: AsRef<Cell>>(
     let CacheState { size, pages, calls, faults } = state;
     let mut guard = cells[part % cells.len()].as_ref().lock();
     if guard.index.len() == 0 {
-        // The parts are of one size, more or less. Pages that come in the order of another table would crowd together in
-        // one that grows with them.
+        // The parts are of roughly equal size. Pages that come in the order of another table would
+        // cluster in one that grows with them.
         guard.index.reserve(file.pool(), pages.len() * (parts / cells.len()));
     }
     if part == 0 {
@@ -310,14 +312,15 @@ pub(crate) fn adopt<C: AsRef<Cell>>(
     Ok(())
 }
 
-/// Moves `most` pages of a lazy transfer that no call has needed yet; a partition's lock is held for its share of them.
-pub(crate) fn drain<C: AsRef<Cell>>(file: &File, cells: &[C], most: usize) -> Moved {
-    let mut sum = Moved::default();
+/// Moves up to `most` pages of a lazy transfer that no call has needed yet. A partition's lock is
+/// held for its share of them.
+pub(crate) fn drain<C: AsRef<Cell>>(file: &File, cells: &[C], most: usize) -> TransferProgress {
+    let mut sum = TransferProgress::default();
     let mut room = most;
     for cell in cells {
         let mut pages = cell.as_ref().lock();
         room -= pages.index.drain(file.pool(), room);
-        let Moved { left, on_demand, by_drain } = pages.index.moved();
+        let TransferProgress { left, on_demand, by_drain } = pages.index.moved();
         sum.left += left;
         sum.on_demand += on_demand;
         sum.by_drain += by_drain;
@@ -325,12 +328,12 @@ pub(crate) fn drain<C: AsRef<Cell>>(file: &File, cells: &[C], most: usize) -> Mo
     sum
 }
 
-/// Pages that are here.
+/// Returns the number of cached pages.
 pub(crate) fn resident<C: AsRef<Cell>>(cells: &[C]) -> u64 {
     cells.iter().map(|cell| cell.as_ref().lock().index.len() as u64).sum()
 }
 
-/// Another cache has the pages: forgets them, and frees nothing.
+/// Drops all pages without freeing their frames, since another cache has them.
 pub(crate) fn relinquish<C: AsRef<Cell>>(cells: &[C]) {
     cells.iter().for_each(|cell| cell.as_ref().lock().index.clear());
 }

@@ -1,10 +1,11 @@
 //! Writing dirty pages back to the file: several with one write, and without the lock.
 //!
-//! A run of dirty pages is copied under the lock, marked clean and *writing*, and the copy is written
-//! with the lock dropped. So nobody waits for the host: the pages can be read meanwhile, and a page
-//! that is written to again just becomes dirty again. The mark *writing* keeps a second copy from
-//! overtaking the first, and the page from being evicted or cut off before its data has arrived.
-//! When the write fails, the pages are dirty again, and the error goes to who asked.
+//! A run of dirty pages is copied under the lock, marked clean and *writing*, and the copy is
+//! written with the lock dropped. So no other thread waits for the host: the pages can be read in
+//! the meantime, and a page that is written to again just becomes dirty again. The mark *writing*
+//! keeps a second copy from overtaking the first, and the page from being evicted or truncated
+//! before its data has arrived. If the write fails, the pages are dirty again, and the caller gets
+//! the error.
 
 use std::ops::RangeInclusive;
 
@@ -16,8 +17,8 @@ use crate::pages::{File, Pages};
 use crate::scratch::{BATCH, with_buffer};
 
 impl Cell {
-    /// Writes the run of dirty pages that begins with `first` and ends with `last` at the latest;
-    /// how many pages. `first` is dirty and not being written.
+    /// Writes the run of dirty pages that begins with `first` and ends with `last` at the latest.
+    /// Returns the number of pages. `first` must be dirty and not being written.
     pub(crate) fn write_run<'a>(
         &'a self,
         file: &File,
@@ -50,7 +51,7 @@ impl Cell {
     }
 
     /// Writes the pages among `range` that are dirty when the call begins, and waits for those that
-    /// others are writing; how many it has written.
+    /// others are writing. Returns the number that it has written itself.
     pub(crate) fn flush(
         &self,
         file: &File,
@@ -61,7 +62,7 @@ impl Cell {
         loop {
             let failures = pages.failures;
             let mut cursor = *range.start();
-            // One pass, upwards: pages that become dirty behind the cursor are not ours to write.
+            // One pass, upwards: pages that become dirty behind the cursor are left for later.
             while let Some(page) = next_dirty(&pages, cursor, *range.end()) {
                 if pages.in_flight(&(page..=page)) {
                     pages = self.wait(pages);
@@ -77,7 +78,8 @@ impl Cell {
             while pages.being_written(range, ticket) {
                 pages = self.wait(pages);
             }
-            // What another thread was writing and could not is dirty again: our turn.
+            // Pages that another thread was writing and could not are dirty again, so this thread
+            // tries.
             if pages.failures == failures {
                 return Ok(written);
             }
@@ -89,7 +91,8 @@ fn next_dirty(pages: &Pages, cursor: u64, last: u64) -> Option<u64> {
     pages.index.first_dirty(&(cursor..=last))
 }
 
-/// Pages from `first` on that are dirty and not being written, at most a batch.
+/// Returns the number of pages from `first` on that are dirty and not being written, at most a
+/// batch.
 fn run_length(file: &File, pages: &Pages, first: u64, last: u64) -> usize {
     let ready = |page| {
         let frame = pages.get(file, page);
@@ -98,7 +101,7 @@ fn run_length(file: &File, pages: &Pages, first: u64, last: u64) -> usize {
     (first..=last).take(BATCH).take_while(|&page| ready(page)).count()
 }
 
-/// The end of a flight to the host; lands in `drop` as a failure if the file representative panics.
+/// The end of a flight to the host. `drop` lands it as a failure if the file representative panics.
 struct Landing<'a, 'f> {
     cell: &'a Cell,
     file: &'f File,

@@ -1,8 +1,9 @@
-//! How peers are made: one listens, the other joins.
+//! Connecting peers: one listens, the other joins.
 //!
-//! On one host the joining side makes rings in shared memory, and gives them to the other by the socket over which they have got to know each other.
-//! That stays, to tell of the end. Between hosts there are two connections, the urgent one first; a token that the joining side
-//! has chosen tells which belong together.
+//! On one host, the joining side creates rings in shared memory, and passes them to the other over
+//! the socket by which the two have met. The socket stays open and reports the end of either.
+//! Between hosts there are two connections, the urgent one first; a token chosen by the joining
+//! side identifies connections that belong together.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -23,17 +24,19 @@ use crate::socket::Socket;
 use crate::wire::{RINGS, Wire};
 use crate::{InstanceId, Layer, MessageError, Refusal, Transport, Way};
 
-/// How long one waits for what the other is to say before it is a peer.
+/// How long one side waits for each step of the other before they are peers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that may be getting to know this instance at a time.
+/// The maximum number of connections in their handshake at a time.
 const GREETED: usize = 64;
 
 impl Layer {
-    /// Lets instances of this host join: at a Unix socket, which is made there, and for processes of the same user or of root. A socket that nobody
-    /// listens at any more is replaced.
+    /// Lets instances of this host join through a Unix socket, which is created at `path`, from
+    /// processes of the same user or of root. A socket on which nobody listens any more is
+    /// replaced.
     ///
     /// # Errors
-    /// [`System`](MessageError::System): the socket cannot be made there, somebody listens there; [`Closed`](MessageError::Closed).
+    /// [`System`](MessageError::System): the socket cannot be created, or somebody listens on it;
+    /// [`Closed`](MessageError::Closed).
     pub fn listen_here(self: &Arc<Self>, path: &Path) -> Result<(), MessageError> {
         let what = || format!("listen at {}", path.display());
         let listener = bind(path).map_err(MessageError::system(what()))?;
@@ -46,7 +49,7 @@ impl Layer {
         })
     }
 
-    /// Joins an instance of this host that listens there.
+    /// Joins an instance of this host that listens at `path`.
     ///
     /// # Errors
     /// [`System`](MessageError::System): nobody listens there; [`Refused`](MessageError::Refused).
@@ -80,7 +83,7 @@ impl Layer {
                     return;
                 }
                 let Ok((wire, place)) = accepted else {
-                    // Short of descriptors, most likely: later there may be some.
+                    // Most likely there are no free descriptors; there may be some later.
                     thread::sleep(Duration::from_millis(50));
                     continue;
                 };
@@ -104,7 +107,7 @@ impl Layer {
         spawn("refit-listen", body).map_err(MessageError::system("make a thread"))
     }
 
-    /// Makes somebody who has connected a peer.
+    /// Makes a peer of an instance that has connected.
     fn welcome(
         self: &Arc<Self>,
         mut wire: Wire,
@@ -135,7 +138,7 @@ impl Layer {
         if hello.way == Way::Bulk {
             let expected = self.expected(hello.id, hello.token).ok_or(Refusal::Half);
             let first = hello::judge(&mut wire, expected, hello.id, own).map_err(refused)?;
-            // Who waited for it may have lost patience just now: then this connection ends, too.
+            // The receiver may just have given up; then this connection ends, too.
             let _ = first.send(wire);
             return Ok(());
         }
@@ -147,7 +150,7 @@ impl Layer {
         let joined = hello::judge(&mut wire, reserved, hello.id, own).and_then(|reserved| {
             Ok((reserved, second.recv_timeout(PATIENCE).map_err(|_| Refusal::Silent)?))
         });
-        // If nobody came.
+        // In case no second connection has come.
         self.expected(hello.id, hello.token);
         let (reserved, bulk) = joined.map_err(refused)?;
         let wires = [wire, bulk];
@@ -155,7 +158,7 @@ impl Layer {
         reserved.fill(place(), transport, wires)
     }
 
-    /// Joins who is at the other end of what `dial` makes.
+    /// Joins the instance at the other end of the connections that `dial` makes.
     pub(crate) fn join_by(
         self: &Arc<Self>,
         place: String,
@@ -177,7 +180,8 @@ impl Layer {
         reserved.fill(Place { name: place.clone(), dialed: true }, transport, wires)
     }
 
-    /// Says who this instance is, to one that it joins; what the other one's place, number, and token of the joining are.
+    /// Introduces this instance to one that it joins. Returns the other one's place and number, and
+    /// the token of this joining.
     fn introduce(
         self: &Arc<Self>,
         wire: &mut Wire,
@@ -187,7 +191,7 @@ impl Layer {
         let own = self.own();
         let patience = wire.socket.patience(Some(PATIENCE));
         patience.map_err(MessageError::system(format!("join {place}")))?;
-        // Nobody else can know it: its hasher is seeded by the system.
+        // No other process can know it: its hasher is seeded by the system.
         let token = std::hash::RandomState::new().hash_one(own.0);
         let hello = hello::greet(wire, &Hello::new(own, Way::Urgent, token)).map_err(refused)?;
         let reserved = self.reserve(hello.id);
@@ -195,7 +199,8 @@ impl Layer {
         Ok((reserved, hello.id, token))
     }
 
-    /// From here on, messages come, or heartbeats.
+    /// Sets the timeouts of established connections, on which messages or heartbeats arrive from
+    /// here on.
     fn prepare(&self, [urgent, bulk]: &[Wire; 2], transport: Transport) -> io::Result<()> {
         bulk.socket.patience(None)?;
         match transport {
@@ -209,7 +214,7 @@ impl Layer {
     }
 }
 
-/// Listens at a path, where a dead socket may be.
+/// Binds to a path, at which there may be a dead socket.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match UnixStream::connect(path) {
@@ -223,7 +228,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether processes of this user may join this one on the same host.
+/// Checks whether processes of this user may join this one on the same host.
 fn known_user(user: u32) -> Result<(), Refusal> {
     match user {
         0 => Ok(()),

@@ -1,4 +1,4 @@
-//! What can stand in the way of a message.
+//! The errors of messages and connections.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,82 +6,82 @@ use std::path::PathBuf;
 
 use crate::{InstanceId, Way};
 
-/// Why there is no message, no answer or no connection.
+/// The reason that there is no message, no answer or no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// It has not joined, nor been joined.
+    /// No such peer has joined, or been joined.
     #[error("{0} is not connected")]
     NotConnected(InstanceId),
-    /// It was connected when this began.
+    /// The peer was connected when the operation began.
     #[error("{peer} is lost: {why}")]
     Lost {
-        /// Who.
+        /// The peer.
         peer: InstanceId,
-        /// What told of it.
+        /// The reason of its loss.
         why: String,
     },
-    /// The handler let go of its [`Reply`](crate::Reply) without saying anything.
+    /// The handler has dropped its [`Reply`](crate::Reply) without an answer.
     #[error("{0} does not answer this question")]
     Unanswered(InstanceId),
-    /// It would have to wait on the thread that has to receive what it waits for.
+    /// The caller is a thread that receives, and would have to wait for its own work.
     #[error("a handler of messages cannot wait for an answer; ask from another thread")]
     InHandler,
-    /// The message and its body, in bytes.
+    /// The message and its body are too long together, in bytes.
     #[error("a message of {0} bytes is longer than {limit} bytes; send it in parts", limit = crate::LIMIT)]
     TooLong(usize),
     /// The value cannot be encoded.
     #[error("the message cannot be encoded: {0}")]
     Encoding(postcard::Error),
-    /// Two handlers for one [`KIND`](crate::Message::KIND).
+    /// Two handlers were given for one [`KIND`](crate::Message::KIND).
     #[error("two handlers for messages of kind {0}")]
     KindTwice(u16),
-    /// The two instances do not go together.
+    /// The two instances are not compatible.
     #[error("{place}: {why}")]
     Refused {
-        /// Where the other one was found.
+        /// The place of the other instance.
         place: String,
-        /// Why not.
+        /// The reason.
         why: Refusal,
     },
-    /// Nothing would protect what is said there, and nobody has said that this is meant.
+    /// The connection would be unprotected, and nobody has said that this is intended.
     #[error("{0} can be reached from other hosts: use certificates, or say that none are wanted")]
     Insecure(IpAddr),
-    /// What is in a file is no certificate, or no key, or not for this.
+    /// A file does not contain a certificate or key, or not one for this purpose.
     #[error("{}: {why}", path.display())]
     Certificate {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// [`Layer::close`](crate::Layer::close) has been called.
     #[error("this instance has closed its messages")]
     Closed,
-    /// The system refuses.
+    /// The system has refused an operation.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl MessageError {
-    /// Says what was tried when the system refused.
+    /// Returns a function that adds the operation to the system's error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
 }
 
-/// Why two instances do not become peers.
+/// The reason that two instances do not become peers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// What it said first is nothing that an instance says.
+    /// Its first bytes are not those of an instance.
     #[error("what answers there is no instance of refit")]
     Stranger,
-    /// It speaks another version of this layer.
+    /// It uses another version of this layer.
     #[error(
         "it speaks version {theirs} of the messages, this one version {ours}; run the same refit"
     )]
@@ -91,7 +91,7 @@ pub enum Refusal {
         /// The one of this instance.
         ours: u16,
     },
-    /// It is another release, whose messages may have other shapes.
+    /// It is another release, whose messages may have other formats.
     #[error("it is refit {theirs}, this one refit {ours}; run the same refit")]
     Release {
         /// Its release.
@@ -105,65 +105,65 @@ pub enum Refusal {
     /// This instance has a peer of that number already.
     #[error("there is another connection with {0} already")]
     Taken(InstanceId),
-    /// It says so, and why.
+    /// It refuses, for this reason.
     #[error("it refuses: {0}")]
     ByPeer(Box<Refusal>),
-    /// It refuses, and this instance does not know the reason that it gives.
+    /// It refuses, for a reason that this instance does not know.
     #[error("it refuses, for reason {0}")]
     ByPeerFor(u8),
-    /// A process of another user, where only one's own may join.
+    /// It is a process of another user, but only those of the same user may join.
     #[error("its process belongs to user {0}, not to this one's")]
     User(u32),
-    /// It did not do its part in time.
+    /// It did not complete its part in time.
     #[error("it does not answer")]
     Silent,
     /// It has certificates, and this instance has none.
     #[error("it speaks TLS, and this instance was given no certificates")]
     Encrypted,
-    /// TLS says so: of a certificate, most likely.
+    /// TLS reports an error, most likely of a certificate.
     #[error("no secure connection: {0}")]
     Tls(String),
-    /// The connection ended while they were getting to know each other.
+    /// The connection ended during the handshake.
     #[error("it hung up")]
     HungUp,
-    /// The memory that both are to share cannot be, or could be cut by either.
+    /// The shared memory cannot be created, or one side could shrink it.
     #[error("there is no memory that both can share")]
     Rings,
-    /// The second of the two connections is not by the one who made the first.
+    /// The second of the two connections does not belong to a first one.
     #[error("a connection of its second kind came without its first")]
     Half,
 }
 
-/// What a peer sent and cannot be meant; it is lost by that.
+/// Data from a peer that is invalid, so that the peer is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A header of no known sort.
+    /// A header of an unknown sort.
     #[error("a header says it is of sort {0}")]
     Sort(u16),
-    /// Longer than a message may be.
+    /// A message longer than the limit.
     #[error("a header announces {0} bytes")]
     TooLong(u64),
-    /// A header whose sort has no contents, with contents.
+    /// A header with contents, whose sort has none.
     #[error("a header without contents announces some")]
     Contents,
-    /// There is no handler.
+    /// There is no handler for the message.
     #[error("a message is of kind {0}, which nobody handles here")]
     Kind(u16),
-    /// A message where a question is expected, or the other way round.
+    /// A message where a question is expected, or vice versa.
     #[error("a message of kind {0} is a question on one side only")]
     NotThatSort(u16),
-    /// It came by the other connection.
+    /// It arrived on the other connection.
     #[error("a message of kind {0} came the {1:?} way")]
     WrongWay(u16, Way),
-    /// postcard cannot read it.
+    /// postcard cannot decode it.
     #[error("a message of kind {kind} cannot be decoded: {why}")]
     Undecodable {
-        /// Which.
+        /// The kind of the message.
         kind: u16,
-        /// What postcard says.
+        /// postcard's error.
         why: postcard::Error,
     },
-    /// An answer that nobody waits for.
+    /// An answer for which nobody waits.
     #[error("an answer has ticket {0}, which nobody holds")]
     Ticket(u64),
 }

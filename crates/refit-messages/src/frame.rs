@@ -1,4 +1,4 @@
-//! The header of each message on its way, and its bytes. All numbers are little-endian.
+//! The header of each message in transit, and its encoding. All numbers are little-endian.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -11,24 +11,24 @@
 
 use crate::Malformed;
 
-/// Bytes of a message and its body together, at most.
+/// The maximum size of a message and its body together, in bytes.
 pub const LIMIT: usize = 64 << 20;
-/// Length of a header.
+/// Length of a header in bytes.
 pub(crate) const HEADER: usize = 28;
 
-/// What follows a header.
+/// The kind of contents behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     Message = 1,
     Question = 2,
     Answer = 3,
-    /// There will be no answer.
+    /// The question will not be answered.
     Unanswered = 4,
-    /// Nothing: it is there.
+    /// No contents; shows that the sender is alive.
     Heartbeat = 5,
 }
 
-/// What stands before a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) sort: Sort,
@@ -40,12 +40,12 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// One with no contents.
+    /// Returns a header without contents.
     pub(crate) fn bare(sort: Sort, ticket: u64) -> Self {
         Self { sort, kind: 0, message: 0, body: 0, ticket, sent: 0 }
     }
 
-    /// Reads one that a peer wrote.
+    /// Decodes a header from a peer.
     pub(crate) fn decode(bytes: &[u8; HEADER]) -> Result<Self, Malformed> {
         let [s0, s1, k0, k1, m0, m1, m2, m3, b0, b1, b2, b3, rest @ ..] = *bytes;
         let [t0, t1, t2, t3, t4, t5, t6, t7, sent @ ..] = rest;
@@ -75,7 +75,7 @@ impl Header {
         Ok(header)
     }
 
-    /// As [`decode`](Self::decode) reads it.
+    /// Encodes the header for [`decode`](Self::decode).
     pub(crate) fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0..2].copy_from_slice(&(self.sort as u16).to_le_bytes());
@@ -88,7 +88,8 @@ impl Header {
     }
 }
 
-/// The bytes of a message with its header, whose lengths are set here; the length of both if that is too long.
+/// Returns the bytes of a message with its header, and sets the lengths in it. If the message is
+/// too long, returns the length of message and body.
 pub(crate) fn assemble(header: Header, message: &[u8], body: &[u8]) -> Result<Vec<u8>, usize> {
     let length = message.len().saturating_add(body.len());
     let (Ok(of_message), Ok(of_body)) = (message.len().try_into(), body.len().try_into()) else {

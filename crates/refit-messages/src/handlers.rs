@@ -1,4 +1,4 @@
-//! What is done with messages, by their kind.
+//! The handlers of messages, by kind.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -11,16 +11,16 @@ use crate::frame::{Header, Sort};
 use crate::link::Link;
 use crate::{InstanceId, Layer, Malformed, Message, MessageError, Peer, Refusal, Request, Way};
 
-/// Silence of a peer on another host after which it counts as lost.
+/// How long a peer on another host may be silent before it counts as lost.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What reads a message of its type and does with it what is to be done.
+/// Decodes and handles a message of its type.
 type Handle = Box<dyn Fn(&Arc<Link>, &Header, &[u8], &[u8]) -> Result<(), Malformed> + Send + Sync>;
-/// What is told of a new peer.
+/// A callback for each new peer.
 type Found = Box<dyn Fn(&Peer) + Send + Sync>;
-/// What is told of a lost peer.
+/// A callback for each lost peer.
 type Lost = Box<dyn Fn(InstanceId, &str) + Send + Sync>;
-/// What is told of one that was refused.
+/// A callback for each instance that was refused.
 type Refused = Box<dyn Fn(&str, &Refusal) + Send + Sync>;
 
 pub(crate) struct Handler {
@@ -29,7 +29,7 @@ pub(crate) struct Handler {
     pub(crate) handle: Handle,
 }
 
-/// All that a layer is made of.
+/// The configuration of a layer.
 pub struct Builder {
     pub(crate) own: InstanceId,
     pub(crate) handlers: HashMap<u16, Handler>,
@@ -52,7 +52,8 @@ impl Builder {
         Self { own, handlers, found, lost, refused, silence: SILENCE, twice: None }
     }
 
-    /// Has messages of a type handled: on the thread that receives them, in the order in which they were sent. `handle` must not wait.
+    /// Sets the handler for messages of a type. It runs on the thread that receives them, in the
+    /// order in which they were sent, and must not wait.
     #[must_use]
     pub fn on<M: Message>(
         self,
@@ -63,7 +64,8 @@ impl Builder {
         })
     }
 
-    /// Has questions of a type answered, by the thread that receives them or later by any other. `handle` must not wait.
+    /// Sets the handler for questions of a type. It runs on the thread that receives them, and may
+    /// answer later from any other. `handle` must not wait.
     #[must_use]
     pub fn answer<Q: Request>(
         self,
@@ -75,41 +77,44 @@ impl Builder {
         })
     }
 
-    /// Has somebody told of each instance that becomes a peer, before any of its messages is
-    /// handled. `handle` must not wait, and must not panic.
+    /// Sets a callback for each instance that becomes a peer, which runs before any of its messages
+    /// is handled. It must not wait, and must not panic.
     #[must_use]
     pub fn found(mut self, handle: impl Fn(&Peer) + Send + Sync + 'static) -> Self {
         self.found.push(Box::new(handle));
         self
     }
 
-    /// Has somebody told of each peer that is lost, and why: once, after the last of its messages has been handled. Not told of
-    /// are those that [`Layer::close`] parts from.
+    /// Sets a callback for each lost peer, with the reason. It runs once, after the last message of
+    /// the peer has been handled. It is not called for peers from which [`Layer::close`]
+    /// disconnects.
     #[must_use]
     pub fn lost(mut self, handle: impl Fn(InstanceId, &str) + Send + Sync + 'static) -> Self {
         self.lost.push(Box::new(handle));
         self
     }
 
-    /// Has somebody told of each that tried to join and was refused: where it tried, and why.
+    /// Sets a callback for each instance that tried to join and was refused, with the place and the
+    /// reason.
     #[must_use]
     pub fn refused(mut self, handle: impl Fn(&str, &Refusal) + Send + Sync + 'static) -> Self {
         self.refused.push(Box::new(handle));
         self
     }
 
-    /// Counts a peer on another host as lost after so much silence, instead of a second. It says something five times in that time,
-    /// even if it has nothing to say; both sides should be built with the same.
+    /// Sets how long a peer on another host may be silent before it counts as lost; the default is
+    /// a second. Each side sends heartbeats five times in that period if it has no messages; both
+    /// sides should use the same value.
     #[must_use]
     pub fn silence(mut self, limit: Duration) -> Self {
         self.silence = limit.max(Duration::from_millis(5));
         self
     }
 
-    /// Makes the layer, which has no peers yet.
+    /// Creates the layer, which has no peers yet.
     ///
     /// # Errors
-    /// [`MessageError::KindTwice`]: of two types with the same number.
+    /// [`MessageError::KindTwice`]: two types have the same number.
     pub fn start(self) -> Result<Arc<Layer>, MessageError> {
         match self.twice {
             Some(kind) => Err(MessageError::KindTwice(kind)),
@@ -117,7 +122,7 @@ impl Builder {
         }
     }
 
-    /// Somebody who tried to join there has been refused.
+    /// Reports that an instance which tried to join there was refused.
     pub(crate) fn refuse(&self, place: &str, why: &Refusal) {
         for handle in &self.refused {
             handle(place, why);
@@ -140,7 +145,7 @@ impl Builder {
     }
 }
 
-/// Reads a whole message.
+/// Decodes a whole message.
 pub(crate) fn decode<T: DeserializeOwned>(kind: u16, bytes: &[u8]) -> Result<T, Malformed> {
     let undecodable = |why| Malformed::Undecodable { kind, why };
     match postcard::take_from_bytes(bytes).map_err(undecodable)? {
@@ -149,18 +154,19 @@ pub(crate) fn decode<T: DeserializeOwned>(kind: u16, bytes: &[u8]) -> Result<T, 
     }
 }
 
-/// Where the answer to a question goes. Who lets go of it without an answer has the asker told that there is none.
+/// The destination of the answer to a question. Dropping it without an answer tells the asker that
+/// there is none.
 #[must_use = "somebody waits for the answer"]
 pub struct Reply<Q: Request> {
-    /// Until something has been said.
+    /// `None` once the answer is sent.
     link: Option<Arc<Link>>,
     ticket: u64,
     question: PhantomData<fn(Q)>,
 }
 
 impl<Q: Request> Reply<Q> {
-    /// Answers. An answer that is too long, or cannot be encoded, is told to the asker as none. What an asker that is lost is told,
-    /// nobody hears.
+    /// Sends the answer. An answer that is too long, or cannot be encoded, is reported to the asker
+    /// as missing. An answer to a lost asker is discarded.
     pub fn say(mut self, answer: &Q::Answer, body: &[u8]) {
         let Ok(message) = postcard::to_stdvec(answer) else { return };
         if let Some(link) = &self.link {
@@ -172,7 +178,7 @@ impl<Q: Request> Reply<Q> {
         }
     }
 
-    /// Who asks.
+    /// Returns the asker.
     pub fn to(&self) -> Option<InstanceId> {
         self.link.as_ref().map(|link| link.id)
     }
@@ -181,7 +187,7 @@ impl<Q: Request> Reply<Q> {
 impl<Q: Request> Drop for Reply<Q> {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
-            // If it is lost, it knows.
+            // A lost asker knows already.
             let _ = link.send(Q::WAY, Header::bare(Sort::Unanswered, self.ticket), &[], &[]);
         }
     }

@@ -1,7 +1,7 @@
-//! What two instances say to each other before any message: a [`Hello`] each, then a verdict each.
+//! The handshake of two instances before any message: each sends a [`Hello`], then a verdict.
 //!
-//! Both are of fixed length in every version, so that any two versions understand at least that they differ. Both sides say both, whatever
-//! they hear, so that each learns why the other refuses.
+//! Both have a fixed length in every version, so that any two versions detect at least that they
+//! differ. Both sides send both, whatever they receive, so that each learns why the other refuses.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -18,15 +18,15 @@ use std::io::{self, Read, Write};
 use crate::{InstanceId, Refusal, Way};
 
 const MAGIC: [u8; 8] = *b"refitmsg";
-/// Changes with the layout of headers or what follows the hello.
+/// Changes with the format of headers, or of the data behind the hello.
 pub(crate) const VERSION: u16 = 1;
-/// What encodes the messages: another release may have other types.
+/// The release, which determines the encoding of messages: another one may have other types.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
-/// Length of a hello.
+/// Length of a hello in bytes.
 pub(crate) const HELLO: usize = 64;
 const RELEASE_AT: usize = 24;
 
-/// Who speaks.
+/// The introduction of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) id: InstanceId,
@@ -37,12 +37,12 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// Of this instance.
+    /// Returns the hello of this instance.
     pub(crate) fn new(id: InstanceId, way: Way, token: u64) -> Self {
         Self { id, way, token, version: VERSION, release: RELEASE.to_owned() }
     }
 
-    /// Reads what the other one said.
+    /// Decodes the other side's hello.
     pub(crate) fn decode(bytes: &[u8; HELLO]) -> Result<Self, Refusal> {
         if bytes[..8] != MAGIC {
             return Err(Refusal::Stranger);
@@ -68,7 +68,7 @@ impl Hello {
         })
     }
 
-    /// As [`decode`](Self::decode) reads it.
+    /// Encodes the hello for [`decode`](Self::decode).
     pub(crate) fn encode(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -82,7 +82,7 @@ impl Hello {
         bytes
     }
 
-    /// Whether an instance can be a peer of that other one.
+    /// Checks whether this instance and the other one are compatible.
     fn suits(&self, other: &Self) -> Result<(), Refusal> {
         if other.release != self.release {
             return Err(Refusal::Release {
@@ -97,19 +97,20 @@ impl Hello {
     }
 }
 
-/// Says hello and hears it. It is not accepted before [`judge`] has been called.
+/// Sends a hello and receives the other one. The other side counts as accepted only after
+/// [`judge`].
 pub(crate) fn greet(stream: &mut (impl Read + Write), own: &Hello) -> Result<Hello, Refusal> {
     stream.write_all(&own.encode()).map_err(|error| refusal(&error))?;
     let bytes = hear(stream)?;
     let checked = Hello::decode(&bytes).and_then(|hello| own.suits(&hello).map(|()| hello));
     if let Err(why) = &checked {
-        // The other one waits for it; if it does not any more, the first reason counts.
+        // The other side waits for it; if it does not any more, the first reason counts.
         let _ = exchange(stream, code(why));
     }
     checked
 }
 
-/// Hears a hello, or whatever is said in its place.
+/// Receives a hello, or whatever is sent in its place.
 fn hear(stream: &mut impl Read) -> Result<[u8; HELLO], Refusal> {
     let mut bytes = [0; HELLO];
     let mut heard = 0;
@@ -131,12 +132,13 @@ fn hear(stream: &mut impl Read) -> Result<[u8; HELLO], Refusal> {
     }
 }
 
-/// Whether this is how a record of TLS begins that is the first: an alert or a part of the handshake (RFC 8446, §5.1).
+/// Returns whether these bytes are the beginning of a first TLS record: an alert or a part of the
+/// handshake (RFC 8446, §5.1).
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [21 | 22, 3, 0..=4, ..])
 }
 
-/// Says whether it accepts, and hears whether the other one does.
+/// Sends this side's verdict, and receives the other one's.
 pub(crate) fn judge<T>(
     stream: &mut (impl Read + Write),
     verdict: Result<T, Refusal>,
@@ -156,8 +158,9 @@ pub(crate) fn judge<T>(
     }
 }
 
-/// Says a verdict, and hears the other one's. That is heard even where it does not matter: a connection that is closed before all has been read
-/// may lose what was said last. It may also be there from one who has hung up.
+/// Sends a verdict, and receives the other one's. The latter is read even if it does not matter,
+/// since a connection that is closed with unread data may lose the last data sent. It may also be
+/// there from a side that has hung up.
 fn exchange(stream: &mut (impl Read + Write), said: u8) -> io::Result<u8> {
     let written = stream.write_all(&[said]);
     let mut heard = [0];
@@ -173,7 +176,7 @@ const SAME_ID: u8 = 5;
 const HALF: u8 = 6;
 const RINGS: u8 = 8;
 
-/// How a refusal is told to the other one.
+/// Returns the code by which a refusal is sent to the other side.
 fn code(why: &Refusal) -> u8 {
     match why {
         Refusal::Stranger => 1,
@@ -193,7 +196,7 @@ fn code(why: &Refusal) -> u8 {
     }
 }
 
-/// What an error of the connection means before there are messages.
+/// Converts an error of the connection during the handshake.
 fn refusal(error: &io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Refusal::Silent,

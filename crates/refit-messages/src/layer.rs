@@ -1,4 +1,4 @@
-//! The whole: who are peers, and who becomes one.
+//! The layer: the peers of an instance, and joining.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,11 +19,11 @@ use crate::socket::Socket;
 use crate::wire::Wire;
 use crate::{InstanceId, Message, MessageError, Peer, Refusal, Request, Transport, Way, receive};
 
-/// The messages of an instance. It lives until [`close`](Layer::close): its threads hold it.
+/// The messages of an instance. It lives until [`close`](Layer::close), since its threads hold it.
 pub struct Layer {
     pub(crate) made: Builder,
     peers: Mutex<Peers>,
-    /// Somebody is no peer any more.
+    /// Notified when a peer is removed.
     change: Condvar,
 }
 
@@ -31,21 +31,21 @@ pub struct Layer {
 struct Peers {
     slots: BTreeMap<InstanceId, Slot>,
     listeners: Vec<Listener>,
-    /// Urgent connections that wait for the other one of their joining, by its token.
+    /// Urgent connections that wait for the second one of their joining, by token.
     halves: HashMap<(InstanceId, u64), SyncSender<Wire>>,
     closed: bool,
 }
 
 enum Slot {
-    /// It is about to be one.
+    /// An instance that is about to become a peer.
     Joining,
     Here(Arc<Link>),
 }
 
-/// Where this instance can be joined.
+/// A place at which this instance can be joined.
 pub(crate) struct Listener {
     pub(crate) socket: Arc<Socket>,
-    /// Removed at the end.
+    /// The socket file, which is removed at the end.
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Layer {
 }
 
 impl Layer {
-    /// Begins to make one for the instance of this number.
+    /// Returns a builder for the instance with this number.
     pub fn builder(own: InstanceId) -> Builder {
         Builder::new(own)
     }
@@ -65,13 +65,13 @@ impl Layer {
         Arc::new(Self { made, peers: Mutex::default(), change: Condvar::new() })
     }
 
-    /// The number of this instance.
+    /// Returns the number of this instance.
     pub fn own(&self) -> InstanceId {
         self.made.own
     }
 
-    /// Sends a message and a body to a peer. Waits while much is on its way to it, unless it is called by a handler. That it has been sent does
-    /// not mean that it has arrived.
+    /// Sends a message and a body to a peer. Waits while much is queued for it, unless the caller
+    /// is a handler. Success does not mean that the message has arrived.
     ///
     /// # Errors
     /// [`NotConnected`](MessageError::NotConnected), [`Lost`](MessageError::Lost), [`TooLong`](MessageError::TooLong),
@@ -87,7 +87,8 @@ impl Layer {
         self.link(to)?.send(M::WAY, header, &message, body)
     }
 
-    /// Asks a peer, and waits for the answer and its body: as long as the peer is there. Looks out for it for a moment before it sleeps.
+    /// Sends a question to a peer, and waits for the answer and its body, as long as the peer is
+    /// connected. Spins for a moment before it sleeps.
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Unanswered`](MessageError::Unanswered), [`InHandler`](MessageError::InHandler).
@@ -112,7 +113,7 @@ impl Layer {
         }
     }
 
-    /// All peers, in the order of their numbers.
+    /// Returns all peers, in the order of their numbers.
     pub fn peers(&self) -> Vec<Peer> {
         let peers = self.peers.lock();
         let here = peers.slots.values().filter_map(|slot| match slot {
@@ -122,15 +123,16 @@ impl Layer {
         here.collect()
     }
 
-    /// Parts from all peers, and is joined no more. What is still on its way out is lost; ask a question last to know that all before has arrived.
-    /// When this returns no handler runs any more, unless a handler calls it.
+    /// Disconnects from all peers, and stops accepting new ones. Unsent messages are lost; a final
+    /// question ensures that everything before it has arrived. When this returns, no handler runs
+    /// any more, unless the caller is one.
     pub fn close(&self) {
         let mut peers = self.peers.lock();
         peers.closed = true;
         for listener in peers.listeners.drain(..) {
             listener.socket.end();
             if let Some(path) = listener.path {
-                // Somebody may have removed it.
+                // Another process may have removed it.
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -156,12 +158,12 @@ impl Layer {
         self.made.handlers.get(&kind)
     }
 
-    /// Whether it has been [closed](Self::close).
+    /// Returns whether it has been [closed](Self::close).
     pub fn closed(&self) -> bool {
         self.peers.lock().closed
     }
 
-    /// Ends with the layer.
+    /// Keeps a listener, which ends with the layer.
     pub(crate) fn keep(&self, listener: Listener) -> Result<(), MessageError> {
         let mut peers = self.peers.lock();
         if peers.closed {
@@ -180,7 +182,8 @@ impl Layer {
         }
     }
 
-    /// Nobody else becomes the peer of this number, as long as what this gives is there.
+    /// Reserves a number: no other instance becomes the peer with this number as long as the result
+    /// lives.
     pub(crate) fn reserve(self: &Arc<Self>, id: InstanceId) -> Result<Reserved, Refusal> {
         let mut peers = self.peers.lock();
         if peers.closed {
@@ -193,22 +196,22 @@ impl Layer {
         Ok(Reserved { layer: Arc::clone(self), id })
     }
 
-    /// The other connection of a joining is to be sent there.
+    /// Registers the receiver of the second connection of a joining.
     pub(crate) fn expect(&self, id: InstanceId, token: u64, at: SyncSender<Wire>) {
         self.peers.lock().halves.insert((id, token), at);
     }
 
-    /// Who waits for that connection.
+    /// Removes and returns the receiver of that connection.
     pub(crate) fn expected(&self, id: InstanceId, token: u64) -> Option<SyncSender<Wire>> {
         self.peers.lock().halves.remove(&(id, token))
     }
 
-    /// The last of its messages has been handled.
+    /// Removes a peer whose last message has been handled.
     fn part(&self, link: &Link) {
         let why = link.lost().unwrap_or_default();
         if !self.closed() {
             for lost in &self.made.lost {
-                // It has told of its panic; the others are to know too.
+                // The panic has been reported already; the other handlers must still be called.
                 let _ = catch_unwind(AssertUnwindSafe(|| lost(link.id, &why)));
             }
         }
@@ -217,14 +220,14 @@ impl Layer {
     }
 }
 
-/// A number for which there is no peer yet.
+/// A reserved number, for which there is no peer yet.
 pub(crate) struct Reserved {
     layer: Arc<Layer>,
     id: InstanceId,
 }
 
 impl Reserved {
-    /// Makes the peer, and has its messages received.
+    /// Makes the peer, and starts to receive its messages.
     pub(crate) fn fill(
         self,
         place: Place,
@@ -241,7 +244,7 @@ impl Reserved {
             }
             peers.slots.insert(self.id, Slot::Here(Arc::clone(&link)));
         }
-        // Before any of its messages is received, and so before its loss can be told.
+        // Before any of its messages is received, and so before its loss can be reported.
         let peer = link.peer();
         self.layer.made.found.iter().for_each(|found| found(&peer));
         let receivers = Arc::new(AtomicUsize::new(Way::ALL.len()));
@@ -255,7 +258,7 @@ impl Reserved {
             if let Err(error) = spawn("refit-receive", body) {
                 link.lose("there is no thread for its messages");
                 self.layer.leave(&link, &receivers);
-                // The other one ends by itself, if it was made.
+                // The other thread ends by itself, if it was started.
                 if way == Way::Urgent {
                     self.layer.leave(&link, &receivers);
                 }
@@ -282,15 +285,15 @@ impl Reserved {
         })
     }
 
-    /// Shows the peer that this instance is there.
+    /// Sends heartbeats to the peer.
     fn beat(&self, link: &Arc<Link>) -> Result<(), MessageError> {
         let (of, time) = (Arc::clone(link), self.layer.made.silence / 5);
         let body = move || {
-            // Or peers would take a busy host for a dead one.
+            // Otherwise peers would take a busy host for a dead one.
             refit_sys::thread::go_before_others();
             while !of.lost_within(time) {
                 let outbox = &of.way(Way::Urgent).outbox;
-                // What is on its way tells the same.
+                // Messages in transit serve the same purpose.
                 if outbox.idle() {
                     let beat = frame::Header::bare(Sort::Heartbeat, 0).encode();
                     let _ = outbox.put(beat.to_vec(), true);
@@ -314,16 +317,17 @@ impl Drop for Reserved {
 }
 
 impl Layer {
-    /// One of so many receives no more from this peer; the last one parts from it.
+    /// Records that one of the receiving threads of this peer has ended; the last one removes the
+    /// peer.
     fn leave(&self, link: &Link, receivers: &AtomicUsize) {
-        // Both orders: what the others' handlers did is done before anybody is told of the end.
+        // AcqRel: the work of the others' handlers is complete before the end is reported.
         if receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.part(link);
         }
     }
 }
 
-/// Makes a thread that ends by itself.
+/// Starts a thread that ends by itself.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
 }

@@ -1,38 +1,42 @@
-//! Messages between kernel instances, each of which is a process of its own.
+//! Messages between kernel instances, each of which is a separate process.
 //!
 //! # Shape
 //!
-//! An instance has one [`Layer`], with a handler for each type of [`Message`]. It listens, and joins those that listen; from then on
-//! both are *peers*, and either may [`send`](Layer::send) or [`ask`](Layer::ask). A message is a small value, encoded by postcard,
-//! and a body of plain bytes.
+//! An instance has one [`Layer`], with a handler for each type of [`Message`]. It listens, and
+//! joins others that listen; from then on both are *peers*, and either may [`send`](Layer::send) or
+//! [`ask`](Layer::ask). A message is a small value, encoded by postcard, and a body of plain bytes.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`MessageError`], [`Refusal`] | what can stand in the way |
-//! | `frame` | the header of each message on its way |
-//! | `hello` | what two instances say to each other before any message |
+//! | [`MessageError`], [`Refusal`] | errors |
+//! | `frame` | the header of each message in transit |
+//! | `hello` | the handshake of two instances before any message |
 //! | `wire`, `socket` | one connection, read by one thread and written by another |
-//! | `outbox` | what is on its way out: the order of it, and the limit on it |
-//! | `tickets` | who waits for which answer |
+//! | `outbox` | the queue of outgoing messages: its order, and its limit |
+//! | `tickets` | questions that wait for their answers |
 //! | `link` | all of that for one peer, and its end |
-//! | `handlers`, `receive` | what has come in, and who is called for it |
-//! | `layer`, `connect`, `tcp`, `tls` | the whole, and how peers are made |
+//! | `handlers`, `receive` | received messages, and their handlers |
+//! | `layer`, `connect`, `tcp`, `tls` | the layer, and connecting peers |
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - Messages of one peer and one [`Way`] arrive in the order in which they were sent. Each way has a connection of its own, so that
-//!   nothing urgent waits for a long body.
-//! - Handlers run on the thread that receives, one for each peer and way. They must not wait: [`Layer::ask`] is refused there
-//!   ([`MessageError::InHandler`]), and what they send is queued without a limit that could stop them, so that two instances that answer each other
-//!   with long bodies never wait for each other.
-//! - Every other thread that sends waits while more than a megabyte is queued for that peer and way.
-//! - A peer that ends, falls silent or says what cannot be understood is *lost*: every question to it fails at once, its
-//!   last messages are handled, then the handlers of [`Builder::lost`] are called, once; after that its id may join again.
+//! - Messages of one peer and one [`Way`] arrive in the order in which they were sent. Each way has
+//!   its own connection, so that urgent messages never wait for a long body.
+//! - Handlers run on the receiving thread, one for each peer and way. They must not wait:
+//!   [`Layer::ask`] is refused there ([`MessageError::InHandler`]), and their messages are queued
+//!   without a limit at which they would wait, so that two instances that answer each other with
+//!   long bodies never wait for each other.
+//! - Every other thread that sends waits while more than a megabyte is queued for that peer and
+//!   way.
+//! - A peer that ends, falls silent or sends invalid data is *lost*: every question to it fails at
+//!   once, its last messages are handled, then the handlers of [`Builder::lost`] are called, once;
+//!   after that its id may join again.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! Nothing is sent again: a message to a lost peer may or may not have been handled. Two instances that join each other at the same
-//! time may both be refused as [`Refusal::Taken`]; let one of them join.
+//! Nothing is sent again: a message to a lost peer may or may not have been handled. Two instances
+//! that join each other at the same time may both be refused as [`Refusal::Taken`]; only one of
+//! them should join.
 
 #![forbid(unsafe_code)]
 
@@ -74,12 +78,12 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// Which of the two connections to a peer a message takes.
+/// The connection, of the two to a peer, that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// For what somebody waits for, and is short.
+    /// For short messages that somebody waits for.
     Urgent,
-    /// For what is long.
+    /// For long messages.
     Bulk,
 }
 
@@ -87,21 +91,22 @@ impl Way {
     pub(crate) const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
 }
 
-/// What can be sent.
+/// A type that can be sent.
 pub trait Message: Serialize + DeserializeOwned + 'static {
-    /// Its number, another one for each type that a layer has a handler for.
+    /// The number of the type, unique among the types for which a layer has handlers.
     const KIND: u16;
     /// The connection that it takes.
     const WAY: Way;
 }
 
-/// A message that is answered. The answer takes the way of the question.
+/// A message that is answered. The answer takes the same way as the question.
 pub trait Request: Message {
-    /// What is said to it.
+    /// The type of the answer.
     type Answer: Serialize + DeserializeOwned;
 }
 
-/// Reads bytes as a peer's, for nothing but to see that any can be read: how many messages they are, and what ends them.
+/// Decodes bytes as if from a peer, to show that any bytes can be handled. Returns the number of
+/// messages, and what has ended them.
 #[doc(hidden)]
 pub fn rehearse(bytes: &[u8]) -> (usize, String) {
     receive::rehearse(bytes)

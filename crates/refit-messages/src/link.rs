@@ -1,4 +1,4 @@
-//! What there is for one peer, and its end.
+//! The link to one peer, and its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,65 +12,66 @@ use crate::socket::Socket;
 use crate::tickets::{Outcome, Tickets};
 use crate::{InstanceId, MessageError, Way, receive};
 
-/// How messages come to a peer.
+/// How messages reach a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Memory that both share, on this host.
+    /// Shared memory, on the same host.
     Shared,
-    /// TCP, to whatever host.
+    /// TCP, to any host.
     Tcp,
 }
 
-/// A peer, and what has gone to and fro.
+/// The description of a peer, with its counters.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its number.
+    /// The number of the peer.
     pub id: InstanceId,
-    /// The path or address that one of the two listens at.
+    /// The path or address at which one of the two listens.
     pub place: String,
-    /// Whether this instance has joined it there; else it was joined.
+    /// Whether this instance has joined the peer there, as opposed to having been joined.
     pub dialed: bool,
-    /// Since when it is one.
+    /// The time at which it became a peer.
     pub since: Instant,
-    /// How it is reached.
+    /// How messages reach it.
     pub transport: Transport,
-    /// Its release, which is that of this instance.
+    /// The release of the peer, which is that of this instance.
     pub release: &'static str,
-    /// The urgent way.
+    /// The counters of the urgent way.
     pub urgent: WayCounts,
-    /// The other way.
+    /// The counters of the bulk way.
     pub bulk: WayCounts,
-    /// Questions that have been asked.
+    /// Number of questions to it.
     pub asks: u64,
-    /// Those of them that have no answer yet.
+    /// Number of those that have no answer yet.
     pub waiting: usize,
     /// The longest time from a question to its answer.
     pub longest_wait: Duration,
 }
 
-/// What has gone one way, since the peer is connected. Answers are messages, too.
+/// The counters of one way, since the peer is connected. Answers are messages, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WayCounts {
-    /// Messages that have been given to the connection.
+    /// Number of messages that were written to the connection.
     pub sent: u64,
-    /// Their bytes, with headers.
+    /// Their bytes, including headers.
     pub sent_bytes: u64,
-    /// Messages that have been received.
+    /// Number of messages received.
     pub received: u64,
-    /// Their bytes, with headers.
+    /// Their bytes, including headers.
     pub received_bytes: u64,
-    /// Received messages whose time in transit is known: some of those from the same host.
+    /// Number of received messages whose time in transit is known: a sample of those from the same
+    /// host.
     pub timed: u64,
-    /// Their mean time from sender to handler.
+    /// The mean of their times from sender to handler.
     pub mean_transit: Duration,
-    /// The longest such time.
+    /// The longest of those times.
     pub longest_transit: Duration,
 }
 
-/// One of so many messages says when it was sent.
+/// One of this number of messages contains the time at which it was sent.
 const TIMED: u64 = 16;
 
-/// Where two instances became peers.
+/// The place at which two instances became peers.
 pub(crate) struct Place {
     /// The path or address.
     pub(crate) name: String,
@@ -78,7 +79,7 @@ pub(crate) struct Place {
     pub(crate) dialed: bool,
 }
 
-/// A peer, as long as somebody has to do with it.
+/// The link to a peer, as long as it is in use.
 pub(crate) struct Link {
     pub(crate) id: InstanceId,
     pub(crate) place: String,
@@ -86,9 +87,9 @@ pub(crate) struct Link {
     since: Instant,
     pub(crate) transport: Transport,
     pub(crate) tickets: Tickets,
-    /// By [`Way`].
+    /// Indexed by [`Way`].
     ways: [Outgoing; 2],
-    /// Why it is lost, if it is.
+    /// The reason of its loss, once it is lost.
     lost: Mutex<Option<String>>,
     change: Condvar,
     asks: AtomicU64,
@@ -102,7 +103,7 @@ pub(crate) struct Outgoing {
     pub(crate) counts: Counts,
 }
 
-/// What [`WayCounts`] is made of; times in nanoseconds.
+/// The raw [`WayCounts`]; times are in nanoseconds.
 #[derive(Default)]
 pub(crate) struct Counts {
     sent: AtomicU64,
@@ -140,7 +141,7 @@ impl Link {
         &self.ways[way as usize]
     }
 
-    /// Sends a message; waits for room, unless this thread is one that receives.
+    /// Sends a message. Waits for room, unless this thread is a receiving one.
     pub(crate) fn send(
         &self,
         way: Way,
@@ -158,7 +159,7 @@ impl Link {
         put.map_err(|_| self.error())
     }
 
-    /// Asks a question, and waits for the answer and its body.
+    /// Sends a question, and waits for the answer and its body.
     pub(crate) fn ask(
         &self,
         way: Way,
@@ -184,7 +185,7 @@ impl Link {
         }
     }
 
-    /// It is no peer any more: nobody waits for it from now on. The first reason counts.
+    /// Marks the peer as lost: all waiting for it ends. The first reason counts.
     pub(crate) fn lose(&self, why: &str) {
         let mut lost = self.lost.lock();
         if lost.is_some() {
@@ -200,19 +201,19 @@ impl Link {
         }
     }
 
-    /// Why it is lost, if it is.
+    /// Returns the reason of its loss, if it is lost.
     pub(crate) fn lost(&self) -> Option<String> {
         self.lost.lock().clone()
     }
 
-    /// Whether it is lost within this time.
+    /// Waits for up to `time`. Returns whether the peer is lost.
     pub(crate) fn lost_within(&self, time: Duration) -> bool {
         let mut lost = self.lost.lock();
         self.change.wait_while_for(&mut lost, |lost| lost.is_none(), time);
         lost.is_some()
     }
 
-    /// What to say to those who want something of it after its end.
+    /// Returns the error for operations after its end.
     pub(crate) fn error(&self) -> MessageError {
         let why = self.lost().unwrap_or_else(|| receive::ENDED.to_owned());
         MessageError::Lost { peer: self.id, why }
@@ -236,7 +237,7 @@ impl Link {
 }
 
 impl Counts {
-    /// A message has come, of so many bytes.
+    /// Counts a received message.
     pub(crate) fn receive(&self, header: &Header) {
         let bytes = frame::HEADER as u64 + u64::from(header.message) + u64::from(header.body);
         self.received.fetch_add(1, Relaxed);
@@ -264,7 +265,7 @@ impl Counts {
     }
 }
 
-/// The host's monotonic clock, in nanoseconds.
+/// Returns the host's monotonic clock, in nanoseconds.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()

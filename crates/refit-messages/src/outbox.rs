@@ -1,14 +1,15 @@
-//! What is on its way out to one peer, by one way.
+//! The queue of outgoing frames to one peer, on one way.
 //!
-//! # Shape
+//! # Structure
 //!
-//! Frames stand in a queue. The sink, which takes their bytes, is where nobody writes ([`State::sink`]), or with the one thread that
-//! writes: whoever adds a frame and finds the sink takes it, and writes what is queued, first of all mostly its own frame; so a single
-//! sender writes by itself, and several do not wait for each other's system calls. Who has written enough for others leaves the rest to a thread
-//! that is made for it and ends with the queue.
+//! Frames stand in a queue. The sink, which takes their bytes, is either in [`State::sink`], when
+//! no thread writes, or with the single thread that writes. A thread that adds a frame and finds
+//! the sink takes it, and writes the queued frames, usually only its own; so a single sender writes
+//! by itself, and several do not wait for each other's system calls. A thread that has written
+//! enough for others leaves the rest to a thread that is started for it and ends with the queue.
 //!
-//! A thread that receives must not wait for room, since it makes the room that its peer may wait for: when the sink takes no more,
-//! it leaves the queue to such a thread.
+//! A receiving thread must not wait for room, since it makes the room that its peer may wait for:
+//! when the sink takes no more, it leaves the queue to such a thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,33 +19,34 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::socket::Socket;
 
-/// Bytes that may be queued before senders wait.
+/// The number of queued bytes at which senders wait.
 const ROOM: usize = 1 << 20;
-/// Bytes of answers that a peer may leave unread.
+/// The maximum number of bytes of answers that a peer may leave unread.
 const FLOOD: usize = 512 << 20;
-/// Frames that a sender writes at most, its own and others'.
+/// The maximum number of frames that a sender writes, its own and others'.
 const BURST: usize = 32;
 
-/// Where bytes go.
+/// The destination of bytes.
 pub(crate) trait Sink: Send {
-    /// Writes some of these bytes, and how many; waits for room, or says `WouldBlock`.
+    /// Writes some of these bytes, and returns their number. If there is no room, it waits, or
+    /// fails with `WouldBlock`.
     fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize>;
 }
 
-/// Frames on their way.
+/// The queue of frames.
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// What the sink belongs to.
+    /// The socket that the sink belongs to.
     socket: Arc<Socket>,
-    /// There is, or it is closed.
+    /// Notified when there is room, or the outbox is closed.
     room: Condvar,
 }
 
 struct State {
-    /// Unless somebody writes.
+    /// Present unless a thread writes.
     sink: Option<Box<dyn Sink>>,
     queue: VecDeque<Frame>,
-    /// Of all frames that are not written, one that is just being written among them.
+    /// The bytes of all frames that are not yet written, including one that is just being written.
     bytes: usize,
     closed: bool,
 }
@@ -54,7 +56,7 @@ struct Frame {
     written: usize,
 }
 
-/// Nothing can be sent any more.
+/// The error that nothing can be sent any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
@@ -64,7 +66,7 @@ impl Outbox {
         Arc::new(Self { state: Mutex::new(state), socket, room: Condvar::new() })
     }
 
-    /// Sends a frame after those that were put here before; `wait`: not before there is room.
+    /// Appends a frame; with `wait`, not before there is room.
     pub(crate) fn put(self: &Arc<Self>, bytes: Vec<u8>, wait: bool) -> Result<(), Closed> {
         let mut state = self.state.lock();
         if wait {
@@ -89,12 +91,12 @@ impl Outbox {
         }
     }
 
-    /// Whether nothing is on its way.
+    /// Returns whether the queue is empty.
     pub(crate) fn idle(&self) -> bool {
         self.state.lock().bytes == 0
     }
 
-    /// Drops what has not been sent, and lets nobody wait any more.
+    /// Drops all unsent frames, and ends all waiting.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -103,7 +105,7 @@ impl Outbox {
         self.room.notify_all();
     }
 
-    /// Writes what is queued.
+    /// Writes the queued frames.
     fn write(self: &Arc<Self>, mut sink: Box<dyn Sink>, wait: bool) -> Result<(), Closed> {
         for _ in 0..BURST {
             let Some((taken, frame)) = self.next(sink) else { return Ok(()) };
@@ -120,7 +122,7 @@ impl Outbox {
         self.next(sink).map_or(Ok(()), |(sink, frame)| self.relay(sink, frame))
     }
 
-    /// The next frame for the sink; puts that back if there is none.
+    /// Returns the next frame for the sink; puts the sink back if there is none.
     fn next(&self, sink: Box<dyn Sink>) -> Option<(Box<dyn Sink>, Frame)> {
         let mut state = self.state.lock();
         let next = state.queue.pop_front();
@@ -131,7 +133,7 @@ impl Outbox {
         next.map(|frame| (sink, frame))
     }
 
-    /// Writes a frame; the rest of it, if the sink takes no more.
+    /// Writes a frame. Returns the rest of it, if the sink takes no more.
     fn write_one(
         &self,
         sink: &mut dyn Sink,
@@ -158,7 +160,7 @@ impl Outbox {
         Ok(None)
     }
 
-    /// Has a frame and the rest of the queue written by a thread of its own.
+    /// Starts a thread that writes a frame and the rest of the queue.
     fn relay(self: &Arc<Self>, sink: Box<dyn Sink>, frame: Frame) -> Result<(), Closed> {
         let this = Arc::clone(self);
         let made = std::thread::Builder::new().name("refit-relay".to_owned()).spawn(move || {
@@ -176,7 +178,7 @@ impl Outbox {
         })
     }
 
-    /// The connection is of no more use: who receives from it will notice.
+    /// Ends the connection, which is of no more use; the receiving thread notices that.
     fn fail(&self) {
         self.socket.end();
         self.close();

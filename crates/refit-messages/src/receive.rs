@@ -1,4 +1,4 @@
-//! What has come in from a peer, and who is called for it.
+//! Receiving messages from a peer, and calling their handlers.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -12,21 +12,21 @@ use crate::link::Link;
 use crate::tickets::Outcome;
 use crate::{Layer, Malformed, Way};
 
-/// Why a peer is lost that has just ended, or hung up.
+/// The reason of the loss of a peer that has ended or hung up.
 pub const ENDED: &str = "its connection has ended";
-/// What a buffer keeps from one message to the next, at most.
+/// The maximum capacity that a buffer keeps from one message to the next.
 const KEPT: usize = 1 << 20;
 
 thread_local! {
     static RECEIVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread receives: then it must not wait for a peer.
+/// Returns whether this is a receiving thread, which must not wait for a peer.
 pub(crate) fn is_receiving() -> bool {
     RECEIVING.get()
 }
 
-/// Handles all messages that come one way, until there are no more; why that is.
+/// Handles all messages of one way, until there are no more. Returns the reason of the end.
 pub(crate) fn receive(layer: &Layer, link: &Arc<Link>, way: Way, mut from: impl Read) -> String {
     RECEIVING.set(true);
     let (mut message, mut body) = (Vec::new(), Vec::new());
@@ -56,14 +56,14 @@ pub(crate) fn receive(layer: &Layer, link: &Arc<Link>, way: Way, mut from: impl 
     }
 }
 
-/// Reads a message and its body; why there are no more.
+/// Reads a message and its body, or returns why there are no more.
 fn read(from: &mut impl Read, message: &mut Vec<u8>, body: &mut Vec<u8>) -> Result<Header, String> {
     let mut bytes = [0; HEADER];
     from.read_exact(&mut bytes).map_err(|error| ended(&error))?;
     let header = Header::decode(&bytes).map_err(|malformed| malformed.to_string())?;
     for (buffer, length) in [(message, header.message), (body, header.body)] {
         buffer.clear();
-        // Memory is taken as bytes come, whatever the header announces.
+        // Memory is allocated as bytes arrive, whatever the header announces.
         let mut part = from.take(u64::from(length));
         match part.read_to_end(buffer) {
             Ok(count) if count == length as usize => {}
@@ -74,7 +74,8 @@ fn read(from: &mut impl Read, message: &mut Vec<u8>, body: &mut Vec<u8>) -> Resu
     Ok(header)
 }
 
-/// Reads bytes as what a peer says first and then; how many messages there are before what ends them, and what that is.
+/// Decodes bytes as the beginning of a peer's stream. Returns the number of messages, and the
+/// reason of the end.
 pub(crate) fn rehearse(mut bytes: &[u8]) -> (usize, String) {
     if let Some((hello, rest)) = bytes.split_first_chunk()
         && let Ok(hello) = Hello::decode(hello)
@@ -85,7 +86,7 @@ pub(crate) fn rehearse(mut bytes: &[u8]) -> (usize, String) {
     let (mut message, mut body) = (Vec::new(), Vec::new());
     for count in 0.. {
         match read(&mut bytes, &mut message, &mut body) {
-            // Of all shapes that there are.
+            // A type with every shape.
             Ok(header) => drop(decode::<(u8, Vec<String>, Option<i64>)>(header.kind, &message)),
             Err(why) => return (count, why),
         }
@@ -93,7 +94,7 @@ pub(crate) fn rehearse(mut bytes: &[u8]) -> (usize, String) {
     (0, String::new())
 }
 
-/// What an error of a connection says about the peer.
+/// Returns what an error of a connection means for the peer.
 fn ended(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ENDED.to_owned(),

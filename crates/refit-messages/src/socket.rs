@@ -17,15 +17,15 @@ use rustix::net::{
 
 use crate::outbox::Sink;
 
-/// How many times the silence of a peer may last whose kernel still acknowledges what is sent: its process is there, or the kernel would have
-/// ended the connection, and gets no processor, or is stopped.
+/// The multiple of the silence limit for a peer whose kernel still acknowledges data: its process
+/// exists, or the kernel would have ended the connection, but gets no processor, or is stopped.
 const BUSY: u32 = 10;
 
-/// It ends for both sides once [`end`](Socket::end) is called, by whoever.
+/// A socket that ends for both sides once [`end`](Socket::end) is called by any thread.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// After so much silence the peer is looked after; of a TCP connection.
+    /// The silence after which a peer on TCP is checked.
     silence: OnceLock<Duration>,
 }
 
@@ -34,30 +34,33 @@ impl Socket {
         Arc::new(Self { fd: fd.into(), silence: OnceLock::new() })
     }
 
-    /// Reads fail with `WouldBlock` when nothing has come for so long; of a TCP connection that [hurries](Self::hurry), if the peer is dead.
+    /// Sets the time after which reads fail with `WouldBlock`; on a TCP connection that
+    /// [hurries](Self::hurry), only if the peer is dead.
     pub(crate) fn patience(&self, limit: Option<Duration>) -> io::Result<()> {
         sockopt::set_socket_timeout(&self.fd, Timeout::Recv, limit)?;
         Ok(())
     }
 
-    /// Hangs up: reads come to an end and writes fail, here and there.
+    /// Hangs up: reads end and writes fail, on both sides.
     pub(crate) fn end(&self) {
         // It may have ended already.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
-    /// Of a TCP connection: sends at once, and ends it when the other host has not taken what was sent for so long.
+    /// Configures a TCP connection to send at once, and to end if the other host has not taken sent
+    /// data for `silence`.
     pub(crate) fn hurry(&self, silence: Duration) -> io::Result<()> {
         sockopt::set_tcp_nodelay(&self.fd, true)?;
         let limit = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, limit)?;
-        // The first is the one.
+        // The first value counts.
         let _ = self.silence.set(silence);
         Ok(())
     }
 
-    /// Whether a peer that has said nothing for some time is dead, as far as its kernel tells: it has not acknowledged what was sent to it for as long
-    /// as it may be silent, or has been silent since `heard` for longer than a busy host is.
+    /// Returns whether a peer that has sent nothing for some time is dead, as far as its kernel
+    /// shows: it has not acknowledged sent data for as long as it may be silent, or has been silent
+    /// since `heard` for longer than a busy host is.
     fn is_dead(&self, heard: Instant) -> bool {
         let Some(&silence) = self.silence.get() else { return true };
         let answers = tcp::acknowledged(self.fd.as_fd())
@@ -65,7 +68,7 @@ impl Socket {
         !answers || heard.elapsed() >= silence * BUSY
     }
 
-    /// Gives the other side of a Unix socket a descriptor.
+    /// Sends a descriptor to the other side of a Unix socket.
     pub(crate) fn give(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -76,7 +79,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes a descriptor that the other side [gives](Self::give).
+    /// Receives a descriptor that the other side [sends](Self::give).
     pub(crate) fn take(&self) -> io::Result<OwnedFd> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -90,14 +93,15 @@ impl Socket {
         found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Waits until the other side hangs up, or says something where there is nothing to be said.
+    /// Waits until the other side hangs up, or sends something, which it must not.
     pub(crate) fn watch(&self) {
         while let Err(rustix::io::Errno::INTR) =
             rustix::net::recv(&self.fd, &mut [0], RecvFlags::empty())
         {}
     }
 
-    /// The user that the process on the other side of a Unix socket belonged to when it connected or listened.
+    /// Returns the user of the process on the other side of a Unix socket, as of when it connected
+    /// or listened.
     pub(crate) fn user(&self) -> io::Result<u32> {
         Ok(sockopt::socket_peercred(&self.fd)?.uid.as_raw())
     }

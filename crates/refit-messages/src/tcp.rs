@@ -1,8 +1,9 @@
 //! Peers on other hosts: TCP.
 //!
-//! A host that is cut off says nothing, so each side says something now and then ([`Builder::silence`](crate::Builder::silence)). A peer that
-//! is not heard for that long is lost, unless its kernel has acknowledged meanwhile what was sent to it: then its process is there and gets no
-//! processor, or is stopped, and is lost after ten times as long.
+//! A host that is cut off sends nothing, so each side sends heartbeats
+//! ([`Builder::silence`](crate::Builder::silence)). A peer that has been silent for that long is
+//! lost, unless its kernel has acknowledged data in the meantime: then its process exists and gets
+//! no processor, or is stopped, and it is lost after ten times as long.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -16,28 +17,30 @@ use crate::tls::Keys;
 use crate::wire::Wire;
 use crate::{Layer, MessageError, Transport};
 
-/// Whom instances of other hosts believe.
+/// The trust between instances of different hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// Everybody, and everybody on the way can read and change what is said.
+    /// None: anybody may join, and anybody on the way can read and change the data.
     None {
-        /// By other addresses than this host's own, too. False is refused for those.
+        /// Whether addresses other than this host's own may be used.
         anywhere: bool,
     },
-    /// Those who show a certificate that this authority has signed; what is said is encrypted. A certificate does not say which instance one is: who has
-    /// one is believed to be whichever it says.
+    /// Peers must show a certificate that this authority has signed; the data is encrypted. A
+    /// certificate does not say which instance one is: its holder is believed to be whichever it
+    /// claims.
     Mutual {
-        /// The authority's certificates, in PEM.
+        /// The file of the authority's certificates, in PEM.
         ca: PathBuf,
-        /// The certificate of this instance, and those between it and the authority's. Has to hold for the name or address that others join it by.
+        /// The file of this instance's certificate, and of those between it and the authority's. It
+        /// has to be valid for the name or address by which others join.
         certificate: PathBuf,
-        /// Its private key.
+        /// The file of its private key.
         key: PathBuf,
     },
 }
 
 impl Security {
-    /// Whether these addresses may be used.
+    /// Checks whether these addresses may be used.
     fn permits(&self, address: IpAddr) -> Result<(), MessageError> {
         match self {
             Self::None { anywhere: false } if !address.to_canonical().is_loopback() => {
@@ -56,10 +59,12 @@ impl Security {
 }
 
 impl Layer {
-    /// Lets instances of other hosts join at this address; which it is, since port 0 is any that is free.
+    /// Lets instances of other hosts join at this address. Returns the actual address, since port 0
+    /// selects a free one.
     ///
     /// # Errors
-    /// [`Insecure`](MessageError::Insecure), [`Certificate`](MessageError::Certificate); [`System`](MessageError::System): nobody can listen there;
+    /// [`Insecure`](MessageError::Insecure), [`Certificate`](MessageError::Certificate);
+    /// [`System`](MessageError::System): listening there is impossible;
     /// [`Closed`](MessageError::Closed).
     pub fn listen(
         self: &Arc<Self>,

@@ -1,4 +1,4 @@
-//! Who waits for which answer of one peer.
+//! The questions to one peer that wait for their answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What a question came to.
+/// The outcome of a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The answer and its body.
     Answer(Vec<u8>, Vec<u8>),
     Unanswered,
-    /// The peer is lost, and why.
+    /// The peer was lost, for this reason.
     Lost(String),
 }
 
@@ -24,21 +24,21 @@ pub(crate) struct Tickets(Mutex<Book>);
 struct Book {
     last: u64,
     open: HashMap<u64, Arc<Ticket>>,
-    /// Set when there will be no answers any more.
+    /// The reason that there will be no more answers, once there is one.
     closed: Option<String>,
 }
 
 /// One question.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
-    /// Set after the outcome is there, so that who spins takes no lock.
+    /// Set after the outcome is stored, so that spinning takes no lock.
     settled: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
     change: Condvar,
 }
 
 impl Tickets {
-    /// A new one, and its number; why the peer is lost, if it is.
+    /// Creates a ticket, and returns its number; fails with the reason if the peer is lost.
     pub(crate) fn open(&self) -> Result<(u64, Arc<Ticket>), String> {
         let mut book = self.0.lock();
         if let Some(why) = &book.closed {
@@ -50,18 +50,18 @@ impl Tickets {
         Ok((number, ticket))
     }
 
-    /// Whether there was such a ticket.
+    /// Stores an outcome. Returns whether there was such a ticket.
     pub(crate) fn settle(&self, number: u64, outcome: Outcome) -> bool {
         let ticket = self.0.lock().open.remove(&number);
         ticket.map(|ticket| ticket.settle(outcome)).is_some()
     }
 
-    /// Nobody shall wait for it.
+    /// Removes a ticket for which nobody waits any more.
     pub(crate) fn forget(&self, number: u64) {
         self.0.lock().open.remove(&number);
     }
 
-    /// Settles all, and those to come.
+    /// Stores the loss for all tickets, including later ones.
     pub(crate) fn close(&self, why: &str) {
         let mut book = self.0.lock();
         book.closed = Some(why.to_owned());
@@ -72,7 +72,7 @@ impl Tickets {
         }
     }
 
-    /// How many wait.
+    /// Returns the number of waiting questions.
     pub(crate) fn waiting(&self) -> usize {
         self.0.lock().open.len()
     }
@@ -81,14 +81,14 @@ impl Tickets {
 impl Ticket {
     fn settle(&self, outcome: Outcome) {
         *self.outcome.lock() = Some(outcome);
-        // Pairs with `wait`; only a hint, the lock orders the outcome.
+        // Pairs with the load in `wait`; only a hint, since the lock orders the outcome.
         self.settled.store(true, Ordering::Release);
         self.change.notify_one();
     }
 
-    /// Looks out for the outcome for a moment, then sleeps until it is there.
+    /// Spins for the outcome for a moment, then sleeps until it is there.
     pub(crate) fn wait(&self) -> Outcome {
-        // Pairs with `settle`.
+        // Pairs with the store in `settle`.
         refit_sys::adaptive_spin::a_moment(|| self.settled.load(Ordering::Acquire));
         let mut outcome = self.outcome.lock();
         loop {

@@ -1,10 +1,13 @@
-//! Connections that nobody on the way can read or change, between instances that both show a certificate: TLS 1.3.
+//! Connections that nobody on the way can read or change, between instances that both show a
+//! certificate: TLS 1.3.
 //!
 //! # Two threads and one connection
 //!
-//! One thread reads and another writes, and both need the state of the connection: it is locked while records are made or taken apart, never
-//! while a thread waits for the socket. Until the handshake is through, which it is before the first message, one thread does both; from then on only the
-//! writer writes to the socket, so that records leave in the order in which they were made.
+//! One thread reads and another writes, and both need the state of the connection: it is locked
+//! while records are encrypted or decrypted, never while a thread waits for the socket. Until the
+//! handshake is complete, which is before the first message, one thread does both; from then on
+//! only the writer writes to the socket, so that records leave in the order in which they were
+//! made.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -23,10 +26,10 @@ use crate::outbox::Sink;
 use crate::socket::{Socket, Stream};
 use crate::wire::Wire;
 
-/// Plain bytes that are made one record at most.
+/// The maximum number of plain bytes in a record.
 const RECORD: usize = 16 << 10;
 
-/// What an instance shows to others, and believes of them.
+/// The certificate of an instance, and the authority that it trusts.
 #[derive(Clone)]
 pub(crate) struct Keys {
     server: Arc<ServerConfig>,
@@ -64,7 +67,7 @@ impl Keys {
             .with_client_cert_verifier(verifier)
             .with_single_cert(own.clone(), secret.clone_key())
             .map_err(unfit)?;
-        // Nobody resumes, and a reader would have to write them.
+        // No client resumes, and a reader would have to write the tickets.
         server.send_tls13_tickets = 0;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -75,13 +78,14 @@ impl Keys {
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }
 
-    /// The side that has been connected to.
+    /// Returns the side that accepts a connection.
     pub(crate) fn accept(&self, socket: Arc<Socket>) -> io::Result<Wire> {
         let connection = ServerConnection::new(Arc::clone(&self.server));
         Ok(wire(socket, connection.map_err(io::Error::other)?.into()))
     }
 
-    /// The side that has connected, to a host of this name, which the other's certificate has to have.
+    /// Returns the side that connects to a host of this name, for which the other's certificate has
+    /// to be valid.
     pub(crate) fn connect(&self, socket: Arc<Socket>, host: &str) -> io::Result<Wire> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(Arc::clone(&self.client), name);
@@ -106,10 +110,10 @@ fn wire(socket: Arc<Socket>, connection: Connection) -> Wire {
 struct Reader {
     connection: Arc<Mutex<Connection>>,
     stream: Stream,
-    /// The handshake is through, and all of it is sent.
+    /// Whether the handshake is complete, and all of it is sent.
     established: bool,
     records: Vec<u8>,
-    /// Of `records`, what the connection has not had yet.
+    /// The part of `records` that the connection has not processed yet.
     there: std::ops::Range<usize>,
 }
 
@@ -118,7 +122,7 @@ impl Read for Reader {
         loop {
             match self.connection.lock().reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Also the end that the other side has told of.
+                // This includes the end that the other side has announced.
                 read => return read,
             }
             if self.there.is_empty() {
@@ -134,7 +138,7 @@ impl Read for Reader {
 }
 
 impl Reader {
-    /// Gives the connection what has been read.
+    /// Passes read data to the connection.
     fn feed(&mut self) -> io::Result<()> {
         let mut connection = self.connection.lock();
         let mut some = &self.records[self.there.clone()];
@@ -150,7 +154,8 @@ impl Reader {
         }
         drop(connection);
         if let Err(why) = taken {
-            // The other side is told why, if it still listens; after the handshake this ends the connection anyway.
+            // Informs the other side of the reason, if it still reads; after the handshake this
+            // ends the connection in any case.
             if !self.established {
                 let _ = self.stream.write_all(&answer);
             }
@@ -165,14 +170,14 @@ impl Reader {
 struct Writer {
     connection: Arc<Mutex<Connection>>,
     stream: Stream,
-    /// What is to be written before anything else.
+    /// Encrypted bytes to write before anything else.
     records: Vec<u8>,
-    /// Plain bytes that these are made of, and whose writing has not been told yet.
+    /// The number of plain bytes in them that have not been reported as written yet.
     owed: usize,
 }
 
 impl Sink for Writer {
-    /// What it could not write without waiting must be given to it again.
+    /// Bytes that could not be written without waiting must be passed again.
     fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
         if self.owed == 0 {
             let mut connection = self.connection.lock();

@@ -1,4 +1,4 @@
-//! One connection to a peer, whatever it is made of.
+//! One connection to a peer, of any kind.
 
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
@@ -9,35 +9,36 @@ use crate::link::Outgoing;
 use crate::outbox::{Outbox, Sink};
 use crate::socket::{Socket, Stream};
 
-/// Bytes that are read ahead: a long body passes them by.
+/// The size of the read-ahead buffer; long bodies bypass it.
 const AHEAD: usize = 32 << 10;
 
-/// Rings that two instances of a host share: one for each way and direction.
+/// The number of rings that two instances of a host share: one for each way and direction.
 pub(crate) const RINGS: usize = 4;
 
-/// Both directions of it.
+/// Both directions of a connection.
 pub(crate) struct Wire {
-    /// Ends it.
+    /// The socket that ends it.
     pub(crate) socket: Arc<Socket>,
-    /// What ends with the socket.
+    /// The rings that end with the socket.
     pub(crate) rings: Option<Arc<Rings>>,
     from: Box<dyn Read + Send>,
     to: Box<dyn Sink>,
 }
 
 impl Wire {
-    /// A socket as it is.
+    /// Wraps a plain socket.
     pub(crate) fn plain(socket: Arc<Socket>) -> Self {
         let (from, to) = (Stream(Arc::clone(&socket)), Stream(Arc::clone(&socket)));
         Self::over(socket, Box::new(from), Box::new(to))
     }
 
-    /// What is made of a socket.
+    /// Wraps a reader and a writer over a socket.
     pub(crate) fn over(socket: Arc<Socket>, from: Box<dyn Read + Send>, to: Box<dyn Sink>) -> Self {
         Self { socket, rings: None, from, to }
     }
 
-    /// Both connections to a peer of this host: rings, and a socket that ends with either process. Who joins has made the rings.
+    /// Returns both connections to a peer of this host: rings, and a socket that ends with either
+    /// process. The joining side has created the rings.
     pub(crate) fn shared(socket: &Arc<Socket>, rings: &Arc<Rings>, joins: bool) -> [Self; 2] {
         [0, 1].map(|way| {
             let (from, to) = (2 * way + usize::from(joins), 2 * way + usize::from(!joins));
@@ -50,7 +51,7 @@ impl Wire {
         })
     }
 
-    /// What is received, and what is sent.
+    /// Splits it into the receiving and the sending direction.
     pub(crate) fn split(self) -> (BufReader<Box<dyn Read + Send>>, Outgoing) {
         let outgoing = Outgoing {
             outbox: Outbox::new(self.to, Arc::clone(&self.socket)),

@@ -1,4 +1,4 @@
-//! `#[derive(Transfer)]`: a struct to a record and back, field by field.
+//! `#[derive(Transfer)]`: converts a struct to a record and back, field by field.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -7,7 +7,7 @@ use syn::{Data, DeriveInput, Error, Expr, Fields, LitStr, Type};
 struct Field<'a> {
     name: &'a Ident,
     ty: &'a Type,
-    /// What older state does not have.
+    /// The value for state of older versions that lack the field.
     default: Option<TokenStream>,
     was: Vec<LitStr>,
     skip: bool,
@@ -48,7 +48,8 @@ pub(crate) fn expand(item: &DeriveInput) -> syn::Result<TokenStream> {
             }
         }
         impl ::refit_objects::transfer::Storable for #name {
-            // Not the name of the struct, which may change like a field's: fields are compared one by one.
+            // Not the name of the struct, which may change like a field's: the fields are compared
+            // one by one.
             fn type_name() -> ::std::string::String {
                 ::std::string::String::from("record")
             }
@@ -66,12 +67,13 @@ pub(crate) fn expand(item: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The name as it is written, without `r#`.
+/// Returns the name without `r#`.
 fn plain(name: &Ident) -> String {
     name.to_string().trim_start_matches("r#").to_owned()
 }
 
-/// Names are bound to fields in the order of the struct: exact names first, so that no field takes what is another's.
+/// Binds names to fields in the order of the struct: exact names first, so that no field takes the
+/// value of another.
 fn take(field: &Field<'_>) -> TokenStream {
     let Field { name, ty, default, was, skip } = field;
     let text = plain(name);
@@ -106,7 +108,8 @@ fn fields(item: &DeriveInput) -> syn::Result<Vec<Field<'_>>> {
         return Err(Error::new_spanned(&item.ident, what));
     };
     let fields: Vec<Field<'_>> = named.iter().map(field).collect::<syn::Result<_>>()?;
-    // Were a former name also a present one, an older record's field would go to the wrong place.
+    // If a former name were also a present one, an older record's field would go to the wrong
+    // place.
     for (place, field) in fields.iter().enumerate() {
         for was in &field.was {
             let present = fields.iter().any(|f| plain(f.name) == was.value());

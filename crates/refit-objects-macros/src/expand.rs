@@ -1,4 +1,4 @@
-//! Writes the reference, the interface's type and the vtables.
+//! Generates the reference, the interface's type and the vtables.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -7,7 +7,8 @@ use crate::interpose;
 use crate::parse::{Interface, Method};
 use crate::protocols;
 
-/// The generated code is `unsafe` by nature; these lints speak to people, who write none of it.
+/// Allows lints that address authors of `unsafe` code: the generated code is `unsafe` by nature,
+/// and nobody writes it by hand.
 pub(crate) fn hush() -> TokenStream {
     quote! {
         #[allow(
@@ -19,7 +20,7 @@ pub(crate) fn hush() -> TokenStream {
     }
 }
 
-/// Names that belong to one interface.
+/// The names that belong to one interface.
 pub(crate) struct Names {
     pub(crate) interface: Ident,
     pub(crate) reference: Ident,
@@ -42,7 +43,7 @@ pub(crate) fn expand(interface: &Interface) -> TokenStream {
     quote! { #item #vtable #marker #reference #wrapper #forward #loadable }
 }
 
-/// `unsafe extern "C-unwind" fn(*const RepHeader, …) -> …`
+/// Returns the type `unsafe extern "C-unwind" fn(*const RepHeader, …) -> …` of a method.
 fn pointer(method: &Method) -> TokenStream {
     let types = method.arguments.iter().map(|(_, ty)| ty);
     let output = &method.output;
@@ -71,7 +72,8 @@ fn vtable(interface: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// A function with the method's arguments that forwards to the rep that `find` makes of `this`.
+/// Returns a function with the method's arguments that forwards to the rep that `find` derives from
+/// `this`.
 fn forwarder(method: &Method, prefix: &str, vtable: &Ident, find: &TokenStream) -> TokenStream {
     let function = format_ident!("{prefix}_{}", method.name);
     let (name, output) = (&method.name, &method.output);
@@ -105,7 +107,7 @@ pub(crate) fn head(
     }
 }
 
-/// The fields of a vtable of the system: the functions with this prefix.
+/// Returns the fields of one of the system's vtables: the functions with this prefix.
 fn system_fields(interface: &Interface, prefix: &str) -> TokenStream {
     let fields = interface.methods.iter().map(|m| {
         let (name, function) = (&m.name, format_ident!("{prefix}_{}", m.name));
@@ -191,7 +193,8 @@ fn marker(interface: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// What the interface says about an implementation that begins without the state of the one before.
+/// Returns the interface's declarations about an implementation that begins without its
+/// predecessor's state.
 fn leaving(interface: &Interface) -> TokenStream {
     let hint = interface.arguments.hint.then(|| {
         quote! {
@@ -210,7 +213,7 @@ fn leaving(interface: &Interface) -> TokenStream {
     quote! { #hint #empty }
 }
 
-/// `Interface::rep`, with the vtable of an implementation.
+/// Returns `Interface::rep`, with the vtable of an implementation.
 fn rep(interface: &Interface, names: &Names, methods: &TokenStream) -> TokenStream {
     let trait_name = &interface.item.ident;
     let Names { interface: marker, vtable, .. } = names;

@@ -1,6 +1,7 @@
-//! Writes the interface's trait for an owned rep of the interface: a call of it is a call through its vtable. So an
-//! adapter can hold a rep of one interface and offer another, whatever implementation the rep is of. And for a shared
-//! value, so that many reps can lead to one.
+//! Implements the interface's trait for an owned rep of the interface, so that a call of it is a
+//! call through its vtable. So an adapter can hold a rep of one interface and offer another,
+//! whatever implementation the rep belongs to. Implements it also for a shared value, so that many
+//! reps can lead to one.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};

@@ -1,8 +1,8 @@
-//! Writes what interposition needs: the shims of the generic interposer, and the trait of wrappers that know the
-//! interface.
+//! Generates the code for interposition: the shims of the generic interposer, and the trait of
+//! wrappers that know the interface.
 //!
-//! A shim keeps the arguments in its frame while `precall` looks at them, then moves them into the call of the next
-//! rep. What `precall` hands to `postcall` lives in the frame too.
+//! A shim keeps the arguments in its frame while `precall` examines them, then moves them into the
+//! call of the next rep. The value that `precall` passes to `postcall` is in the frame too.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -11,7 +11,7 @@ use syn::{ReturnType, Type};
 use crate::expand::{Names, head, hush};
 use crate::parse::{Interface, Method};
 
-/// What a method returns, as a type.
+/// Returns the result type of a method.
 fn output(method: &Method) -> TokenStream {
     match &method.output {
         ReturnType::Default => quote! { () },
@@ -31,7 +31,8 @@ fn fields(interface: &Interface, prefix: &str, generics: &TokenStream) -> TokenS
     quote! { #(#fields,)* }
 }
 
-/// All that stands beside the other vtables; `INTERPOSER` in it is what the interface's info needs.
+/// Returns everything that accompanies the other vtables; its `INTERPOSER` becomes part of the
+/// interface's info.
 pub(crate) fn interposer(interface: &Interface, names: &Names) -> TokenStream {
     let vtable = &names.vtable;
     let shims = interface.methods.iter().enumerate().map(|(n, m)| shim(n as u16, m, vtable));
@@ -51,7 +52,7 @@ pub(crate) fn interposer(interface: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// Names and kinds of the arguments, and whether the result can express an `errno`.
+/// Returns the names and kinds of the arguments, and whether the result can express an `errno`.
 fn shape(method: &Method) -> TokenStream {
     let output = output(method);
     let arguments = method.arguments.iter().map(|(name, ty)| {
@@ -77,7 +78,7 @@ fn shape(method: &Method) -> TokenStream {
     }
 }
 
-/// The shim for wrappers of any interface.
+/// Returns the shim for wrappers of any interface.
 fn shim(index: u16, method: &Method, vtable: &Ident) -> TokenStream {
     let function = format_ident!("interpose_{}", method.name);
     let (name, output) = (&method.name, output(method));
@@ -125,7 +126,7 @@ fn shim(index: u16, method: &Method, vtable: &Ident) -> TokenStream {
     }
 }
 
-/// Shows the `result` of a method to the wrapper, which may change it.
+/// Returns the code that shows the `result` of a method to the wrapper, which may change it.
 fn after(index: u16, output: &TokenStream) -> TokenStream {
     quote! {
         let outcome = if (&Probe(&result)).failed() {
@@ -144,7 +145,7 @@ fn after(index: u16, output: &TokenStream) -> TokenStream {
     }
 }
 
-/// `trait CounterWrapper` with a `pre_…` and a `post_…` for each method.
+/// Returns `trait CounterWrapper`, with a `pre_…` and a `post_…` for each method.
 pub(crate) fn typed_trait(interface: &Interface) -> TokenStream {
     let hush = hush();
     let (vis, trait_name) = (&interface.item.vis, &interface.item.ident);
@@ -189,9 +190,10 @@ pub(crate) fn typed_trait(interface: &Interface) -> TokenStream {
         #[doc = #doc]
         #vis trait #wrapper: ::std::marker::Send + ::std::marker::Sync {
             #(#methods)*
-            /// The method with this number panicked on its way back to a postcall; the panic goes on.
+            /// Called when the method with this number has panicked on its way back to a postcall;
+            /// the panic continues afterwards.
             fn unwound(&self, method: u16, state: u64) {}
-            /// What it has counted: `(what, how much)`.
+            /// Returns the wrapper's counters, as pairs of a name and a value.
             fn stats(&self) -> ::std::vec::Vec<(::std::string::String, u64)> {
                 ::std::vec::Vec::new()
             }
@@ -210,7 +212,7 @@ pub(crate) fn typed_trait(interface: &Interface) -> TokenStream {
     }
 }
 
-/// `Interface::wrapper`, with the vtable of a type of wrapper.
+/// Returns `Interface::wrapper`, with the vtable of a type of wrapper.
 fn typed(interface: &Interface, names: &Names) -> TokenStream {
     let Names { interface: marker, vtable, .. } = names;
     let wrapper = format_ident!("{}Wrapper", interface.item.ident);
@@ -229,7 +231,7 @@ fn typed(interface: &Interface, names: &Names) -> TokenStream {
             const VTABLE: &'static #vtable = &#vtable { head: #head, #fields };
         }
         impl #marker {
-            /// Makes a wrapper for objects of this interface, to be attached under this name.
+            /// Creates a wrapper for objects of this interface, to attach under this name.
             pub fn wrapper<W: #wrapper + 'static>(
                 name: &str,
                 wrapper: W,
@@ -248,7 +250,7 @@ fn typed(interface: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// The shim for wrappers that know the interface.
+/// Returns the shim for wrappers that know the interface.
 fn typed_shim(index: u16, method: &Method, vtable: &Ident, wrapper: &Ident) -> TokenStream {
     let function = format_ident!("wrap_{}", method.name);
     let (pre, post) = (format_ident!("pre_{}", method.name), format_ident!("post_{}", method.name));

@@ -1,21 +1,27 @@
 //! The `#[interface]` and `#[derive(Transfer)]` macros of `refit-objects`.
 //!
-//! From `#[interface(name = "fcm", state = CacheState)] trait FileCache { … }` it makes, beside the trait itself:
+//! From `#[interface(name = "fcm", state = CacheState)] trait FileCache { … }` it generates, in
+//! addition to the trait itself:
 //!
 //! - `FileCacheRef`: the reference, `Copy`, eight bytes, with the trait's methods;
-//! - `FileCacheInterface`: the interface as a type, with `rep(value)` that puts a value under its vtable;
-//! - `FileCacheVtable`: one `repr(C)` table of function pointers in the order of the trait, filled once per
-//!   implementation, once for the default object, once for the mediator and once for the interposer;
-//! - `FileCacheWrapper`: the trait of wrappers that know the interface, put to use by `FileCacheInterface::wrapper`.
+//! - `FileCacheInterface`: the interface as a type, with `rep(value)`, which puts a value under its
+//!   vtable;
+//! - `FileCacheVtable`: one `repr(C)` table of function pointers in the order of the trait, filled
+//!   once per implementation, once for the default object, once for the mediator and once for the
+//!   interposer;
+//! - `FileCacheWrapper`: the trait of wrappers that know the interface, used by
+//!   `FileCacheInterface::wrapper`.
 //!
-//! - with `protocols(stripes = reference(Stripes), flat = Flat)`: a constant for each beside `rep`, `STRIPES` and `FLAT`.
-//!   They are never moved or removed, like methods. Ways: `reference`, `partitioned`, `lazy`, and by copy as it is.
+//! - with `protocols(stripes = reference(Stripes), flat = Flat)`: a constant for each next to
+//!   `rep`, `STRIPES` and `FLAT`. Like methods, protocols are never moved or removed. The kinds are
+//!   `reference`, `partitioned`, `lazy`, and by default a copy.
 //!
-//! With `loadable`, also what an implementation needs that is built apart and loaded; every type must cross the C ABI then.
-//! What stands in `interface.lock`, if the crate has one, must be true.
+//! With `loadable` it also generates the code for implementations that are built separately and
+//! loaded; every type must cross the C ABI then. If the crate has an `interface.lock`, the
+//! interface must agree with it.
 //!
-//! Methods take `&self` and any arguments; they have no type parameters and return nothing that borrows. New methods
-//! go to the end, and `version` is raised with them.
+//! Methods take `&self` and any arguments; they have no type parameters and return nothing that
+//! borrows. New methods are appended, and each raises `version`.
 
 #![forbid(unsafe_code)]
 
@@ -45,11 +51,12 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Writes how a struct of plain state is handed over field by field: `refit_objects::transfer::Transfer`.
+/// Implements `refit_objects::transfer::Transfer`, which transfers a struct of plain state field by
+/// field.
 ///
-/// Attributes of a field: `#[transfer(default)]` or `#[transfer(default = expression)]` if older state does not have
-/// it; `#[transfer(was = "old")]`, several times if need be, if it had another name; `#[transfer(skip)]` if it is not
-/// handed over at all and starts with its default.
+/// Attributes of a field: `#[transfer(default)]` or `#[transfer(default = expression)]` if state of
+/// older versions lacks it; `#[transfer(was = "old")]`, possibly several times, if it had another
+/// name; `#[transfer(skip)]` if it is not transferred at all and starts with its default.
 #[proc_macro_derive(Transfer, attributes(transfer))]
 pub fn transfer(item: TokenStream) -> TokenStream {
     let item = syn::parse_macro_input!(item as syn::DeriveInput);

@@ -1,11 +1,14 @@
-//! Writes what a loadable interface needs to cross between a host and a plugin: a table of C-ABI functions, one for each
-//! method, the plugin's side that fills it and the host's side that calls it.
+//! Generates the code by which a loadable interface crosses between a host and a plugin: a table of
+//! C-ABI functions, one for each method, the plugin's side that fills it and the host's side that
+//! calls it.
 //!
-//! Both sides are generated from the same trait. Arguments and results are taken apart by `Abi::into_raw` on one side
-//! and put together by `Abi::from_raw` on the other, so that a type that cannot cross is an error of the compiler.
+//! Both sides are generated from the same trait. One side takes arguments and results apart by
+//! `Abi::into_raw`, the other puts them together by `Abi::from_raw`, so that a type that cannot
+//! cross is a compile error.
 //!
-//! A plugin may know fewer methods than the host, if the host's trait has bodies for the rest. Such a body is run over
-//! a value that forwards every *other* method: one type for each method with a body, which leaves that one out.
+//! A plugin may know fewer methods than the host, if the host's trait has bodies for the rest. Such
+//! a body runs on a value that forwards every *other* method: for each method with a body there is
+//! one type, which omits that one.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -14,7 +17,7 @@ use syn::{ReturnType, TraitItem, Type};
 use crate::expand::hush;
 use crate::parse::{Interface, Method, fnv1a, text};
 
-/// The result's type, `()` included.
+/// Returns the type of the result, `()` included.
 fn output(method: &Method) -> TokenStream {
     match &method.output {
         ReturnType::Default => quote! { () },
@@ -26,7 +29,7 @@ fn raw(ty: &Type) -> TokenStream {
     quote! { <#ty as ::refit_objects::plugin_rt::Abi>::Raw }
 }
 
-/// Whether the trait has a body for it.
+/// Returns whether the trait has a body for the method.
 fn defaulted(interface: &Interface, method: &Method) -> bool {
     let body = |item: &TraitItem| matches!(item, TraitItem::Fn(f) if f.sig.ident == method.name && f.default.is_some());
     interface.item.items.iter().any(body)
@@ -79,7 +82,8 @@ pub(crate) fn expand(interface: &Interface) -> TokenStream {
     }
 }
 
-/// The plugin's side of a method: puts the arguments together, calls, takes the result apart.
+/// Returns the plugin's side of a method, which puts the arguments together, calls, and takes the
+/// result apart.
 fn exported(method: &Method, vtable: &Ident) -> TokenStream {
     let (name, output) = (&method.name, output(method));
     let (arguments, types): (Vec<_>, Vec<_>) = method.arguments.iter().cloned().unzip();
@@ -103,7 +107,7 @@ fn exported(method: &Method, vtable: &Ident) -> TokenStream {
     }
 }
 
-/// The host's side.
+/// Returns the host's side.
 fn foreign(interface: &Interface) -> TokenStream {
     let trait_name = &interface.item.ident;
     let calls = interface.methods.iter().enumerate().map(|(index, method)| {
@@ -122,7 +126,7 @@ fn foreign(interface: &Interface) -> TokenStream {
                 }
                 unsafe {
                     self.0.call::<#output>(|rep, out, why| {
-                        // Not by reference: a shorter table has this field, but not all.
+                        // Not by reference: a shorter table has this field, but not all fields.
                         let functions = self.0.functions().cast::<Functions>();
                         let function = (&raw const (*functions).#name).read();
                         function(

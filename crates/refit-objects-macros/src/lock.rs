@@ -1,8 +1,9 @@
-//! `interface.lock`: what the interfaces of a crate have promised, so that a promise is not broken by mistake.
+//! `interface.lock`: a record of a crate's interfaces, which keeps them compatible.
 //!
-//! A text file beside the crate's `Cargo.toml`. A line for each method, in the order of the vtable: interface, version
-//! since which the method is there, its name, its types. Lines are only ever added, after those of the same interface.
-//! Where there is such a file, an interface that is not what it says does not compile.
+//! A text file next to the crate's `Cargo.toml`, with a line for each method, in the order of the
+//! vtable: the interface, the version that has added the method, its name, and its types. Lines are
+//! only ever added, behind those of the same interface. If the file exists, an interface that
+//! disagrees with it does not compile.
 
 use std::path::Path;
 
@@ -22,8 +23,8 @@ struct Line<'a> {
     signature: &'a str,
 }
 
-/// Checks an interface against the file of the crate that is compiled; what makes cargo compile it again when the file
-/// changes.
+/// Checks an interface against the file of the crate that is being compiled. Returns code that
+/// makes cargo recompile the crate when the file changes.
 pub(crate) fn check(interface: &Interface) -> syn::Result<TokenStream> {
     let Ok(root) = std::env::var("CARGO_MANIFEST_DIR") else { return Ok(TokenStream::new()) };
     let Ok(text) = std::fs::read_to_string(Path::new(&root).join(FILE)) else {
@@ -40,7 +41,7 @@ fn known(method: &Method) -> (String, String) {
     (method.name.to_string(), method.signature.clone())
 }
 
-/// The lines of one interface.
+/// Returns the lines of one interface.
 fn lines<'a>(text: &'a str, interface: &str) -> Result<Vec<Line<'a>>, String> {
     let mut lines = Vec::new();
     for (number, line) in text.lines().enumerate() {

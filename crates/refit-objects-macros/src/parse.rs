@@ -1,4 +1,4 @@
-//! Reads the attribute and the trait, and says what cannot be an interface.
+//! Parses the attribute and the trait, and rejects traits that cannot be an interface.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -16,11 +16,11 @@ pub(crate) struct Arguments {
     pub(crate) state: Type,
     pub(crate) version: u32,
     pub(crate) protocols: Vec<Protocol>,
-    /// Implementations of it can be loaded: its types cross the C ABI.
+    /// Whether implementations can be loaded; the types must cross the C ABI then.
     pub(crate) loadable: bool,
-    /// An implementation serves as correctly without the state of the one before.
+    /// Whether an implementation works correctly without its predecessor's state.
     pub(crate) hint: bool,
-    /// The default of the state is the state of an object that holds nothing.
+    /// Whether the default of the state is the state of an object that holds nothing.
     pub(crate) empty: bool,
 }
 
@@ -75,9 +75,9 @@ pub(crate) struct Method {
     pub(crate) docs: Vec<syn::Attribute>,
     pub(crate) arguments: Vec<(Ident, Type)>,
     pub(crate) output: ReturnType,
-    /// Its types, e.g. `fn(&self, &[u8]) -> u64`.
+    /// The types, for example `fn(&self, &[u8]) -> u64`.
     pub(crate) signature: String,
-    /// FNV-1a of its signature.
+    /// FNV-1a of the signature.
     pub(crate) hash: u64,
 }
 
@@ -142,7 +142,7 @@ fn argument(input: &FnArg) -> syn::Result<(Ident, Type)> {
         FnArg::Typed(typed) => match &*typed.pat {
             Pat::Ident(pattern) => {
                 let mut name = pattern.ident.clone();
-                // Whatever the generated code calls its own variables, this one is another.
+                // Distinct from all variables of the generated code, whatever their names.
                 name.set_span(name.span().resolved_at(Span::mixed_site()));
                 Ok((name, (*typed.ty).clone()))
             }
@@ -152,7 +152,8 @@ fn argument(input: &FnArg) -> syn::Result<(Ident, Type)> {
     }
 }
 
-/// The tokens of a type, written in one way: the compiler's own way to space them has changed before.
+/// Returns the tokens of a type in canonical spacing, since the compiler's own spacing has changed
+/// before.
 pub(crate) fn text(ty: &Type) -> String {
     let mut text = String::new();
     for part in ty.to_token_stream().to_string().split_whitespace() {
@@ -169,7 +170,8 @@ pub(crate) fn text(ty: &Type) -> String {
     text
 }
 
-/// FNV-1a, 64 bits: stable across compilers, which the hasher of the standard library is not.
+/// Returns the FNV-1a hash, 64 bits. It is stable across compilers, unlike the standard library's
+/// hasher.
 pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -6,10 +6,10 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Error, Token, Type, parenthesized, token};
 
-/// Numbers from 32 on are named at run time.
-const MOST: usize = 31;
+/// The maximum number of declared protocols; numbers from 32 on are assigned at run time.
+const MAX_DECLARED: usize = 31;
 
-/// `name = Type`, or `name = way(Type)`.
+/// A declaration: `name = Type`, or `name = kind(Type)`.
 pub(crate) struct Protocol {
     name: Ident,
     way: TokenStream,
@@ -47,7 +47,7 @@ impl Parse for Protocol {
     }
 }
 
-/// What stands behind `protocols`.
+/// Parses the contents of `protocols(…)`.
 pub(crate) fn parse(input: ParseStream<'_>) -> syn::Result<Vec<Protocol>> {
     let inner;
     parenthesized!(inner in input);
@@ -56,7 +56,7 @@ pub(crate) fn parse(input: ParseStream<'_>) -> syn::Result<Vec<Protocol>> {
         if protocols.iter().take(place).any(|earlier| earlier.name == protocol.name) {
             return Err(Error::new(protocol.name.span(), "this name is taken"));
         }
-        if place >= MOST {
+        if place >= MAX_DECLARED {
             return Err(Error::new(protocol.name.span(), "an interface has 31 protocols at most"));
         }
     }
@@ -64,7 +64,7 @@ pub(crate) fn parse(input: ParseStream<'_>) -> syn::Result<Vec<Protocol>> {
 }
 
 impl Protocol {
-    /// The expression that describes it.
+    /// Returns the expression that describes the protocol.
     fn info(&self) -> TokenStream {
         let (name, way, ty) = (self.name.to_string(), &self.way, &self.ty);
         quote! {
@@ -75,7 +75,7 @@ impl Protocol {
     }
 }
 
-/// The function by which the interface tells them.
+/// Returns the function by which the interface lists its protocols.
 pub(crate) fn declared(protocols: &[Protocol]) -> TokenStream {
     let infos = protocols.iter().map(Protocol::info);
     quote! {
@@ -86,7 +86,7 @@ pub(crate) fn declared(protocols: &[Protocol]) -> TokenStream {
     }
 }
 
-/// A constant for each, in upper case, and for the canonical one.
+/// Returns a constant for each protocol, in upper case, and for the canonical one.
 pub(crate) fn constants(protocols: &[Protocol], marker: &Ident, state: &Type) -> TokenStream {
     let constants = (1_u8..).zip(protocols).map(|(number, protocol)| {
         let name = format_ident!("{}", protocol.name.to_string().to_uppercase());

@@ -1,31 +1,34 @@
-//! Adapters: an implementation of one interface, presented as another (Baumann et al. 2007 change interfaces so).
+//! Adapters: an implementation of one interface, presented as another (Baumann et al. 2007 change
+//! interfaces in this way).
 //!
-//! When an interface changes in a way that appending cannot express, the new one gets a name of its own, and references
-//! to objects of the old one live on. [`Adapted`] is a root of the old interface over a root of the new: its reps call
-//! reps of the new one, its state is converted both ways. So an object that is known by the old interface can be swapped
-//! to an implementation that was written for the new one, under load, and back.
+//! When an interface changes in a way that appending cannot express, the new one gets its own name,
+//! and references to objects of the old one live on. [`Adapted`] is a root of the old interface
+//! over a root of the new one: its reps call reps of the new interface, and its state is converted
+//! in both directions. So an object that is known by the old interface can be swapped to an
+//! implementation that was written for the new one, under load, and back.
 
 use crate::ending::Ending;
 use crate::interface::{Import, Interface, Root, TransferError};
 use crate::rep::OwnedRep;
 
-/// How the old interface is expressed by the new.
+/// Expresses the old interface by the new one.
 pub trait Adapter: Send + Sync + 'static {
-    /// What the object is known by.
+    /// The interface by which the object is known.
     type Old: Interface;
-    /// What it is implemented in.
+    /// The interface in which it is implemented.
     type New: Interface;
-    /// A rep of the old interface that calls this one. An [`OwnedRep`] implements the trait of its interface.
+    /// Returns a rep of the old interface that calls `new`. An [`OwnedRep`] implements the trait of
+    /// its interface.
     fn rep(&self, new: OwnedRep<Self::New>) -> OwnedRep<Self::Old>;
-    /// Canonical state of the old interface, of that of the new.
+    /// Converts canonical state of the new interface to that of the old.
     fn down(&self, state: NewState<Self>) -> Result<OldState<Self>, TransferError>;
-    /// The opposite.
+    /// Converts canonical state of the old interface to that of the new.
     fn up(&self, state: OldState<Self>) -> Result<NewState<Self>, TransferError>;
 }
 
-/// Canonical state of an adapter's old interface.
+/// The canonical state of an adapter's old interface.
 pub type OldState<A> = <<A as Adapter>::Old as Interface>::State;
-/// Canonical state of an adapter's new interface.
+/// The canonical state of an adapter's new interface.
 pub type NewState<A> = <<A as Adapter>::New as Interface>::State;
 
 /// A root of the old interface over one of the new.

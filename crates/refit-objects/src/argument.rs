@@ -1,23 +1,24 @@
-//! What a wrapper that does not know the interface sees of arguments and results, and what it may do to them.
+//! The view that a wrapper which does not know the interface has of arguments and results, and the
+//! changes that it may make.
 //!
-//! A number can become any other number of its type. Of something that has a length only the end can be cut off: what
-//! is longer would have to be made up. Everything else is opaque.
+//! A number can become any other number of its type. Something that has a length can only be cut
+//! off at its end, since a longer one would need invented contents. Everything else is opaque.
 
-/// What is seen of an argument or a result.
+/// The visible value of an argument or a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A number.
     Unsigned(u64),
     /// A number that can be negative.
     Signed(i64),
-    /// Length of a slice, a string or a vector.
+    /// The length of a slice, a string or a vector.
     Length(u64),
-    /// Nothing.
+    /// No visible value.
     Opaque,
 }
 
 impl Value {
-    /// As one number, if it is one; negative numbers count as 0.
+    /// Returns the value if it is a number; negative numbers count as 0.
     pub fn number(self) -> Option<u64> {
         match self {
             Value::Unsigned(n) | Value::Length(n) => Some(n),
@@ -26,7 +27,7 @@ impl Value {
         }
     }
 
-    /// As a number of a type, if it is one of that type; a length is none.
+    /// Returns the value as a number of a type, if it is one of that type; a length is not.
     fn as_number<N: TryFrom<u64> + TryFrom<i64>>(self) -> Option<N> {
         match self {
             Value::Unsigned(n) => n.try_into().ok(),
@@ -36,26 +37,28 @@ impl Value {
     }
 }
 
-/// What sort of [`Value`] an argument shows.
+/// The kind of [`Value`] that an argument has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
     Number,
-    /// The length of something.
+    /// A length.
     Length,
-    /// Nothing.
+    /// No visible value.
     Opaque,
 }
 
-/// A type whose values wrappers can see without knowing the interface. Types without it are opaque to them.
+/// A type whose values wrappers can see without knowing the interface. Other types are opaque to
+/// them.
 pub trait Argument {
-    /// What is seen.
+    /// The kind of value.
     const KIND: Kind;
 
-    /// The value.
+    /// Returns the value.
     fn value(&self) -> Value;
 
-    /// Takes another value, if it is one that this type can have; whether it did. What cannot be changed says no.
+    /// Sets another value, if this type can have it. Returns whether it did; a type that cannot be
+    /// changed returns false.
     fn set(&mut self, value: Value) -> bool {
         let _ = value;
         false
@@ -92,7 +95,7 @@ impl Argument for bool {
     }
 }
 
-/// What has a length, and how it is cut off at one that is not beyond its end.
+/// Implements `Argument` for types that have a length and can be cut off.
 macro_rules! lengths {
     ($([$($parameter:ident)?] $ty:ty, |$this:ident, $length:ident| $cut:expr;)*) => {$(
         impl$(<$parameter>)? Argument for $ty {
@@ -129,7 +132,7 @@ lengths! {
     [] &String, |this, length| length == this.len();
 }
 
-/// What is in it counts; an error shows nothing.
+/// Shows the contained value; an error shows nothing.
 impl<T: Argument, E> Argument for Result<T, E> {
     const KIND: Kind = T::KIND;
     #[inline]

@@ -1,6 +1,7 @@
 //! The short way to an object: implementations that are one value each, which all processors share.
 //!
-//! An implementation that wants a rep for each processor, or protocols of its own, implements [`Root`] itself.
+//! An implementation that needs a rep for each processor, or protocols of its own, implements
+//! [`Root`] itself.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::name::Name;
 use crate::object::create;
 use crate::rep::OwnedRep;
 
-/// A value whose state can be handed over as an `S`.
+/// A value whose state can be transferred as an `S`.
 pub trait State<S>: Send + Sync + 'static {
     /// See [`Root::transfers_promptly`].
     const PROMPT: bool = false;
@@ -20,7 +21,7 @@ pub trait State<S>: Send + Sync + 'static {
     fn import(&self, state: S) -> Result<(), TransferError>;
 }
 
-/// Implementations of an interface that an object can be swapped between.
+/// The implementations of an interface between which an object can be swapped.
 pub struct Choices<I> {
     all: Vec<(&'static str, Make<I>)>,
 }
@@ -28,12 +29,13 @@ pub struct Choices<I> {
 type Make<I> = Box<dyn Fn() -> Box<dyn Root<I>> + Send + Sync>;
 
 impl<I: Interface> Choices<I> {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Choices { all: Vec::new() }
     }
 
-    /// Adds one under a name. `rep` is the `rep` of the interface, `make` makes a value without state.
+    /// Adds an implementation under a name. `rep` is the `rep` of the interface, `make` creates a
+    /// value without state.
     pub fn with<T: State<I::State>>(
         mut self,
         name: &'static str,
@@ -45,7 +47,7 @@ impl<I: Interface> Choices<I> {
         self
     }
 
-    /// An object that begins as the implementation of this name.
+    /// Creates an object that begins with the implementation of this name.
     ///
     /// # Errors
     /// There is no such implementation.
@@ -81,7 +83,7 @@ impl<I: Interface> Implementations<I> for Choices<I> {
     }
 }
 
-/// The root of one value.
+/// The root of a single value.
 struct Single<I, T> {
     name: &'static str,
     rep: fn(Arc<T>) -> OwnedRep<I>,

@@ -1,15 +1,17 @@
-//! Classes and their factories: which objects are of one kind, and what new ones of it are made of (Soules
-//! 2003, §7.1: object creation and management).
+//! Classes and their factories: which objects are of one kind, and which implementation new ones
+//! get (Soules 2003, §7.1: object creation and management).
 //!
-//! A factory makes the objects of a class with the implementation that serves just then, and knows which it has made.
-//! [`upgrade`](crate::upgrade()) swaps them all, and with them what new ones are made of. Several factories may make
-//! objects of one class, say one for each mount; an upgrade of the class concerns them all.
+//! A factory creates the objects of a class with the implementation that is current, and knows
+//! which objects it has created. [`upgrade`](crate::upgrade()) swaps them all, and sets the
+//! implementation of new ones. Several factories may create objects of one class, for example one
+//! for each mount; an upgrade of the class applies to all of them.
 //!
 //! # Why an upgrade misses no object
 //!
-//! A factory chooses the implementation, makes the object and registers it under the read lock of `serves`; an
-//! upgrade puts its own implementation there under the write lock, and looks for objects after that. So what it does
-//! not find was made later, of the new implementation.
+//! A factory chooses the implementation, creates the object and registers it under the read lock of
+//! `serves`. An upgrade sets its own implementation under the write lock, and looks for objects
+//! after that. So every object that it does not find was created later, with the new
+//! implementation.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,27 +26,27 @@ use crate::plugin::ledger;
 use crate::registry;
 use crate::ticket::Ticket;
 
-/// Why a factory could not make an object.
+/// The reason that a factory could not create an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateError {
-    /// The implementation that serves the class is not one that this object can have.
+    /// The implementation that serves the class is not available for this object.
     #[error("an object of class {class} cannot be {asked:?}; there are: {known}")]
     UnknownImplementation {
         /// The class.
         class: String,
         /// The implementation.
         asked: String,
-        /// What there is.
+        /// The available implementations.
         known: String,
     },
-    /// The new object did not take its first state.
+    /// The new object has refused its first state.
     #[error("the first state of the object was refused: {0}")]
     State(TransferError),
 }
 
-/// Makes objects of one class.
+/// Creates objects of one class.
 ///
-/// Objects outlive their factory, and can be upgraded then too.
+/// Objects outlive their factory, and can be upgraded even then.
 #[derive(Debug)]
 pub struct Factory<I> {
     maker: Arc<Maker>,
@@ -55,26 +57,26 @@ pub struct Factory<I> {
 #[derive(Debug)]
 pub(crate) struct Maker {
     class: String,
-    /// What the factory is there for, say a mount.
+    /// The purpose of the factory, for example a mount.
     name: String,
     pub(crate) serves: RwLock<Serves>,
-    /// Objects that live.
+    /// The number of living objects.
     instances: AtomicUsize,
 }
 
-/// What new objects are made of.
+/// The implementation of new objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Serves {
     pub(crate) implementation: String,
-    /// Raised with every change of `implementation`.
+    /// Incremented at every change of `implementation`.
     pub(crate) since: u64,
 }
 
-/// Where an object comes from.
+/// The factory of an object.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) maker: Arc<Maker>,
-    /// [`Serves::since`] when it was made.
+    /// [`Serves::since`] when the object was created.
     pub(crate) since: u64,
 }
 
@@ -91,12 +93,13 @@ impl Drop for Origin {
     }
 }
 
-/// The factories there are, and the right to upgrade each class.
+/// All factories, for upgrades of a class.
 static MAKERS: Mutex<Vec<Weak<Maker>>> = Mutex::new(Vec::new());
 
 impl<I: Interface> Factory<I> {
-    /// A factory of the class that is named after the interface. `name` tells it from others of the class;
-    /// `implementation` is what it makes objects of until the class is upgraded.
+    /// Creates a factory of the class that is named after the interface. `name` distinguishes it
+    /// from others of the class; `implementation` is that of its objects until the class is
+    /// upgraded.
     pub fn new(name: impl Into<String>, implementation: impl Into<String>) -> Self {
         let serves = Serves { implementation: implementation.into(), since: 0 };
         let maker = Arc::new(Maker {
@@ -111,19 +114,20 @@ impl<I: Interface> Factory<I> {
         Factory { maker, interface: PhantomData }
     }
 
-    /// The implementation of which new objects are made.
+    /// Returns the implementation of new objects.
     pub fn implementation(&self) -> String {
         self.maker.serving()
     }
 
-    /// Makes an object of the implementation that serves the class, with `state` as its first state.
+    /// Creates an object with the implementation that serves the class, and `state` as its first
+    /// state.
     pub fn create(
         &self,
         name: impl Into<Name>,
         implementations: Arc<dyn Implementations<I>>,
         state: Option<I::State>,
     ) -> Result<I::Ref, CreateError> {
-        // Held until the object is registered; see the module.
+        // Held until the object is registered; see the module documentation.
         let serves = self.maker.serves.read().unwrap_or_else(PoisonError::into_inner);
         let root = self.root(&serves.implementation, &*implementations)?;
         if let Some(state) = state {
@@ -152,7 +156,7 @@ impl Maker {
         self.serves.read().unwrap_or_else(PoisonError::into_inner).implementation.clone()
     }
 
-    /// From now on new objects are made of this; what served before.
+    /// Sets the implementation of new objects. Returns the previous one.
     pub(crate) fn serve(&self, implementation: &str) -> Serves {
         let mut serves = self.serves.write().unwrap_or_else(PoisonError::into_inner);
         let since = serves.since + 1;
@@ -161,20 +165,20 @@ impl Maker {
     }
 }
 
-/// What a class tells about itself.
+/// The description of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassInfo {
-    /// Its name, that of its interface.
+    /// The name of the class, which is that of its interface.
     pub class: String,
-    /// The factory's name.
+    /// The name of the factory.
     pub factory: String,
-    /// The implementation of which the factory makes new objects.
+    /// The implementation of the factory's new objects.
     pub implementation: String,
-    /// Objects that the factory has made and that live.
+    /// The number of living objects that the factory has created.
     pub instances: usize,
 }
 
-/// The classes with a factory, one line for each factory.
+/// Returns the classes that have a factory, one entry for each factory.
 pub fn classes() -> Vec<ClassInfo> {
     let info = |maker: Arc<Maker>| ClassInfo {
         class: maker.class.clone(),
@@ -190,12 +194,12 @@ fn makers() -> Vec<Arc<Maker>> {
     makers.iter().filter_map(Weak::upgrade).collect()
 }
 
-/// The factories of a class; none if there is no such class.
+/// Returns the factories of a class; none if there is no such class.
 pub(crate) fn makers_of(class: &str) -> Vec<Arc<Maker>> {
     makers().into_iter().filter(|maker| maker.class == class).collect()
 }
 
-/// The objects that these factories have made, in the order of their ids.
+/// Returns the objects that these factories have created, in the order of their ids.
 pub(crate) fn made_by(makers: &[Arc<Maker>]) -> Vec<Arc<Slot>> {
     let mine = |slot: &Arc<Slot>| {
         let origin = slot.origin.as_ref();
@@ -206,5 +210,5 @@ pub(crate) fn made_by(makers: &[Arc<Maker>]) -> Vec<Arc<Slot>> {
     slots
 }
 
-/// The right to upgrade any class: upgrades queue.
+/// The right to upgrade any class: upgrades queue for it.
 pub(crate) static UPGRADING: Ticket = Ticket::new();

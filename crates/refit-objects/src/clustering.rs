@@ -1,31 +1,31 @@
 //! The degree of clustering: which processors share a representative (Hui 2000, §3.3.2).
 //!
-//! It is a choice of each implementation, and of who swaps an object: reps serve calls of any processor, so any other
-//! grouping is right too, only faster or slower. Swapping an object for the same implementation with another grouping
-//! changes nothing but that.
+//! It is a choice of each implementation, and of the caller of a swap: a rep serves calls of any
+//! processor, so any other grouping is correct too, only faster or slower. Swapping an object to
+//! the same implementation with another grouping changes nothing but that.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Which processors share a rep.
+/// The assignment of processors to reps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Clustering {
-    /// As the implementation has it.
+    /// As the implementation chooses.
     #[default]
     AsMade,
-    /// One rep for all.
+    /// One rep for all processors.
     One,
-    /// One for each processor.
+    /// One rep for each processor.
     PerProcessor,
-    /// One for so many neighbouring processors each.
+    /// One rep for each group of that many neighbouring processors.
     Groups(usize),
     /// The cluster of each processor; processors beyond the list share that of the last.
     Map(Arc<[usize]>),
 }
 
 impl Clustering {
-    /// The cluster of a processor; `as_made` is what the implementation says.
+    /// Returns the cluster of a processor; `as_made` returns the implementation's choice.
     pub(crate) fn of(&self, processor: usize, as_made: impl FnOnce() -> usize) -> usize {
         match self {
             Clustering::AsMade => as_made(),
@@ -52,7 +52,7 @@ impl fmt::Display for Clustering {
     }
 }
 
-/// What was written is no clustering.
+/// The error that a text is not a clustering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} does not say which processors share a representative; write as-made, one, each, groups:4 or map:0,0,1,1"

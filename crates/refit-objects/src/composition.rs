@@ -1,14 +1,15 @@
-//! Compositions of building blocks: which implementation stands where, and how they are connected (Hui 2000, §3.2;
-//! Soules 2003, §3). Checked as a whole before anything is built.
+//! Compositions of building blocks: which implementations there are, and how they are connected
+//! (Hui 2000, §3.2; Soules 2003, §3). A composition is checked as a whole before anything is built.
 //!
-//! A [`Block`] declares the interface that it exports and those that it imports, each under the name of a *port*. A
-//! [`Plan`] names parts, says which block each is, and connects ports to parts; it is plain data, to be written by
-//! people. [`Blocks::check`] finds all that is wrong with it, and what is left can be built, the imported before those
-//! that import them.
+//! A [`Block`] declares the interface that it exports and those that it imports, each under the
+//! name of a *port*. A [`Plan`] names parts, assigns a block to each, and connects ports to parts;
+//! it is plain data, written by people. [`Blocks::check`] finds all of its faults. A plan without
+//! faults can be built, imported parts before those that import them.
 //!
-//! A block was compiled against some version of each interface it imports. It can be connected to a part whose
-//! interface has every method that it knows, unchanged and in the same place; methods that were appended since do not
-//! matter to it. A method that was removed or changed is named, with the parts that still use it.
+//! A block was compiled against some version of each interface it imports. It can be connected to a
+//! part whose interface has every method that it knows, unchanged and in the same place; methods
+//! that were appended since do not matter. A method that was removed or changed is reported, with
+//! the parts that still use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,16 +19,17 @@ use serde::{Deserialize, Serialize};
 use crate::object::{ObjectId, destroy};
 use crate::rep::InterfaceInfo;
 
-/// What a block needs from another one.
+/// A dependency of a block on another one.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
-    /// Its name within the block.
+    /// The name of the port within the block.
     pub name: &'static str,
-    /// The interface as the block was compiled against it.
+    /// The interface, as the block was compiled against it.
     pub interface: &'static InterfaceInfo,
 }
 
-/// Makes the object of a part: the name of the part, and the objects at its ports.
+/// The function that creates the object of a part, from the name of the part and the objects at its
+/// ports.
 pub type Build = dyn Fn(&str, &Connected<'_>) -> Result<ObjectId, String> + Send + Sync;
 
 /// A kind of part.
@@ -39,7 +41,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block of this name, most often that of an implementation. `build` is called with an object at each port.
+    /// Creates a block with this name, usually that of an implementation. `build` is called with an
+    /// object at each port.
     pub fn new(
         name: impl Into<String>,
         exports: &'static InterfaceInfo,
@@ -66,7 +69,7 @@ impl fmt::Debug for Block {
 pub struct Connected<'a>(&'a BTreeMap<&'a str, ObjectId>);
 
 impl Connected<'_> {
-    /// The object at a port that the block has declared.
+    /// Returns the object at a port that the block has declared.
     ///
     /// # Panics
     /// If the block has declared no such port.
@@ -75,7 +78,7 @@ impl Connected<'_> {
     }
 }
 
-/// Which parts there are, and how they are connected.
+/// The parts of a composition, and their connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -87,14 +90,14 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Which block it is.
+    /// The name of its block.
     pub block: String,
     /// The part at each of its ports.
     #[serde(default)]
     pub connect: BTreeMap<String, String>,
 }
 
-/// What is wrong with a plan, in one place of it.
+/// A fault of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// There is no such block.
@@ -102,19 +105,19 @@ pub enum Fault {
     UnknownBlock {
         /// The part.
         part: String,
-        /// What it is to be.
+        /// The name of the block.
         block: String,
-        /// What there is.
+        /// The existing blocks.
         known: String,
     },
-    /// A port is left open.
+    /// A port is not connected.
     #[error("port {port} of {part} is not connected; it needs a part that exports {interface}")]
     Open {
         /// The part.
         part: String,
-        /// Its port.
+        /// The port.
         port: &'static str,
-        /// What the port needs.
+        /// The interface that the port needs.
         interface: &'static str,
     },
     /// A connection begins at a port that the block does not have.
@@ -124,17 +127,17 @@ pub enum Fault {
         part: String,
         /// The port.
         port: String,
-        /// What it has.
+        /// The existing ports.
         known: String,
     },
-    /// A connection leads to a part that is not there.
+    /// A connection leads to a part that does not exist.
     #[error("port {port} of {part} is connected to {to:?}, but there is no such part")]
     NoPart {
         /// The part.
         part: String,
-        /// Its port.
+        /// The port.
         port: &'static str,
-        /// Where the connection leads.
+        /// The target of the connection.
         to: String,
     },
     /// A connection leads to a part with another interface.
@@ -142,13 +145,13 @@ pub enum Fault {
     WrongInterface {
         /// The part.
         part: String,
-        /// Its port.
+        /// The port.
         port: &'static str,
-        /// What the port needs.
+        /// The interface that the port needs.
         interface: &'static str,
-        /// Where the connection leads.
+        /// The target of the connection.
         to: String,
-        /// What is there.
+        /// The interface of the target.
         exports: &'static str,
     },
     /// A connection leads to a part that lacks methods which the port uses.
@@ -159,7 +162,7 @@ pub enum Fault {
     Removed {
         /// The part.
         part: String,
-        /// Its port.
+        /// The port.
         port: &'static str,
         /// The interface.
         interface: &'static str,
@@ -167,32 +170,32 @@ pub enum Fault {
         method: &'static str,
         /// The version that the port was compiled against.
         wants: u32,
-        /// Where the connection leads.
+        /// The target of the connection.
         to: String,
-        /// The version there.
+        /// The version of the target.
         has: u32,
     },
-    /// Parts import each other in a circle, so that none can be built first.
+    /// Parts import each other in a cycle, so that none can be built first.
     #[error("{} import each other in a circle: none of them can be built first", .0.join(", "))]
     Circle(Vec<String>),
 }
 
-/// All that is wrong with a plan.
+/// All faults of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the composition cannot be built: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct Faults(pub Vec<Fault>);
 
-/// A part of a checked plan could not be built; what had been built was destroyed again.
+/// A part of a checked plan could not be built; the parts already built were destroyed again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} could not be built: {why}; nothing is left of the composition")]
 pub struct BuildError {
     /// The part.
     pub part: String,
-    /// What its block says.
+    /// The message of its block.
     pub why: String,
 }
 
-/// The blocks there are.
+/// The set of available blocks.
 #[derive(Debug, Default)]
 pub struct Blocks(BTreeMap<String, Block>);
 
@@ -202,7 +205,7 @@ impl FromIterator<Block> for Blocks {
     }
 }
 
-/// A plan that was found right, with the order in which its parts can be built.
+/// A plan without faults, with an order in which its parts can be built.
 #[derive(Debug)]
 pub struct Checked<'a> {
     blocks: &'a Blocks,
@@ -213,12 +216,12 @@ pub struct Checked<'a> {
 /// The objects of a composition.
 #[derive(Debug)]
 pub struct Composition {
-    /// In the order in which they were built.
+    /// In the order of their creation.
     objects: Vec<(String, ObjectId)>,
 }
 
 impl Blocks {
-    /// Checks a plan; all its faults, if it has any.
+    /// Checks a plan. Returns all of its faults if it has any.
     pub fn check<'a>(&'a self, plan: &'a Plan) -> Result<Checked<'a>, Faults> {
         let mut faults = Vec::new();
         for (name, part) in &plan.parts {
@@ -268,14 +271,14 @@ impl Blocks {
                 faults.push(Fault::NoPart { part: part_name(), port, to: to.clone() });
                 continue;
             };
-            // A part of an unknown block is a fault of its own.
+            // A part with an unknown block is a separate fault.
             let Some(target) = self.0.get(&target.block) else { continue };
             faults.extend(mismatch(part_name(), port, interface, to, target.exports));
         }
     }
 }
 
-/// Why a port that wants one interface cannot be connected to a part that exports another.
+/// Returns why a port that needs one interface cannot be connected to a part that exports another.
 fn mismatch(
     part: String,
     port: &'static str,
@@ -294,7 +297,7 @@ fn mismatch(
     Some(Fault::Removed { part, port, interface, method, wants, to, has })
 }
 
-/// The parts, the imported before those that import them; those that are in circles are left out.
+/// Returns the parts, imported ones before those that import them, without those in cycles.
 fn order(plan: &Plan) -> Vec<&str> {
     let mut done: BTreeSet<&str> = BTreeSet::new();
     let mut order = Vec::new();
@@ -318,7 +321,7 @@ fn listed(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
 }
 
 impl Checked<'_> {
-    /// The parts in the order in which they are built.
+    /// Returns the parts in the order in which they are built.
     pub fn order(&self) -> &[&str] {
         &self.order
     }
@@ -345,12 +348,12 @@ impl Checked<'_> {
 }
 
 impl Composition {
-    /// The object of a part.
+    /// Returns the object of a part.
     pub fn object(&self, part: &str) -> Option<ObjectId> {
         self.objects.iter().find(|(name, _)| name == part).map(|(_, object)| *object)
     }
 
-    /// Destroys all of it, those that import before the imported.
+    /// Destroys all objects, those that import before the imported ones.
     pub fn destroy(self) {
         self.objects.into_iter().rev().for_each(|(_, object)| destroy(object));
     }

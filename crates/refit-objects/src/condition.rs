@@ -1,6 +1,6 @@
-//! What an object must keep to on probation: `errors == 0 && p99 < 1.2 × before`.
+//! The condition that an object has to meet during probation: `errors == 0 && p99 < 1.2 × before`.
 //!
-//! A condition compares what was measured after a swap with numbers and with what was measured before it:
+//! A condition compares measurements after a swap with numbers and with measurements before it:
 //!
 //! ```text
 //! condition  = all { "||" all }
@@ -10,33 +10,34 @@
 //! factor     = number [ unit ] | measure | "before" [ "." measure ]
 //! ```
 //!
-//! `before` alone is the measure on the other side of the comparison, as it was before the swap. Times are in
-//! nanoseconds, or with a unit (`ns`, `us`, `µs`, `ms`, `s`).
+//! `before` alone is the measure on the other side of the comparison, as it was before the swap.
+//! Times are in nanoseconds, or have a unit (`ns`, `us`, `µs`, `ms`, `s`).
 //!
-//! What was not measured proves nothing: a comparison with the time of calls holds where there were none, and one with
-//! `before` where nobody called before the swap. So an object that nobody calls keeps to every such condition.
+//! A measurement that is missing proves nothing: a comparison with the time of calls holds if there
+//! were no calls, and one with `before` holds if nobody called before the swap. So an object that
+//! nobody calls meets every such condition.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What is measured of an object's calls.
+/// A measure of an object's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Calls.
+    /// The number of calls.
     Calls,
-    /// Calls that returned an error or panicked.
+    /// The number of calls that returned an error or panicked.
     Errors,
     /// Calls per second.
     Rate,
-    /// Mean time of a call, in nanoseconds.
+    /// The mean time of a call, in nanoseconds.
     Mean,
-    /// Time that half of the calls keep below, in nanoseconds.
+    /// The median time of a call, in nanoseconds.
     P50,
-    /// Time that 90 % of the calls keep below, in nanoseconds.
+    /// The 90th percentile of the time of calls, in nanoseconds.
     P90,
-    /// Time that 99 % of the calls keep below, in nanoseconds.
+    /// The 99th percentile of the time of calls, in nanoseconds.
     P99,
-    /// The longest call, in nanoseconds.
+    /// The time of the longest call, in nanoseconds.
     Max,
 }
 
@@ -51,29 +52,29 @@ const MEASURES: [(&str, Measure); 8] = [
     ("max", Measure::Max),
 ];
 
-/// What was measured in some time.
+/// The measurements of some period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Calls that returned an error or panicked.
+    /// The number of calls that returned an error or panicked.
     pub errors: u64,
-    /// How long it was measured, in seconds.
+    /// The length of the period, in seconds.
     pub seconds: f64,
-    /// Mean time of a call, in nanoseconds.
+    /// The mean time of a call, in nanoseconds.
     pub mean: f64,
-    /// Time that half of the calls keep below, in nanoseconds.
+    /// The median time of a call, in nanoseconds.
     pub p50: u64,
-    /// Time that 90 % of the calls keep below, in nanoseconds.
+    /// The 90th percentile of the time of calls, in nanoseconds.
     pub p90: u64,
-    /// Time that 99 % of the calls keep below, in nanoseconds.
+    /// The 99th percentile of the time of calls, in nanoseconds.
     pub p99: u64,
-    /// The longest call, in nanoseconds.
+    /// The time of the longest call, in nanoseconds.
     pub max: u64,
 }
 
 impl Measured {
-    /// `None`: it is the time of calls, and there were none.
+    /// Returns a measure; `None` if it is a time of calls, and there were none.
     fn get(&self, measure: Measure) -> Option<f64> {
         let timed = !matches!(measure, Measure::Calls | Measure::Errors | Measure::Rate);
         (!timed || self.calls > 0).then(|| self.value(measure))
@@ -94,11 +95,11 @@ impl Measured {
     }
 }
 
-/// A condition that was understood.
+/// A parsed condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: String,
-    /// One of these must hold, all of each.
+    /// One of these must hold, with all of its clauses.
     any: Vec<Vec<Clause>>,
 }
 
@@ -125,7 +126,7 @@ enum Comparison {
     AtLeast,
 }
 
-/// What was written is no condition.
+/// The error that a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no condition: {why}; write e.g. errors == 0 && p99 < 1.2 × before")]
 pub struct NoCondition {
@@ -134,7 +135,7 @@ pub struct NoCondition {
 }
 
 impl Condition {
-    /// What does not hold, with its numbers; `None` if the condition holds.
+    /// Returns the clauses that do not hold, with their numbers; `None` if the condition holds.
     pub fn violation(&self, before: &Measured, after: &Measured) -> Option<String> {
         let mut violations = Vec::new();
         for all in &self.any {
@@ -196,7 +197,7 @@ impl FromStr for Condition {
     }
 }
 
-/// Words, numbers with their units, and signs.
+/// Splits a text into words, numbers with their units, and operators.
 fn tokens(text: &str) -> Result<Vec<&str>, String> {
     const SIGNS: [&str; 12] = ["&&", "||", "==", "!=", "<=", ">=", "<", ">", "×", "*", "(", ")"];
     let (mut tokens, mut rest) = (Vec::new(), text.trim_start());
@@ -215,13 +216,13 @@ fn tokens(text: &str) -> Result<Vec<&str>, String> {
 
 struct Parser<'a> {
     tokens: &'a [&'a str],
-    /// Parentheses that are open.
+    /// The number of open parentheses.
     depth: u32,
 }
 
 impl Parser<'_> {
-    /// Parentheses within parentheses at the most.
-    const DEEPEST: u32 = 32;
+    /// The maximum depth of nested parentheses.
+    const MAX_DEPTH: u32 = 32;
 
     fn take(&mut self, wanted: &str) -> bool {
         let found = self.tokens.first() == Some(&wanted);
@@ -251,7 +252,7 @@ impl Parser<'_> {
     fn clause(&mut self) -> Result<Clause, String> {
         if self.take("(") {
             self.depth += 1;
-            if self.depth > Self::DEEPEST {
+            if self.depth > Self::MAX_DEPTH {
                 return Err("there are too many parentheses".into());
             }
             let condition = self.condition()?;
@@ -316,7 +317,7 @@ impl Parser<'_> {
     }
 }
 
-/// A factor, as long as it is not known which measure `before` means.
+/// A factor, before it is known which measure `before` refers to.
 #[derive(Clone, Copy)]
 enum Side {
     Number(f64),
@@ -414,7 +415,7 @@ mod tests {
         );
     }
 
-    /// What was not measured proves nothing against the new implementation.
+    /// A missing measurement proves nothing against the new implementation.
     #[test]
     fn an_object_that_nobody_calls_keeps_to_its_condition() {
         let idle = Measured { seconds: 2.0, ..Measured::default() };

@@ -1,19 +1,20 @@
-//! How a swap ended, as the root that lost it hears it.
+//! The outcome of a swap, as reported to the root that lost it.
 
-/// How the swap ended that a root hears of in [`Root::relinquish`](crate::Root::relinquish).
+/// The outcome of a swap, which a root learns in [`Root::relinquish`](crate::Root::relinquish).
 #[derive(Debug)]
 pub enum Ending<'a> {
-    /// It was committed, and this was the old root: its successor serves, and may still take items from here.
+    /// The swap was committed, and this was the old root: its successor serves, and may still take
+    /// items from here.
     Committed,
-    /// It was rolled back, and this was the new root: nobody has called it, and nobody will.
+    /// The swap was rolled back, and this was the new root: nobody has called it, and nobody will.
     RolledBack(&'a RolledBack),
 }
 
 /// Proof that the swap to the root that holds it was rolled back.
 ///
-/// Whatever gives up items that others may still need asks for it, such as
-/// [`LazyMap::detach`](crate::transfer::LazyMap::detach): a root that was *replaced* cannot have one. It cannot be made,
-/// copied or kept outside of this crate.
+/// Operations that give up items which others may still need require it, such as
+/// [`LazyMap::detach`](crate::transfer::LazyMap::detach): a root that was *replaced* cannot have
+/// one. It cannot be created, copied or kept outside of this crate.
 #[derive(Debug)]
 pub struct RolledBack(());
 

@@ -1,10 +1,10 @@
-//! FNV-1a, 64 bits: the same in every build and on every compiler, which the hasher of the standard library does not
-//! promise.
+//! FNV-1a, 64 bits: the same in every build and on every compiler, which the standard library's
+//! hasher does not promise.
 
-/// Where a hash begins.
+/// The initial value of a hash.
 pub const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The hash of what was hashed so far and of these bytes behind it.
+/// Continues `hash` with these bytes.
 pub const fn fnv1a(bytes: &[u8], mut hash: u64) -> u64 {
     let mut at = 0;
     while at < bytes.len() {

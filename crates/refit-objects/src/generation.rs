@@ -2,37 +2,43 @@
 //!
 //! # Idea
 //!
-//! A *request* is what K42 calls the life of a PPC thread (Hui 2000, §3.3.3): the time in which a thread may hold
-//! pointers that it found in the translation table. K42 counts the requests of two generations per processor. Here
-//! every thread has a word of its own that holds the generation in which its present request began, 0 between
-//! requests. Words instead of counters cost no shared cache line, and they name who is in the way.
+//! A *request* is what K42 calls the life of a PPC thread (Hui 2000, §3.3.3): the time in which a
+//! thread may hold pointers that it found in the translation table. K42 counts the requests of two
+//! generations per processor. Here every thread has its own word that holds the generation in which
+//! its current request began, or 0 between requests. Words instead of counters cost no shared cache
+//! line, and they identify the threads that delay a change.
 //!
 //! # Enter and leave
 //!
-//! `enter` stores the current generation into the thread's word, then passes a light barrier; only then may the
-//! thread look into the table. `leave` stores 0 with release. Both are plain stores on x86. A nested call sees that the
-//! word is set and leaves it alone; who set it clears it, so no depth is counted.
+//! `enter` stores the current generation into the thread's word, then passes a light barrier; only
+//! then may the thread look into the table. `leave` stores 0 with release. Both are plain stores on
+//! x86. A nested call sees that the word is set and leaves it alone; the call that has set it
+//! clears it, so no depth is counted.
 //!
-//! A thread that has no record yet, or may not leave the barrier to the other side, is shown the record of *nobody*: its
-//! word is none of the two that a quick call knows, so that one look at the word decides everything.
+//! A thread that has no record yet, or cannot rely on the asymmetric barrier, uses the record of
+//! *nobody*: its word is neither of the two values that the fast path knows, so that one load of
+//! the word decides everything.
 //!
 //! # Advance
 //!
-//! Whoever changed the table calls `advance`: a heavy barrier, then the generation is incremented to `g`. The change
-//! is past for everyone once `passed(g)`: every word is 0 or at least `g`.
+//! A thread that has changed the table calls `advance`: a heavy barrier, then the generation is
+//! incremented to `g`. The old table entries are unreachable for everyone once `passed(g)`: every
+//! word is 0 or at least `g`.
 //!
 //! # Why this holds
 //!
-//! Let S be the store into the table before `advance`, and let thread T load the table's old value L. T stored its
-//! word W before L, with a light barrier between. The heavy barrier makes T execute a full fence at some point F.
-//! If L came after F it would see S; so L, and with it W, came before F, and W is visible to the loads in `passed`.
-//! W's value was read before F and the increment came after it, so W < g. Hence `passed(g)` is false until T stored 0
-//! (or a later generation): the acquire load there pairs with the release store in `leave`, or in the `enter` that
-//! followed it, so that everything T did within its request happens before the return of `passed(g)`.
-//! A thread that read the generation long ago and enters late may show a word < g although it sees the new table:
-//! then `passed` waits a little too long, which is harmless.
-//! Progress: a request that begins after `advance` has W ≥ g unless it read the generation before; each thread can do
-//! that once, so `passed(g)` waits for at most one request of each thread after the present one.
+//! Let S be the store into the table before `advance`, and let thread T load the table's old value
+//! by a load L. T stored its word W before L, with a light barrier between. The heavy barrier makes
+//! T execute a full fence at some point F. If L came after F, it would see S; so L, and with it W,
+//! came before F, and W is visible to the loads in `passed`. W's value was read before F and the
+//! increment came after F, so W < g. Hence `passed(g)` is false until T stores 0 (or a later
+//! generation): the acquire load there pairs with the release store in `leave`, or in the `enter`
+//! that follows it, so that everything T did within its request happens before `passed(g)` returns.
+//! A thread that has read the generation long ago and enters late may show a word < g although it
+//! sees the new table: then `passed` waits a little too long, which is harmless. Progress: a
+//! request that begins after `advance` has W ≥ g unless it read the generation before. Each thread
+//! can do that once, so `passed(g)` waits for at most one request of each thread after its current
+//! one.
 
 #[cfg(not(loom))]
 use crate::sync::light_where_asymmetric;
@@ -40,32 +46,33 @@ use crate::sync::{
     AtomicBool, AtomicU16, AtomicU32, AtomicU64, Mutex, Ordering, heavy, light, lock,
 };
 
-/// What a thread tells about the request it is in. Only the owner stores `word` and `call`.
+/// The state of a thread's request. Only the owner stores `word` and `call`.
 #[repr(align(128))] // two cache lines: the neighbour-line prefetcher would make two threads share one
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
-    /// Generation in which the present request began; 0 between requests.
+    /// The generation in which the current request began; 0 between requests.
     word: AtomicU64,
-    /// The object that was called last, as [`Caller::object`]. Only for reports, as `method`.
+    /// The object that was called last, as [`Caller::object`]. Used for reports only, like
+    /// `method`.
     object: AtomicU64,
-    /// The method of it.
+    /// The method that was called last.
     method: AtomicU16,
-    /// The object at whose switch the owner waits, as [`Caller::object`]; 0 if it does not.
+    /// The object at whose switch the owner waits, as [`Caller::object`]; 0 if it does not wait.
     waits_for: AtomicU64,
-    /// Linux id of the owner; 0 while nobody owns the record.
+    /// The Linux id of the owner; 0 while the record has no owner.
     tid: AtomicU32,
-    /// Something is to be done when the request ends. Owner only.
+    /// Whether work is pending for the end of the request. Accessed by the owner only.
     owes: AtomicBool,
 }
 
-/// Who calls, and what; for reports.
+/// The caller of an object, and the call, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// Linux id of the calling thread.
+    /// The Linux id of the calling thread.
     pub(crate) tid: u32,
-    /// Id of the object, as one number.
+    /// The id of the object, as one number.
     pub(crate) object: u64,
-    /// Number of the method.
+    /// The number of the method.
     pub(crate) method: u16,
 }
 
@@ -76,7 +83,8 @@ pub(crate) struct Generations {
     records: Mutex<Vec<Record>>,
 }
 
-/// Records are never freed, only handed to the next thread, so that a reader of the list needs no protection.
+/// A record. Records are never freed, only passed on to the next thread, so that a reader of the
+/// list needs no protection.
 #[cfg(not(loom))]
 pub(crate) type Record = &'static ThreadRecord;
 #[cfg(loom)]
@@ -91,21 +99,21 @@ fn new_record() -> Record {
     loom::sync::Arc::new(ThreadRecord::idle())
 }
 
-/// Where a thread stands, as its record says.
+/// The state of a thread, from its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Within a request.
     Inside,
     /// Between two requests.
     Idle,
-    /// The record is nobody's.
+    /// The record has no owner.
     Unknown,
 }
 
-/// The word of the record that is nobody's: no generation comes as far.
+/// The word of the record that has no owner; generations never reach this value.
 const NOBODY: u64 = 1 << 63;
 
-/// A record for a thread. Loom's atomics cannot be made in constants.
+/// Builds a record. Loom's atomics cannot be created in constants.
 macro_rules! record {
     ($word:expr) => {
         ThreadRecord {
@@ -124,28 +132,29 @@ impl ThreadRecord {
         record!(0)
     }
 
-    /// The record that threads are shown which have none of their own to be quick with. Nobody stores into it.
+    /// Returns the record of threads that have none of their own for the fast path. Nobody stores
+    /// into it.
     #[cfg(not(loom))]
     pub(crate) const fn nobody() -> Self {
         record!(NOBODY)
     }
 
-    /// Linux id of the owner.
+    /// Returns the Linux id of the owner.
     pub(crate) fn tid(&self) -> u32 {
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Whether the owner is in a request.
+    /// Returns whether the owner is in a request.
     #[inline]
     pub(crate) fn inside(&self) -> bool {
         self.word.load(Ordering::Relaxed) != 0
     }
 
-    /// Where the owner stands. Owner only.
+    /// Returns the owner's state. Called by the owner only.
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn standing(&self) -> Standing {
-        // As a signed number, so that one comparison tells all three.
+        // As a signed number, one comparison distinguishes all three cases.
         match self.word.load(Ordering::Relaxed).cast_signed() {
             1.. => Standing::Inside,
             0 => Standing::Idle,
@@ -153,7 +162,8 @@ impl ThreadRecord {
         }
     }
 
-    /// As `enter`, of a thread that stands idle and knows that barriers are asymmetric. Owner only.
+    /// As `enter`, for a thread that is idle and knows that barriers are asymmetric. Called by the
+    /// owner only.
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn begin(&self, generations: &Generations) {
@@ -161,7 +171,8 @@ impl ThreadRecord {
         light_where_asymmetric(); // Pairs with `heavy` in `advance`.
     }
 
-    /// Begins a request unless the owner is in one; whether it did, to be told to `leave`. Owner only.
+    /// Begins a request unless the owner is in one. Returns whether it did, which the caller passes
+    /// to `leave`. Called by the owner only.
     #[inline(always)]
     pub(crate) fn enter(&self, generations: &Generations) -> bool {
         let outermost = !self.inside();
@@ -175,34 +186,36 @@ impl ThreadRecord {
     #[inline(always)]
     fn show(&self, generations: &Generations) {
         let now = generations.current.load(Ordering::Relaxed);
-        // Release: who sees this generation here must also see the end of the request before it.
+        // Release: a thread that sees this generation also sees the end of the previous request.
         self.word.store(now, Ordering::Release);
     }
 
-    /// Notes the call for reports, in which a mix of two calls does no harm. Owner only.
+    /// Records the call for reports, in which a mix of two calls does no harm. Called by the owner
+    /// only.
     #[inline(always)]
     pub(crate) fn note(&self, object: u64, method: u16) {
         self.object.store(object, Ordering::Relaxed);
         self.method.store(method, Ordering::Relaxed);
     }
 
-    /// Notes the object at whose switch the owner is going to wait; 0: it goes on. For reports. Owner only.
+    /// Records the object at whose switch the owner is about to wait, or 0 when it continues. For
+    /// reports. Called by the owner only.
     pub(crate) fn wait_for(&self, object: u64) {
         self.waits_for.store(object, Ordering::Relaxed);
     }
 
-    /// Whether something is to be done before the request ends. Owner only.
+    /// Returns whether work is pending for the end of the request. Called by the owner only.
     #[inline(always)]
     pub(crate) fn owes(&self) -> bool {
         self.owes.load(Ordering::Relaxed)
     }
 
-    /// Notes whether something is to be done before the request ends. Owner only.
+    /// Records whether work is pending for the end of the request. Called by the owner only.
     pub(crate) fn set_owes(&self, owes: bool) {
         self.owes.store(owes, Ordering::Relaxed);
     }
 
-    /// Ends what `enter` began. Owner only.
+    /// Ends the request that `enter` began. Called by the owner only.
     #[inline(always)]
     pub(crate) fn leave(&self, outermost: bool) {
         if outermost {
@@ -232,7 +245,7 @@ impl Generations {
         Generations { current: AtomicU64::new(1), records: Mutex::new(Vec::new()) }
     }
 
-    /// A record for a thread that had none.
+    /// Returns a record for a thread that has none.
     pub(crate) fn register(&self, tid: u32) -> Record {
         let mut records = lock(&self.records);
         let unused = records.iter().find(|r| r.tid.load(Ordering::Relaxed) == 0).cloned();
@@ -245,33 +258,33 @@ impl Generations {
         record
     }
 
-    /// The owner's thread ends; whatever it was in ends with it.
+    /// Releases the record of a thread that ends, along with any request that it is in.
     pub(crate) fn unregister(&self, record: &ThreadRecord) {
         let _records = lock(&self.records);
         record.word.store(0, Ordering::Release);
         record.tid.store(0, Ordering::Relaxed);
     }
 
-    /// Begins a new generation. What was changed before this call is past for everyone once [`Self::passed`] says so
-    /// for the number that is returned.
+    /// Begins a new generation and returns its number. Changes made before this call are complete
+    /// for everyone once [`Self::passed`] returns true for that number.
     pub(crate) fn advance(&self) -> u64 {
         heavy(); // Pairs with `light` in `enter`.
         self.current.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Whether every request that began before `generation` has ended.
+    /// Returns whether every request that began before `generation` has ended.
     pub(crate) fn passed(&self, generation: u64) -> bool {
         lock(&self.records).iter().all(|r| r.straggler(generation).is_none())
     }
 
-    /// The object at whose switch a thread waits; 0 if it waits at none.
+    /// Returns the object at whose switch a thread waits; 0 if it waits at none.
     pub(crate) fn waits_for(&self, tid: u32) -> u64 {
         let records = lock(&self.records);
         let record = records.iter().find(|r| r.tid() == tid);
         record.map_or(0, |r| r.waits_for.load(Ordering::Relaxed))
     }
 
-    /// Who is still in a request that began before `generation`.
+    /// Returns the callers that are still in a request that began before `generation`.
     pub(crate) fn stragglers(&self, generation: u64) -> Vec<Caller> {
         lock(&self.records).iter().filter_map(|r| r.straggler(generation)).collect()
     }
@@ -320,8 +333,9 @@ mod model {
     use loom::sync::atomic::AtomicUsize;
     use loom::thread;
 
-    /// A reader looks up the table within a request and uses what it found; the writer replaces the entry, waits for
-    /// the generation and then frees the old object. Loom's cells notice a use that is not ordered before the free.
+    /// A reader looks up the table within a request and uses what it has found; the writer replaces
+    /// the entry, waits for the generation and then frees the old object. Loom's cells detect a use
+    /// that is not ordered before the free.
     #[test]
     fn nothing_that_was_looked_up_is_freed_within_the_request() {
         loom::model(|| {

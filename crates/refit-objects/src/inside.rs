@@ -1,34 +1,35 @@
-//! The switches in whose tracked calls a thread is: what tells a re-entrant call from a new one.
+//! The switches that a thread is inside of, by a tracked call, which distinguishes a re-entrant
+//! call from a new one.
 //!
-//! A thread is mostly in none, seldom in one, and in more only where objects that are switched call each other. So
-//! some places are kept where a look is a few loads, and what does not fit goes into a list behind them.
-//!
-//! A thread enters each switch once, with its outermost tracked call; whoever entered leaves.
+//! A thread is usually inside of none, rarely of one, and of more only where switched objects call
+//! each other. So there are a few fixed slots, which take a few loads to search, and a list for the
+//! rest. A thread enters each switch once, with its outermost tracked call, and that call leaves
+//! it.
 
 use std::cell::{Cell, RefCell};
 
-/// Places before the list.
-const FEW: usize = 3;
+/// The number of slots before the list.
+const SLOTS: usize = 3;
 
-/// What an empty place holds; no switch has this number.
+/// The content of an empty slot; no switch has this number.
 const NONE: u64 = 0;
 
 thread_local! {
-    /// Without a destructor, so that a look is a load.
-    static PLACES: [Cell<u64>; FEW] = const { [const { Cell::new(NONE) }; FEW] };
-    /// Whether there is anything in the list.
+    /// Without a destructor, so that an access is a plain load.
+    static PLACES: [Cell<u64>; SLOTS] = const { [const { Cell::new(NONE) }; SLOTS] };
+    /// Whether the list is not empty.
     static CROWDED: Cell<bool> = const { Cell::new(false) };
     static LIST: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether this thread is in a tracked call of the switch, itself or through a token.
+/// Returns whether this thread is in a tracked call of the switch, itself or through a token.
 #[inline]
 pub(crate) fn inside(switch: u64) -> bool {
     PLACES.with(|places| places.iter().any(|place| place.get() == switch))
         || CROWDED.get() && LIST.with_borrow(|list| list.contains(&switch))
 }
 
-/// This thread enters a tracked call of a switch that it is not inside of.
+/// Records that this thread enters a tracked call of a switch that it is not inside of.
 #[inline]
 pub(crate) fn enter(switch: u64) {
     if !put(NONE, switch) {
@@ -37,7 +38,7 @@ pub(crate) fn enter(switch: u64) {
     }
 }
 
-/// It leaves it again.
+/// Records that this thread leaves it again.
 #[inline]
 pub(crate) fn leave(switch: u64) {
     if !put(switch, NONE) {
@@ -48,14 +49,14 @@ pub(crate) fn leave(switch: u64) {
     }
 }
 
-/// All of them.
+/// Returns all switches that this thread is inside of.
 pub(crate) fn all() -> Vec<u64> {
     let few = PLACES.with(|places| places.each_ref().map(Cell::get));
     let few = few.into_iter().filter(|switch| *switch != NONE);
     few.chain(LIST.with_borrow(Clone::clone)).collect()
 }
 
-/// Puts `new` into the first place that holds `old`; whether there was one.
+/// Stores `new` into the first slot that holds `old`. Returns whether there was one.
 #[inline]
 fn put(old: u64, new: u64) -> bool {
     PLACES.with(|places| {
@@ -70,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_thread_knows_all_switches_that_it_is_inside_of() {
-        let entered: Vec<u64> = (1..=2 * FEW as u64).collect();
+        let entered: Vec<u64> = (1..=2 * SLOTS as u64).collect();
         for (n, switch) in entered.iter().enumerate() {
             enter(*switch);
             assert_eq!(all(), entered[..=n]);
         }
-        // Out of turn, so that places and list both get holes.
+        // Out of order, so that both the slots and the list get holes.
         for switch in [1, 5, 3, 6, 2, 4] {
             assert!(inside(switch));
             leave(switch);

@@ -2,37 +2,43 @@
 //!
 //! # Idea
 //!
-//! An object that is wrapped has a [`Layer`] over its root. When a call misses, the layer is asked instead of the root
-//! alone: it puts an [`InterposerRep`] before the rep that the root gives, one for each wrapper, and the entry gets the
-//! outermost. The first wrapper that was attached is the innermost, so each attachment wraps what was there before.
+//! A wrapped object has a [`Layer`] over its root. When a call misses, the layer is asked instead
+//! of the root: it puts an [`InterposerRep`] for each wrapper before the rep that the root returns,
+//! and the entry gets the outermost. The first wrapper that was attached is the innermost, so each
+//! attachment wraps everything that was there before.
 //!
 //! ```text
 //!   entry ──► interposer rep (latency) ──► interposer rep (count) ──► rep of the root, or of the mediator
 //! ```
 //!
-//! The vtable of an interposer's rep consists of shims that the macro generates: precall, the same method of the next
-//! rep, postcall. K42 needs one assembly routine that saves what it does not know on the heap; here the compiler knows
-//! the signature, so whatever lives across the call lives in the shim's frame, and nothing is allocated.
+//! The vtable of an interposer's rep consists of shims that the macro generates: precall, the same
+//! method of the next rep, postcall. K42 needs one assembly routine that saves unknown state on the
+//! heap; here the compiler knows the signature, so whatever lives across the call is in the shim's
+//! frame, and nothing is allocated.
 //!
-//! Attach and detach replace the layer and flush the entries, under the lock of the object's state like a swap's
-//! change of the root. They wait for no call: those that found the old layer go on through it. A swap finds the root
-//! below the layer and leaves the wrappers where they are, outside of the mediator.
+//! Attach and detach replace the layer and flush the entries, under the lock of the object's state,
+//! as a swap does when it changes the root. They wait for no call: calls that have found the old
+//! layer continue through it. A swap finds the root below the layer and leaves the wrappers where
+//! they are, outside of the mediator.
 //!
 //! # Why this holds
 //!
-//! *A layer belongs to one root.* Whenever the root changes the layer is replaced by an empty one with the same
-//! wrappers, under the same lock. So a rep of a layer points to a rep of the root that was current while the layer was.
+//! *A layer belongs to one root.* Whenever the root changes, the layer is replaced by an empty one
+//! with the same wrappers, under the same lock. So a rep of a layer points to a rep of the root
+//! that was current while the layer was.
 //!
-//! *No rep is used after it was freed.* A call holds pointers to reps only within its request. A replaced layer is
-//! deferred after the flush, and freed when a generation has passed; the root below it is retired after its own flush,
-//! which came not before that of the layer. So whoever got into the layer finds its wrappers and the rep below.
+//! *No rep is used after it was freed.* A call holds pointers to reps only within its request. A
+//! replaced layer is deferred after the flush, and freed when a generation has passed. The root
+//! below it is retired after its own flush, which is not earlier than that of the layer. So a call
+//! that has entered the layer finds its wrappers and the rep below.
 //!
-//! *A wrapper sees a call at most once*: a call looks its entry up once, and a chain has one rep for each wrapper.
-//! *It sees every call while it is attached*: after the flush every entry leads through a chain of the present layer
-//! until the next change, since a miss reads the layer and stores the entry under the lock.
+//! *A wrapper sees a call at most once*: a call looks its entry up once, and a chain has one rep
+//! for each wrapper. *It sees every call while it is attached*: after the flush every entry leads
+//! through a chain of the current layer until the next change, since a miss reads the layer and
+//! stores the entry under the lock.
 //!
-//! *A wrapper that panics* is caught in the shim, marked as broken, so that no later call runs it, and detached; the
-//! call goes on to the object.
+//! *A wrapper that panics* is caught in the shim, marked as broken, so that no later call runs it,
+//! and detached; the call continues to the object.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -49,25 +55,26 @@ use crate::wrapper::{
     Access, After, CallInfo, Outcome, PostCall, PreCall, TypedWrapper, Wrapper, WrapperInfo,
 };
 
-/// Number of one attachment of a wrapper; no other one of this process has it.
+/// The number of one attachment of a wrapper, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrapperId(pub u64);
 
-/// A wrapper as it is attached to an object.
+/// A wrapper as attached to an object.
 pub(crate) struct Attachment {
     pub(crate) id: WrapperId,
-    /// Asked once, so that no foreign code runs under a lock.
+    /// Queried once, so that no foreign code runs under a lock.
     pub(crate) name: Box<str>,
     object: ObjectId,
     interface: &'static InterfaceInfo,
-    /// Shims that fit the wrapper.
+    /// The shims that fit the wrapper.
     vtable: VtPtr,
-    wrapper: Held,
-    /// It panicked. Advisory: who does not see it yet runs it once more.
+    wrapper: WrapperCode,
+    /// Whether it has panicked. Advisory: a thread that does not see it yet runs the wrapper once
+    /// more.
     broken: AtomicBool,
 }
 
-enum Held {
+enum WrapperCode {
     Untyped(Box<dyn Wrapper>),
     Typed {
         value: Box<dyn Any + Send + Sync>,
@@ -81,7 +88,7 @@ impl Attachment {
         interface: &'static InterfaceInfo,
         vtable: VtPtr,
         name: Box<str>,
-        wrapper: Held,
+        wrapper: WrapperCode,
     ) -> Arc<Self> {
         static ATTACHMENTS: AtomicU64 = AtomicU64::new(1);
         let id = WrapperId(ATTACHMENTS.fetch_add(1, Ordering::Relaxed));
@@ -95,7 +102,13 @@ impl Attachment {
         wrapper: Box<dyn Wrapper>,
     ) -> Arc<Self> {
         let name = wrapper.name().into();
-        Self::new(object, interface, interface.interposer.vtable, name, Held::Untyped(wrapper))
+        Self::new(
+            object,
+            interface,
+            interface.interposer.vtable,
+            name,
+            WrapperCode::Untyped(wrapper),
+        )
     }
 
     pub(crate) fn typed<I>(
@@ -104,15 +117,15 @@ impl Attachment {
         wrapper: TypedWrapper<I>,
     ) -> Arc<Self> {
         let TypedWrapper { vtable, name, value, stats, .. } = wrapper;
-        Self::new(object, interface, vtable, name.into(), Held::Typed { value, stats })
+        Self::new(object, interface, vtable, name.into(), WrapperCode::Typed { value, stats })
     }
 
-    /// What it tells about itself; nothing but its name if it panics over that.
+    /// Returns the wrapper's description; only its name if the wrapper panics in providing it.
     pub(crate) fn info(&self) -> WrapperInfo {
         let (id, name) = (self.id.0, self.name.to_string());
         let ask = || match &self.wrapper {
-            Held::Untyped(w) => (w.options(), w.stats(), w.histograms()),
-            Held::Typed { value, stats } => (String::new(), stats(&**value), Vec::new()),
+            WrapperCode::Untyped(w) => (w.options(), w.stats(), w.histograms()),
+            WrapperCode::Typed { value, stats } => (String::new(), stats(&**value), Vec::new()),
         };
         let (options, stats, histograms) = catch_unwind(AssertUnwindSafe(ask)).unwrap_or_default();
         WrapperInfo { id, name, options, stats, histograms }
@@ -125,26 +138,27 @@ pub(crate) struct Layer {
     stack: Vec<Arc<Attachment>>,
     /// `(processor, rep of the root, outermost rep before it)`.
     chains: Vec<(usize, *const RepHeader, *const RepHeader)>,
-    /// All reps; owned.
+    /// All reps, which the layer owns.
     reps: Vec<NonNull<InterposerRep>>,
 }
 
-// SAFETY: the layer owns its reps, which are Send and Sync but for the pointer to the rep behind them; that is only
-// used within requests, on whichever thread.
+// SAFETY: the layer owns its reps, which are Send and Sync but for the pointer to the rep behind
+// them; that is only used within requests, on any thread.
 unsafe impl Send for Layer {}
 
 impl Layer {
-    /// The layer for these wrappers, innermost first; `None` if there are none.
+    /// Returns the layer for these wrappers, innermost first; `None` if there are none.
     pub(crate) fn of(stack: Vec<Arc<Attachment>>) -> Option<Self> {
         (!stack.is_empty()).then(|| Layer { stack, chains: Vec::new(), reps: Vec::new() })
     }
 
-    /// Innermost first.
+    /// Returns the wrappers, innermost first.
     pub(crate) fn stack(&self) -> &[Arc<Attachment>] {
         &self.stack
     }
 
-    /// The rep that leads through the wrappers to `inner`, made if need be. Lives as long as the layer.
+    /// Returns the rep that leads through the wrappers to `inner`, and creates it if necessary. It
+    /// lives as long as the layer.
     pub(crate) fn rep(&mut self, processor: usize, inner: *const RepHeader) -> *const RepHeader {
         let known = self.chains.iter().find(|(p, i, _)| *p == processor && *i == inner);
         if let Some((_, _, outermost)) = known {
@@ -179,11 +193,11 @@ impl Drop for Layer {
     }
 }
 
-/// One wrapper before one rep. The shims' `this`.
+/// The rep of one wrapper in front of one rep; the shims' `this`.
 #[repr(C)]
 pub struct InterposerRep {
     header: RepHeader,
-    /// The next one: of an inner wrapper, of the implementation or of the mediator.
+    /// The next rep: of an inner wrapper, of the implementation or of the mediator.
     inner: *const RepHeader,
     attachment: Arc<Attachment>,
     processor: u32,
@@ -191,11 +205,11 @@ pub struct InterposerRep {
 
 impl InterposerRep {
     /// # Safety
-    /// `this` must be the header of an interposer's rep that the caller found within its present request; the result
-    /// must not be used after that.
+    /// `this` must be the header of an interposer's rep that the caller found within its current
+    /// request; the result must not be used after that.
     #[inline(always)]
     unsafe fn of<'a>(this: *const RepHeader) -> &'a Self {
-        // SAFETY: repr(C) with the header first; alive by the caller's promise.
+        // SAFETY: repr(C) with the header first; alive by the caller's guarantee.
         unsafe { &*this.cast::<InterposerRep>() }
     }
 
@@ -210,7 +224,7 @@ impl InterposerRep {
         self.attachment.broken.load(Ordering::Relaxed)
     }
 
-    /// Runs the wrapper's code; `None` if it panicked, now or before.
+    /// Runs the wrapper's code; `None` if it panics, or has panicked before.
     #[inline(always)]
     fn guarded<R>(&self, method: u16, stage: &str, code: impl FnOnce() -> R) -> Option<R> {
         if self.broken() {
@@ -225,7 +239,7 @@ impl InterposerRep {
         }
     }
 
-    /// The wrapper panicked: it is not run again, and it is detached.
+    /// Handles a panic of the wrapper: it is not run again, and is detached.
     #[cold]
     #[inline(never)]
     fn broke(&self, method: u16, stage: &str, panic: Box<dyn Any + Send>) {
@@ -236,22 +250,23 @@ impl InterposerRep {
         if first {
             crate::wrapping::detach_broken(attachment.object, attachment.id, why);
         }
-        // What was thrown may throw when it is dropped.
+        // The payload may panic when it is dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
     }
 }
 
-/// The rep that the wrapper wraps.
+/// Returns the rep that the wrapper wraps.
 ///
 /// # Safety
-/// `this` must be the header of an interposer's rep that the caller found within its present request.
+/// `this` must be the header of an interposer's rep that the caller found within its current
+/// request.
 #[inline(always)]
 pub unsafe fn inner(this: *const RepHeader) -> *const RepHeader {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { InterposerRep::of(this) }.inner
 }
 
-/// Asks a wrapper that fits any interface what is to become of a call.
+/// Asks a wrapper of any interface what happens to a call.
 ///
 /// # Safety
 /// As for [`inner`].
@@ -261,14 +276,14 @@ pub unsafe fn precall(
     method: u16,
     arguments: &mut dyn FnMut(usize, Access) -> Option<Value>,
 ) -> After {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let rep = unsafe { InterposerRep::of(this) };
-    let Held::Untyped(wrapper) = &rep.attachment.wrapper else { return After::Forward };
+    let WrapperCode::Untyped(wrapper) = &rep.attachment.wrapper else { return After::Forward };
     let call = PreCall { info: rep.call(method), arguments: RefCell::new(arguments) };
     rep.guarded(method, "precall", || wrapper.precall(&call)).unwrap_or(After::Forward)
 }
 
-/// Shows a wrapper that fits any interface how a call came back.
+/// Shows the result of a call to a wrapper of any interface.
 ///
 /// # Safety
 /// As for [`inner`].
@@ -280,29 +295,31 @@ pub unsafe fn postcall(
     outcome: Outcome,
     result: &mut dyn FnMut(usize, Access) -> Option<Value>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let rep = unsafe { InterposerRep::of(this) };
-    let Held::Untyped(wrapper) = &rep.attachment.wrapper else { return };
+    let WrapperCode::Untyped(wrapper) = &rep.attachment.wrapper else { return };
     let call = PostCall { info: rep.call(method), state, outcome, result: RefCell::new(result) };
     rep.guarded(method, "postcall", || wrapper.postcall(&call));
 }
 
-/// The wrapper behind an interposer's rep, as its type.
+/// Returns the wrapper behind an interposer's rep, as its type.
 ///
 /// # Safety
 /// As for [`inner`], and the wrapper must have been attached as a `T`.
 #[inline(always)]
 pub unsafe fn typed<'a, T: 'static>(this: *const RepHeader) -> &'a T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let rep = unsafe { InterposerRep::of(this) };
     match &rep.attachment.wrapper {
-        // SAFETY: the caller's promise: behind `dyn Any` is a `T`.
-        Held::Typed { value, .. } => unsafe { &*std::ptr::from_ref(&**value).cast::<T>() },
-        Held::Untyped(_) => unreachable!("shims of a typed wrapper are in its own vtable only"),
+        // SAFETY: by the caller's guarantee, a `T` is behind `dyn Any`.
+        WrapperCode::Typed { value, .. } => unsafe { &*std::ptr::from_ref(&**value).cast::<T>() },
+        WrapperCode::Untyped(_) => {
+            unreachable!("shims of a typed wrapper are in its own vtable only")
+        }
     }
 }
 
-/// Runs code of a typed wrapper; `None` if it panicked, now or before.
+/// Runs code of a typed wrapper; `None` if it panics, or has panicked before.
 ///
 /// # Safety
 /// As for [`inner`].
@@ -313,15 +330,15 @@ pub unsafe fn guarded<R>(
     stage: &str,
     code: impl FnOnce() -> R,
 ) -> Option<R> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { InterposerRep::of(this) }.guarded(method, stage, code)
 }
 
-/// Runs code if it is dropped, that is, if a method panics.
+/// Runs code when it is dropped, which happens if a method panics.
 pub struct OnUnwind<F: FnMut()>(pub F);
 
 impl<F: FnMut()> OnUnwind<F> {
-    /// The method returned.
+    /// Cancels the code, because the method has returned.
     #[inline(always)]
     pub fn disarm(self) {
         std::mem::forget(self);

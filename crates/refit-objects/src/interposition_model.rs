@@ -1,5 +1,6 @@
-//! Attach and detach against calls, model-checked: the object's slot is a stand-in, generations and limbo are the real
-//! ones. Loom's cells notice a rep that is used while it is freed, or not ordered before.
+//! A model of attach and detach against calls. The object's slot is a stand-in; generations and
+//! limbo are the real ones. Loom's cells detect a rep that is used while it is freed, or whose use
+//! is not ordered before the free.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -10,16 +11,16 @@ use crate::generation::{Generations, Record};
 use crate::limbo::Limbo;
 use crate::sync::{Mutex, lock};
 
-/// What an entry can hold: nothing known, the root's rep, or the rep of a layer.
+/// The contents of an entry: the default object, the root's rep, or the rep of a layer.
 const DEFAULT: usize = 0;
 const ROOT: usize = 1;
 const LAYER: usize = 2;
 const LATER: usize = 3;
 
-/// Begins a generation, which takes along what was deferred.
+/// Begins a generation, which includes everything that was deferred.
 type Begin = fn(&Limbo, &Generations);
 
-/// The callers that begin one: the reaper, a swap, and a thread that retires something.
+/// The callers that begin a generation: the reaper, a swap, and a thread that retires something.
 const BEGIN: [Begin; 3] = [
     Limbo::advance,
     |limbo, generations| _ = limbo.take_along(generations),
@@ -30,10 +31,10 @@ struct Model {
     generations: Generations,
     limbo: Limbo,
     entry: AtomicUsize,
-    /// Which rep a miss finds.
+    /// The rep that a miss finds.
     state: Mutex<usize>,
     reps: Arc<[UnsafeCell<()>; 4]>,
-    /// Calls that went through a layer.
+    /// The number of calls that went through a layer.
     seen: AtomicUsize,
 }
 
@@ -46,7 +47,7 @@ impl Drop for Freed {
     }
 }
 
-// SAFETY: that frees are ordered after uses is what loom checks.
+// SAFETY: loom checks that frees are ordered after uses.
 unsafe impl Send for Freed {}
 
 impl Model {
@@ -61,7 +62,7 @@ impl Model {
         })
     }
 
-    /// As `Call::enter`, `miss` and the shims do it.
+    /// Calls the object as `Call::enter`, `miss` and the shims do.
     fn call(&self, record: &Record) {
         let outermost = record.enter(&self.generations);
         let mut found = self.entry.load(Ordering::Acquire);
@@ -77,7 +78,7 @@ impl Model {
         record.leave(outermost);
     }
 
-    /// As `change_layer` does it.
+    /// Changes the layer as `change_layer` does.
     fn change(&self, to: usize) {
         let before = {
             let mut state = lock(&self.state);
@@ -96,7 +97,7 @@ impl Model {
     }
 }
 
-/// A layer is attached and detached while a call runs and somebody begins a generation.
+/// A layer is attached and detached while a call runs and another thread begins a generation.
 #[test]
 fn a_detached_layer_is_freed_after_the_calls_in_it() {
     for begin in BEGIN {
@@ -121,7 +122,8 @@ fn a_detached_layer_is_freed_after_the_calls_in_it() {
     }
 }
 
-/// Two changes meet: wrappers are never without a layer in between, so the call is seen once whatever it finds.
+/// Two changes overlap: there are never no wrappers between them, so the call is seen once,
+/// whatever it finds.
 #[test]
 fn a_call_is_seen_once_while_one_layer_follows_another() {
     loom::model(|| {

@@ -20,21 +20,21 @@
 //! # refit_objects::destroy(counter.id());
 //! ```
 //!
-//! Does: translate references per processor, make reps on demand, account for requests, negotiate and transfer state,
-//! swap, upgrade classes, roll back, wrap objects in code that sees every call, load implementations that were built
-//! apart.
+//! The crate translates references per processor, creates reps on demand, tracks requests,
+//! negotiates and transfers state, swaps, upgrades classes, rolls back, wraps objects in code that
+//! sees every call, and loads implementations that were built separately.
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
-//! | `request`, `generation` | who is inside, and when everybody who was has left |
+//! | `request`, `generation` | which threads are in a request, and when all earlier requests have ended |
 //! | `table`, `rep` | from a reference to the rep of this processor |
-//! | `object`, `registry`, `retire`, `limbo` | life and death of objects, miss handling |
-//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | code around calls: how it gets there, what it is, ready ones |
-//! | [`mod@plugin`] | implementations that are built apart and loaded while the process runs |
+//! | `object`, `registry`, `retire`, `limbo` | creation and destruction of objects, miss handling |
+//! | `interposer`, `wrapper`, `argument`, `wrapping`, [`wrappers`] | wrappers: the mechanism, the traits, attaching them, and ready-made ones |
+//! | [`mod@plugin`] | implementations that are built separately and loaded while the process runs |
 //! | `choices` | the short way: implementations that are one value each |
 //! | `adapter` | an implementation of one interface, presented as another |
 //! | `mediation`, `mediator`, `inside`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
-//! | `transfer` | how state gets from one implementation to another: protocols, negotiation, lazy transfer, records |
+//! | `transfer` | the transfer of state between implementations: protocols, negotiation, lazy transfer, records |
 
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
@@ -141,12 +141,12 @@ pub use self::{
         unwrap_named, wrap_named,
     },
 };
-/// What a change reports: phases, end, who stood in the way.
+/// The reports of changes: phases, outcome, and the callers that delayed them.
 pub use refit_change as change;
 #[cfg(not(loom))]
 pub use refit_objects_macros::{Transfer, interface};
 
-/// What the code that `#[interface]` generates is made of. Not for others.
+/// The building blocks of the code that `#[interface]` generates. Not for other users.
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod rt {
@@ -162,24 +162,25 @@ pub mod rt {
     pub use crate::request::call;
     pub use crate::wrapper::{InterposerInfo, MethodShape};
 
-    /// The rep that is owned, to be called through its vtable.
+    /// Returns the owned rep, for a call through its vtable.
     #[inline(always)]
     pub fn rep<I>(owned: &crate::rep::OwnedRep<I>) -> *const RepHeader {
         owned.as_ptr()
     }
 
-    /// Functions of an interface's vtable start after the head.
+    /// Returns the interface's vtable, whose functions follow the head.
     ///
     /// # Safety
     /// The rep must be live, and its vtable one of the interface whose vtable type is `V`.
     #[inline(always)]
     pub unsafe fn vtable<V: 'static>(rep: *const RepHeader) -> &'static V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*rep).vtable.of::<V>() }
     }
 }
 
-/// What the code that `plugin!` and `#[interface(…, loadable)]` generate is made of. Not for others.
+/// The building blocks of the code that `plugin!` and `#[interface(…, loadable)]` generate. Not for
+/// other users.
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod plugin_rt {

@@ -1,50 +1,53 @@
-//! Where things wait that nobody can find any more, until nobody can use them any more.
+//! The limbo: where objects that are no longer reachable wait until nobody can use them any more.
 //!
 //! # Idea
 //!
-//! K42 frees through the same generations (Hui 2000, §3.3.3). To begin a generation costs a heavy barrier, half a
-//! microsecond to more than one. Who replaces something that is cheap to replace (a layer of wrappers) would pay more
-//! for the barrier than for the change. So there are two places to wait in: what is *deferred* has no generation
-//! yet; whoever begins one next, for whatever reason, takes everything deferred along.
+//! K42 frees through the same generations (Hui 2000, §3.3.3). Beginning a generation costs a heavy
+//! barrier, half a microsecond to more than one. For something that is cheap to replace (a layer of
+//! wrappers), the barrier would cost more than the change. So there are two places to wait in:
+//! *deferred* objects have no generation yet; the next generation that begins, for whatever reason,
+//! includes all of them.
 //!
 //! # Why this holds
 //!
-//! A thing is deferred after the table's entries were pointed away from it. `advance` takes the deferred things out,
-//! under their lock, *before* it begins the generation; so all those stores happened before its heavy barrier, and the
-//! proof in `generation` covers them: once that generation has passed, no request can hold a pointer to any of them.
+//! An object is deferred after the table's entries were pointed away from it. `advance` takes the
+//! deferred objects out, under their lock, *before* it begins the generation; so all those stores
+//! happened before its heavy barrier, and the proof in `generation` covers them: once that
+//! generation has passed, no request can hold a pointer to any of them.
 //!
-//! # Nothing is out of sight
+//! # Nothing is overlooked
 //!
-//! Things go from the one place to the other with `waiting` locked throughout, and who looks whether anything is here
-//! locks `waiting` first, too: the reaper sleeps on that answer, so it must not miss what is just on its way. Locks are
-//! taken in the order `waiting`, `deferred`.
+//! Objects move from one place to the other with `waiting` locked throughout, and a thread that
+//! checks whether anything is here locks `waiting` first, too: the reaper sleeps on that answer, so
+//! it must not miss objects that are just being moved. The locks are taken in the order `waiting`,
+//! `deferred`.
 
 use std::collections::VecDeque;
 
 use crate::generation::Generations;
 use crate::sync::{Mutex, lock};
 
-/// Anything that frees what it holds when it is dropped.
+/// A value that frees whatever it holds when it is dropped.
 pub(crate) type Garbage = Box<dyn Send>;
 
-/// What the garbage panics over is not the business of the thread that happens to free it.
+/// Frees garbage. A panic in its destructor does not concern the thread that happens to free it.
 #[cfg(not(loom))]
 fn free(garbage: Garbage) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     let _ = catch_unwind(AssertUnwindSafe(|| drop(garbage)));
 }
 
-/// Loom speaks by panicking.
+/// Frees garbage in a model, in which loom reports by panicking.
 #[cfg(loom)]
 fn free(garbage: Garbage) {
     drop(garbage);
 }
 
-/// The two waiting places.
+/// The two places to wait in.
 pub(crate) struct Limbo {
-    /// Not findable any more; no generation yet.
+    /// Unreachable, without a generation yet.
     deferred: Mutex<Vec<Garbage>>,
-    /// Free when this generation has passed.
+    /// Freed when this generation has passed.
     waiting: Mutex<VecDeque<(u64, Vec<Garbage>)>>,
 }
 
@@ -59,14 +62,14 @@ impl Limbo {
         Limbo { deferred: Mutex::new(Vec::new()), waiting: Mutex::new(VecDeque::new()) }
     }
 
-    /// Takes something in without a barrier; how many such things there are now.
+    /// Adds garbage without a barrier. Returns the number of deferred objects.
     pub(crate) fn defer(&self, garbage: Garbage) -> usize {
         let mut deferred = lock(&self.deferred);
         deferred.push(garbage);
         deferred.len()
     }
 
-    /// Begins a generation for everything that was deferred. Nothing to do, nothing done.
+    /// Begins a generation for everything that was deferred. Does nothing if there is nothing.
     pub(crate) fn advance(&self, generations: &Generations) {
         let mut waiting = lock(&self.waiting);
         let batch = std::mem::take(&mut *lock(&self.deferred));
@@ -75,7 +78,7 @@ impl Limbo {
         }
     }
 
-    /// Takes something in together with everything that was deferred.
+    /// Retires garbage together with everything that was deferred.
     pub(crate) fn retire(&self, generations: &Generations, garbage: Garbage) {
         let mut waiting = lock(&self.waiting);
         let mut batch = std::mem::take(&mut *lock(&self.deferred));
@@ -83,7 +86,8 @@ impl Limbo {
         waiting.push_back((generations.advance(), batch));
     }
 
-    /// Begins a generation, whatever for; its number. What was deferred waits for it too.
+    /// Begins a generation for any purpose and returns its number. Deferred garbage waits for it
+    /// too.
     pub(crate) fn take_along(&self, generations: &Generations) -> u64 {
         let mut waiting = lock(&self.waiting);
         let batch = std::mem::take(&mut *lock(&self.deferred));
@@ -96,7 +100,7 @@ impl Limbo {
         generation
     }
 
-    /// Frees what is due.
+    /// Frees everything whose generation has passed.
     pub(crate) fn collect(&self, generations: &Generations) {
         loop {
             let due = {
@@ -107,18 +111,18 @@ impl Limbo {
                 }
             };
             let Some((_, batch)) = due else { return };
-            // Outside of the lock: what is freed may retire more.
+            // Outside of the lock: destructors may retire more.
             batch.into_iter().for_each(free);
         }
     }
 
-    /// Whether nothing is in here.
+    /// Returns whether nothing is in here.
     pub(crate) fn is_empty(&self) -> bool {
         let waiting = lock(&self.waiting);
         waiting.is_empty() && lock(&self.deferred).is_empty()
     }
 
-    /// How many things are in here.
+    /// Returns the number of objects in here.
     pub(crate) fn len(&self) -> usize {
         let waiting = lock(&self.waiting);
         let waits: usize = waiting.iter().map(|(_, batch)| batch.len()).sum();
@@ -131,8 +135,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Whichever way something comes into the limbo, a request that was open then keeps it alive, and one that began
-    /// later does not.
+    /// However garbage enters the limbo, a request that was open then keeps it alive, and one that
+    /// began later does not.
     #[test]
     fn nothing_is_freed_while_a_request_is_open_that_began_before() {
         type Way = fn(&Limbo, &Generations, Garbage);
@@ -165,7 +169,8 @@ mod tests {
         }
     }
 
-    /// What was deferred before somebody retires something else goes with it, and not without it.
+    /// Garbage that was deferred before another thread retires something is freed with that, and
+    /// not without it.
     #[test]
     fn what_was_deferred_goes_with_what_is_retired() {
         let (limbo, generations) = (Limbo::new(), Generations::new());
@@ -204,8 +209,8 @@ mod model {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// The reaper sleeps when there is nothing here; what somebody else begins a generation for meanwhile would wait
-    /// until somebody happens to wake it.
+    /// The reaper sleeps when there is nothing here. Garbage for which another thread is just
+    /// beginning a generation would then wait until something happens to wake the reaper.
     #[test]
     fn what_goes_from_one_place_to_the_other_is_never_out_of_sight() {
         type Way = fn(&Limbo, &Generations);

@@ -2,34 +2,38 @@
 //!
 //! # Idea
 //!
-//! While an object is switched, every call to it passes `enter` and, if it was admitted to the old implementation,
-//! `leave`. There is one [`Ledger`] per processor, with a lock of its own, so that callers on different processors
-//! do not meet; a call may leave on another processor than it entered, so it remembers its ledger.
+//! While an object is being swapped, every call to it passes `enter` and, if it was admitted to the
+//! old implementation, `leave`. There is one [`Ledger`] per processor, with its own lock, so that
+//! callers on different processors do not contend; a call may leave on another processor than it
+//! entered, so it remembers its ledger.
 //!
 //! | phase | a new call | a call of a thread that is inside already |
 //! |---|---|---|
 //! | forward | old implementation, tracked | old implementation, tracked |
-//! | block | waits for the outcome, then goes where it says | old implementation, tracked |
-//! | completed | where the outcome says, not tracked | the same |
+//! | block | waits for the outcome, then goes where that leads | old implementation, tracked |
+//! | completed | where the outcome leads, not tracked | the same |
 //!
 //! # Why this holds
 //!
-//! *Nobody is in the old implementation during the transfer.* The swapper turns to block only after a generation has
-//! passed since the mediator was installed, so every untracked call has ended. It turns each ledger to block under
-//! the ledger's lock; from then on only threads that are inside already are admitted there, and such a thread has an
-//! entry in some ledger until it leaves its outermost call. `drained` looks at the ledgers one after the other; could
-//! it miss a call that moves from an unseen ledger to a seen one? A re-entrant call adds an entry *while its outer
-//! call still has one*: let ledger i be the one with the outermost entry. If the scan saw ledger i empty, the outermost
-//! call had left (then all of that thread's inner calls had left before, and a new one is not admitted any more). If
-//! the scan did not see it empty, it failed. Ledgers that are made later start in the phase of the root, set before.
-//! With [`crate::RequestToken`] an outer call of one thread covers the calls of another; the argument is the same,
-//! since the outer call does not leave before the threads it passed its token to have returned.
+//! *No call is in the old implementation during the transfer.* The swapper turns to block only
+//! after a generation has passed since the mediator was installed, so every untracked call has
+//! ended. It turns each ledger to block under the ledger's lock; from then on only threads that are
+//! inside already are admitted there, and such a thread has an entry in some ledger until it leaves
+//! its outermost call. `drained` looks at the ledgers one after the other; could it miss a call
+//! that moves from an unseen ledger to a seen one? A re-entrant call adds an entry *while its outer
+//! call still has one*: let ledger i be the one with the outermost entry. If the scan saw ledger i
+//! empty, the outermost call had left (then all of that thread's inner calls had left before, and a
+//! new one is not admitted any more). If the scan did not see it empty, it failed. Ledgers that are
+//! created later start in the phase of the root, set before. With [`crate::RequestToken`] an outer
+//! call of one thread covers the calls of another; the argument is the same, since the outer call
+//! does not leave before the threads to which it has passed its token have returned.
 //!
-//! *A re-entrant call is never blocked*: it is admitted in every phase but the last, and the last begins when nobody
-//! is inside.
+//! *A re-entrant call is never blocked*: it is admitted in every phase but the last, and the last
+//! begins when no call is inside.
 //!
-//! *Every blocked call goes on*: blocked callers wait for `outcome` under its own lock; `complete` stores it and
-//! wakes all. The swapper polls `drained`: calls are short, and leaving should not cost a wake-up.
+//! *Every blocked call continues*: blocked callers wait for `outcome` under its own lock;
+//! `complete` stores it and wakes all. The swapper polls `drained`: calls are short, and leaving
+//! should not cost a wake-up.
 
 use crate::generation::Caller;
 use crate::sync::{Condvar, Mutex, lock, wait};
@@ -40,7 +44,7 @@ use refit_sys::clock;
 #[cfg(not(loom))]
 use std::time::{Duration, Instant};
 
-/// Phase of a ledger, and of the whole.
+/// The phase of a ledger, and of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Forward,
@@ -51,40 +55,40 @@ enum Phase {
 /// Where calls go when the switch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The new implementation took over.
+    /// To the new implementation, which has taken over.
     New,
-    /// The old one carries on.
+    /// To the old implementation, which continues.
     Old,
 }
 
-/// What [`Mediation::enter`] decided.
+/// The decision of [`Mediation::enter`].
 #[cfg(any(test, loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Go to the old implementation; call `leave` with this ticket when it returns.
+    /// The call goes to the old implementation, and calls `leave` with this ticket when it returns.
     Tracked(u64),
-    /// Go to where the outcome says; do not call `leave`.
+    /// The call goes where the outcome leads, without `leave`.
     Pass(Outcome),
 }
 
-/// A call that is inside and known.
+/// A tracked call that is inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tracked {
     ticket: u64,
     pub(crate) caller: Caller,
-    /// When it entered, as `refit_sys::clock` counts.
+    /// The time of its entry, as `refit_sys::clock` counts.
     since: u64,
 }
 
 #[cfg(not(loom))]
 impl Tracked {
-    /// For how long it has been inside.
+    /// Returns the time that it has been inside.
     pub(crate) fn age(&self) -> Duration {
         Duration::from_nanos(clock::nanos(clock::ticks().wrapping_sub(self.since)))
     }
 }
 
-/// The calls that entered on one processor.
+/// The calls that have entered on one processor.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     state: Mutex<LedgerState>,
@@ -93,14 +97,14 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct LedgerState {
     phase: Phase,
-    /// Mostly there is one at a time, and it needs no list.
+    /// Usually there is one at a time, which needs no list.
     first: Option<Tracked>,
     others: Vec<Tracked>,
     next_ticket: u64,
     forwarded: u64,
 }
 
-/// What the calls of a switch have been through.
+/// The effects of a switch on its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) forwarded: u64,
@@ -110,7 +114,7 @@ pub(crate) struct Tally {
 
 #[cfg(not(loom))]
 impl Tally {
-    /// Together with that of another switch.
+    /// Adds the tally of another switch.
     pub(crate) fn add(&mut self, other: Tally) {
         self.forwarded += other.forwarded;
         self.blocked += other.blocked;
@@ -118,10 +122,10 @@ impl Tally {
     }
 }
 
-/// The switch of one object as its calls see it.
+/// The switch of one object, as its calls see it.
 #[derive(Debug)]
 pub(crate) struct Mediation {
-    /// For whom calls wait; 0: not known.
+    /// The change for which calls wait; 0 if unknown.
     change: ChangeId,
     ledgers: Box<[Ledger]>,
     outcome: Mutex<Gate>,
@@ -132,15 +136,16 @@ pub(crate) struct Mediation {
 struct Gate {
     outcome: Option<Outcome>,
     blocked: u64,
-    /// When the first call began to wait.
+    /// The time at which the first call began to wait.
     #[cfg(not(loom))]
     since: Option<Instant>,
-    /// How long it had waited when the switch ended: no call waits longer, but for its thread to run again.
+    /// The time that it had waited when the switch ended: no call waits longer, except until its
+    /// thread runs again.
     longest_block_ns: u64,
 }
 
 impl Mediation {
-    /// In the forward phase, with a ledger for every processor.
+    /// Creates a mediation in the forward phase, with a ledger for every processor.
     pub(crate) fn new(processors: usize) -> Self {
         let ledger = || Ledger {
             state: Mutex::new(LedgerState {
@@ -165,8 +170,8 @@ impl Mediation {
         }
     }
 
-    /// A call comes in on `processor`, and waits if it must. `inside`: the calling thread is in a tracked call of this
-    /// switch already.
+    /// Admits a call on `processor`, which waits if it must. `inside`: the calling thread is in a
+    /// tracked call of this switch already.
     #[cfg(any(test, loom))]
     pub(crate) fn enter(&self, processor: usize, inside: bool, caller: Caller) -> Admission {
         match self.admit(processor, inside, caller) {
@@ -175,7 +180,8 @@ impl Mediation {
         }
     }
 
-    /// As `enter`, but for the waiting: the ticket of a tracked call, or `None` for one that goes where the outcome says.
+    /// As `enter`, but without the waiting: returns the ticket of a tracked call, or `None` for one
+    /// that goes where the outcome leads.
     #[inline]
     pub(crate) fn admit(&self, processor: usize, inside: bool, caller: Caller) -> Option<u64> {
         let mut ledger = lock(&self.ledgers[processor].state);
@@ -186,7 +192,7 @@ impl Mediation {
         }
     }
 
-    /// A tracked call returns.
+    /// Records the return of a tracked call.
     #[inline]
     pub(crate) fn leave(&self, processor: usize, ticket: u64) {
         let mut ledger = lock(&self.ledgers[processor].state);
@@ -197,24 +203,24 @@ impl Mediation {
         }
     }
 
-    /// New calls wait from now on.
+    /// Makes new calls wait from now on.
     pub(crate) fn block(&self) {
         for ledger in &self.ledgers {
             lock(&ledger.state).phase = Phase::Block;
         }
     }
 
-    /// Whether any call has come in: then others may, and wait.
+    /// Returns whether any call has arrived, since then others may, and wait.
     pub(crate) fn in_use(&self) -> bool {
         self.ledgers.iter().any(|l| lock(&l.state).forwarded > 0)
     }
 
-    /// Whether no tracked call is inside. Meaningful after [`Self::block`].
+    /// Returns whether no tracked call is inside. Meaningful after [`Self::block`].
     pub(crate) fn drained(&self) -> bool {
         self.ledgers.iter().all(|l| lock(&l.state).tracked().next().is_none())
     }
 
-    /// Ends the switch: blocked calls go on, later ones are not tracked any more.
+    /// Ends the switch: blocked calls continue, and later ones are no longer tracked.
     pub(crate) fn complete(&self, outcome: Outcome) {
         // The outcome first: a call that sees `Completed` must find it.
         lock(&self.outcome).open(outcome);
@@ -224,7 +230,7 @@ impl Mediation {
         self.opened.notify_all();
     }
 
-    /// The calls that are inside now.
+    /// Returns the calls that are inside now.
     pub(crate) fn tracked(&self) -> Vec<Tracked> {
         self.ledgers
             .iter()
@@ -232,7 +238,7 @@ impl Mediation {
             .collect()
     }
 
-    /// What the calls have been through so far.
+    /// Returns the effects on calls so far.
     pub(crate) fn tally(&self) -> Tally {
         let gate = lock(&self.outcome);
         Tally {
@@ -242,7 +248,7 @@ impl Mediation {
         }
     }
 
-    /// Waits until the switch has ended: where calls go then.
+    /// Waits until the switch has ended. Returns where calls go then.
     #[cold]
     pub(crate) fn wait_for_outcome(&self) -> Outcome {
         let mut gate = lock(&self.outcome);
@@ -262,7 +268,7 @@ impl Mediation {
     }
 }
 
-/// Tells that a call waits, and when it does not any more.
+/// Reports that a call waits, and when dropped, that it no longer does.
 struct Waiting(ChangeId);
 
 impl Waiting {
@@ -289,7 +295,7 @@ impl Gate {
     }
 }
 
-/// The time, as [`Tracked::age`] reads it.
+/// Returns the time, in the unit of [`Tracked::age`].
 #[inline]
 fn now() -> u64 {
     #[cfg(not(loom))]
@@ -342,7 +348,8 @@ mod tests {
         assert_eq!(mediation.tally(), Tally { forwarded: 2, ..Tally::default() });
     }
 
-    /// Calls that are inside on one processor at once leave in any order, and each takes only itself off the list.
+    /// Calls that are inside on one processor at the same time leave in any order, and each removes
+    /// only itself from the list.
     #[test]
     fn a_call_that_leaves_leaves_all_others_inside() {
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -390,8 +397,8 @@ mod model {
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use loom::thread;
 
-    /// Two implementations count who is inside; nobody may be in the old one during the transfer, and nobody may be
-    /// lost: each call is served once.
+    /// Two implementations count the calls inside. No call may be in the old one during the
+    /// transfer, and none may be lost: each call is served once.
     fn switch_under_calls(reentrant: bool) {
         loom::model(move || {
             let mediation = Arc::new(Mediation::new(2));
@@ -455,8 +462,9 @@ mod model {
         switch_under_calls(true);
     }
 
-    /// Two objects as one change. A request calls one and then the other, which it finds each in the old root, behind
-    /// the mediator, or in the new root, whatever is in place just then; it must not see a mix.
+    /// Two objects as one change. A request calls one and then the other, and finds each in the old
+    /// root, behind the mediator, or in the new root, whichever is in place at that moment; it must
+    /// not see a mix.
     #[test]
     fn a_request_sees_one_side_of_a_coordinated_switch() {
         const OLD: usize = 0;

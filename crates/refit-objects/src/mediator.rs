@@ -1,12 +1,13 @@
-//! The mediator: a clustered object that stands in for any other while that one is switched (Hui 2000, §4.4.1).
+//! The mediator: a clustered object that replaces any other while that one is being swapped (Hui
+//! 2000, §4.4.1).
 //!
-//! One mediator serves every interface: its vtable for an interface consists of shims that the macro generates, and
-//! each shim does nothing but call [`mediate`] before the real method and drop what it returned after it. The shims
-//! take the place of K42's assembly trampolines, which had to keep all registers because they did not know the
-//! signatures; the compiler does.
+//! One mediator serves every interface: its vtable for an interface consists of shims that the
+//! macro generates. Each shim calls [`mediate`] before the real method and drops the returned value
+//! after it. The shims replace K42's assembly trampolines, which had to preserve all registers
+//! because they did not know the signatures; the compiler does.
 //!
-//! It has one rep per processor, all made with it: a rep is four words. The rep knows its processor, so that the call's
-//! ledger is that of the processor it came in on, wherever it leaves.
+//! It has one rep per processor, all created with it: a rep is four words. The rep knows its
+//! processor, so that the call's ledger is that of the processor it arrived on, wherever it leaves.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::object::{AnyRoot, ObjectId, Slot};
 use crate::rep::RepHeader;
 use crate::request::{record, until_request_ends};
 
-/// Number of a switch; no other switch of the process has it.
+/// The number of a switch, unique within the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SwitchNumber(u64);
 
@@ -32,18 +33,19 @@ impl SwitchNumber {
     }
 }
 
-/// What a mediator tracks.
+/// The unit that a mediator tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// The call, from its entry to its return.
     Call,
-    /// The rest of the request: what it called first was the old one, so it gets the old ones until it ends.
+    /// The rest of the request: since it has called an old implementation first, it gets the old
+    /// ones until it ends.
     Request,
 }
 
 /// The mediator's root.
 pub(crate) struct Mediator {
-    /// Number of this switch, by which threads remember that they are inside.
+    /// The number of this switch, by which threads remember that they are inside.
     switch: u64,
     unit: Unit,
     id: ObjectId,
@@ -57,15 +59,15 @@ pub(crate) struct Mediator {
 #[repr(C)]
 struct MediatorRep {
     header: RepHeader,
-    /// The root that owns the rep; null until the rep is asked for.
+    /// The root that owns the rep; null until the rep is first requested.
     mediator: AtomicPtr<Mediator>,
-    /// The old root's rep for this processor; null until a call has asked for it.
+    /// The old root's rep for this processor; null until a call has requested it.
     old: AtomicPtr<RepHeader>,
     processor: usize,
 }
 
 impl Mediator {
-    /// A mediator for an object that takes part in the switch of this number.
+    /// Creates a mediator for an object that takes part in the switch with this number.
     pub(crate) fn new(
         switch: SwitchNumber,
         slot: &Slot,
@@ -91,8 +93,8 @@ impl Mediator {
         })
     }
 
-    /// Waits until the switch has ended; the root that serves then. Should somebody else wait for this thread, the
-    /// reports say what it waits for.
+    /// Waits until the switch has ended. Returns the root that serves then. If another thread waits
+    /// for this one, reports say what this one waits for.
     #[cold]
     fn wait(&self) -> &dyn AnyRoot {
         let record = record();
@@ -109,7 +111,8 @@ impl Mediator {
 impl AnyRoot for Mediator {
     fn rep(&self, processor: usize) -> *const RepHeader {
         let rep = &self.reps[processor];
-        // Release pairs with the load in `MediatorRep::mediator`, though the table orders the two as well.
+        // Release pairs with the load in `MediatorRep::mediator`, though the table orders the two
+        // as well.
         rep.mediator.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
         std::ptr::from_ref(rep).cast()
     }
@@ -140,24 +143,25 @@ impl AnyRoot for Mediator {
 }
 
 impl MediatorRep {
-    /// The rep, and the mediator, behind a header.
+    /// Returns the rep behind a header, and its mediator.
     ///
     /// # Safety
-    /// `header` must be that of a mediator's rep that the caller found in its present request; the result must not be
-    /// used after that.
+    /// `header` must be that of a mediator's rep that the caller found in its current request; the
+    /// result must not be used after that.
     #[inline(always)]
     unsafe fn of<'a>(header: *const RepHeader) -> (&'a MediatorRep, &'a Mediator) {
-        // SAFETY: repr(C) with the header first. The mediator, and its reps with it, is retired after the entries
-        // have been pointed away from it, so it outlives every request that can know it.
+        // SAFETY: repr(C) with the header first. The mediator, with its reps, is retired after the
+        // entries have been pointed away from it, so it outlives every request that can know it.
         let rep = unsafe { &*header.cast::<MediatorRep>() };
-        // SAFETY: the header was found in the table, where only `Mediator::rep` gives it to, after it stored this.
+        // SAFETY: the header was found in the table, where only `Mediator::rep` puts it, after it
+        // has stored this.
         (rep, unsafe { &*rep.mediator.load(Ordering::Acquire) })
     }
 
-    /// The rep of the old implementation.
+    /// Returns the rep of the old implementation.
     #[inline]
     fn old(&self, mediator: &Mediator) -> *const RepHeader {
-        // Acquire pairs with the release below: the rep is seen as it was made.
+        // Acquire pairs with the release below: the rep is visible as it was created.
         let known = self.old.load(Ordering::Acquire);
         if known.is_null() { self.ask_old(mediator) } else { known }
     }
@@ -174,15 +178,15 @@ impl MediatorRep {
 #[derive(Debug)]
 pub struct Mediated {
     rep: *const RepHeader,
-    /// The mediator's rep that it came in on; null if it is not tracked.
+    /// The mediator's rep on which it arrived; null if it is not tracked.
     through: *const RepHeader,
     ticket: u64,
-    /// It is the thread's outermost call of this switch.
+    /// Whether it is the thread's outermost call of this switch.
     outermost: bool,
 }
 
 impl Mediated {
-    /// The rep that is to serve the call.
+    /// Returns the rep that serves the call.
     #[inline]
     pub fn rep(&self) -> *const RepHeader {
         self.rep
@@ -193,13 +197,13 @@ impl Mediated {
     }
 }
 
-/// The prolog: decides where a call goes, and waits if it must wait.
+/// The prolog of a call: decides where the call goes, and waits if it must.
 ///
 /// # Safety
-/// `header` must be that of a mediator's rep that the caller looked up in its present request; the result must be
-/// dropped within that request.
+/// `header` must be that of a mediator's rep that the caller looked up in its current request; the
+/// result must be dropped within that request.
 pub unsafe fn mediate(header: *const RepHeader, method: u16) -> Mediated {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (rep, mediator) = unsafe { MediatorRep::of(header) };
     let again = inside::inside(mediator.switch);
     if again && mediator.unit == Unit::Request {
@@ -217,14 +221,14 @@ pub unsafe fn mediate(header: *const RepHeader, method: u16) -> Mediated {
         hold_until_request_ends(mediator, rep.processor, ticket);
         return Mediated::untracked(rep.old(mediator));
     }
-    // Should the old root panic over its rep, the ticket is given back.
+    // If the old root panics while it creates its rep, the ticket is returned.
     let mut mediated =
         Mediated { rep: std::ptr::null(), through: header, ticket, outermost: !again };
     mediated.rep = rep.old(mediator);
     mediated
 }
 
-/// The ticket is that of the request.
+/// Keeps the ticket until the request ends.
 fn hold_until_request_ends(mediator: &Mediator, processor: usize, ticket: u64) {
     let (mediation, switch) = (Arc::clone(&mediator.mediation), mediator.switch);
     until_request_ends(move || {
@@ -234,7 +238,7 @@ fn hold_until_request_ends(mediator: &Mediator, processor: usize, ticket: u64) {
 }
 
 impl Drop for Mediated {
-    /// The epilog; also when the method panicked.
+    /// The epilog of a call, also when the method has panicked.
     #[inline]
     fn drop(&mut self) {
         if self.through.is_null() {

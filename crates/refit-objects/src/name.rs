@@ -1,4 +1,4 @@
-//! Names of objects, `interface:instance`, fixed or asked for when they are shown.
+//! Names of objects, `interface:instance`, either fixed or computed when they are shown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ enum Kind {
 }
 
 impl Name {
-    /// A name that can change, like the path of a file: `of` is asked whenever the name is shown. It is called
-    /// outside of any lock of the object system and must not call objects.
+    /// Creates a name that can change, like the path of a file: `of` is called whenever the name is
+    /// shown. It is called outside of any lock of the object system and must not call objects.
     pub fn lazy(of: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Name(Kind::Lazy(Arc::new(of)))
     }
 
-    /// The name now.
+    /// Returns the current name.
     pub fn get(&self) -> String {
         match &self.0 {
             Kind::Fixed(name) => name.to_string(),

@@ -1,21 +1,25 @@
-//! Objects: identity, root, lazily made reps, miss handling, creation and destruction (Hui 2000, §3.3.2).
+//! Objects: identity, root, reps created on demand, miss handling, creation and destruction (Hui
+//! 2000, §3.3.2).
 //!
 //! # Idea
 //!
-//! Every object has a [`Slot`], whose first field is its *default object*: a rep header with the interface's default
-//! vtable. A flush points the object's entries there; the next call on a processor lands in the default object, which
-//! asks the present root for the rep of that processor, installs it into the entry and forwards the call. The root is
-//! that of the implementation, or that of the mediator while the object is switched.
+//! Every object has a [`Slot`], whose first field is its *default object*: a rep header with the
+//! interface's default vtable. A flush points the object's entries there. The next call on a
+//! processor lands in the default object, which asks the current root for the rep of that
+//! processor, installs it into the entry and forwards the call. The root is that of the
+//! implementation, or that of the mediator while the object is being swapped.
 //!
-//! # Why a flush cannot be undone by a late miss
+//! # Why a late miss cannot undo a flush
 //!
-//! A miss reads the root and stores the entry under the slot's `state` lock; a flush replaces the root and stores the
-//! entries under the same lock. So an entry always belongs to the root that was current when it was stored last.
+//! A miss reads the root and stores the entry under the slot's `state` lock; a flush replaces the
+//! root and stores the entries under the same lock. So an entry always belongs to the root that was
+//! current when it was last stored.
 //!
 //! # Why no rep is used after it was freed
 //!
-//! Calls look up and use reps only within a request. Roots, reps and slots are handed to [`crate::retire`] after the
-//! entries have been replaced, which frees them when a generation has passed.
+//! Calls look up and use reps only within a request. Roots, reps and slots are passed to
+//! [`crate::retire`] after the entries have been replaced, which frees them when a generation has
+//! passed.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -41,8 +45,9 @@ use crate::ticket::Ticket;
 use crate::wrapper::WrapperInfo;
 use crate::wrapping::WrapperFailure;
 
-/// Identity of an object: its place in the translation table and a serial number that no other object of the
-/// process has. `Copy`; a call through the id of a destroyed object panics and touches nothing.
+/// The identity of an object: its index in the translation table and a serial number that no other
+/// object of the process has. `Copy`; a call through the id of a destroyed object panics and has no
+/// other effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectId {
     pub(crate) index: u32,
@@ -50,23 +55,24 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// As one number, for tables of other systems.
+    /// Returns the id as one number, for tables of other systems.
     #[inline]
     pub fn to_bits(self) -> u64 {
         u64::from(self.index) | u64::from(self.serial) << 32
     }
 
-    /// The opposite of [`Self::to_bits`]. A number that was never an id makes an id that no object has.
+    /// Converts a number of [`Self::to_bits`] back. A number that was never an id becomes an id
+    /// that no object has.
     #[inline]
     pub fn from_bits(bits: u64) -> Self {
         ObjectId { index: bits as u32, serial: (bits >> 32) as u32 }
     }
 }
 
-/// The id of an object that was created, and for this interface: what a reference is made of. It stays true when the
-/// object is destroyed; calls find out then.
+/// The id of an object that was created for this interface, from which references are made. It
+/// stays valid when the object is destroyed; calls detect that.
 pub struct Bound<I> {
-    /// As one number: a call compares it whole.
+    /// As one number, since a call compares it as a whole.
     id: u64,
     interface: PhantomData<fn() -> I>,
 }
@@ -78,7 +84,7 @@ impl<I> Bound<I> {
         Bound { id: id.to_bits(), interface: PhantomData }
     }
 
-    /// The id.
+    /// Returns the id.
     #[inline(always)]
     pub fn id(self) -> ObjectId {
         ObjectId::from_bits(self.id)
@@ -90,7 +96,7 @@ impl<I> Bound<I> {
     }
 }
 
-// By hand, since a derive would ask the same of `I`.
+// By hand, since a derive would require the same of `I`.
 impl<I> Clone for Bound<I> {
     fn clone(&self) -> Self {
         *self
@@ -120,72 +126,72 @@ impl<I> std::fmt::Debug for Bound<I> {
     }
 }
 
-/// What an object does, without what it is: less work where somebody looks often.
+/// The activity of an object without its description, which is cheaper for frequent queries.
 #[derive(Clone, Debug)]
 pub struct ObjectActivity {
-    /// Its number.
+    /// The id of the object.
     pub id: ObjectId,
     /// `interface:instance`.
     pub name: String,
-    /// What serves with what is around it: `latency(count(shared))`.
+    /// The implementation with its wrappers: `latency(count(shared))`.
     pub implementation: String,
-    /// What the implementation counts.
+    /// The counters of the implementation.
     pub stats: Vec<(&'static str, u64)>,
 }
 
-/// What an object tells about itself.
+/// The description of an object.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObjectInfo {
-    /// Identity.
+    /// The id of the object.
     pub id: ObjectId,
     /// `interface:instance`.
     pub name: String,
-    /// Name of the interface.
+    /// The name of the interface.
     pub interface: &'static str,
-    /// The implementation that serves now.
+    /// The current implementation.
     pub implementation: String,
-    /// What it can be swapped to.
+    /// The implementations to which it can be swapped.
     pub implementations: Vec<&'static str>,
-    /// Reps that have been made.
+    /// The number of reps that have been created.
     pub reps: usize,
-    /// Which processors share one, as [`Clustering`] is written.
+    /// The grouping of processors, as [`Clustering`] is written.
     pub clustering: String,
-    /// Calls that went through the default object.
+    /// The number of calls that went through the default object.
     pub misses: u64,
     /// The objects that it calls.
     pub imports: Vec<Import>,
-    /// What the implementation counts.
+    /// The counters of the implementation.
     pub stats: Vec<(&'static str, u64)>,
-    /// What is around the implementation, innermost first.
+    /// The wrappers of the implementation, innermost first.
     pub wrappers: Vec<WrapperInfo>,
-    /// Wrappers that panicked and were detached for it; the last few.
+    /// The last few wrappers that panicked and were detached for that.
     pub wrapper_failures: Vec<WrapperFailure>,
 }
 
-/// What makes reps for processors: an implementation's root with its reps, or the mediator.
+/// A source of reps for processors: an implementation's root with its reps, or the mediator.
 pub(crate) trait AnyRoot: Send + Sync {
-    /// The rep for a processor, made if need be. Lives as long as `self`.
+    /// Returns the rep for a processor, and creates it if necessary. It lives as long as `self`.
     fn rep(&self, processor: usize) -> *const RepHeader;
-    /// Name of the implementation.
+    /// Returns the name of the implementation.
     fn implementation(&self) -> String;
-    /// Reps that have been made.
+    /// Returns the number of reps that have been created.
     fn reps(&self) -> usize;
-    /// Which processors share one.
+    /// Returns the grouping of processors.
     fn clustering(&self) -> Clustering;
-    /// What the implementation counts.
+    /// Returns the counters of the implementation.
     fn stats(&self) -> Vec<(&'static str, u64)>;
     /// See [`Root::imports`].
     fn imports(&self) -> Vec<Import>;
-    /// For the way back to the type.
+    /// Converts to `Any`, to recover the type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// An implementation's root and the reps it has made.
+/// An implementation's root and the reps it has created.
 pub(crate) struct Attached<I: Interface> {
     pub(crate) root: Box<dyn Root<I>>,
     clustering: Clustering,
     id: ObjectId,
-    /// The thread in which a transfer from this root runs; 0: there is none.
+    /// The thread in which a transfer from this root runs; 0 if there is none.
     pub(crate) unreturned: AtomicUsize,
     /// `(cluster number, rep)`.
     reps: Mutex<Vec<(usize, OwnedRep<I>)>>,
@@ -244,15 +250,16 @@ impl<I: Interface> AnyRoot for Attached<I> {
 /// Swaps an object of some interface by the name of the implementation.
 pub(crate) trait Swapper: Send + Sync {
     fn names(&self) -> Vec<&'static str>;
-    /// Whether the object has an implementation of this name that was not loaded.
+    /// Returns whether the object has an implementation of this name that was not loaded.
     fn own(&self, name: &str) -> bool;
-    /// Why no object can be swapped to this name; `None` if it can.
+    /// Returns why no object can be swapped to this name; `None` if it can.
     fn cannot(&self, to: &str) -> Option<String>;
-    /// The object with a new, empty root of this name; the error says why not.
+    /// Returns the object as a member of a switch, with a new, empty root of this name; the error
+    /// says why that failed.
     fn member(&self, slot: &Arc<Slot>, to: &str, clustering: Clustering) -> Result<Member, String>;
 }
 
-/// One object. `default` stands first: a pointer to it is a pointer to the slot.
+/// One object. `default` is the first field, so that a pointer to it is a pointer to the slot.
 #[repr(C)]
 pub(crate) struct Slot {
     default: RepHeader,
@@ -260,19 +267,19 @@ pub(crate) struct Slot {
     pub(crate) interface: &'static InterfaceInfo,
     name: Name,
     pub(crate) swapper: Box<dyn Swapper>,
-    /// The factory that has made it.
+    /// The factory that has created it.
     pub(crate) origin: Option<Origin>,
     pub(crate) state: Mutex<State>,
-    /// Who may change this object; changes of one object queue here.
+    /// The right to change this object, for which its changes queue.
     changing: Ticket,
-    /// Somebody waits to destroy the object: a change that is under way gives up.
+    /// Whether a thread waits to destroy the object, so that a change in progress gives up.
     doomed: AtomicBool,
     misses: AtomicU64,
 }
 
 pub(crate) struct State {
     root: Arc<dyn AnyRoot>,
-    /// The wrappers around it; its reps belong to this root.
+    /// The wrappers of the object; the reps of the layer belong to this root.
     pub(crate) layer: Option<Layer>,
     pub(crate) destroyed: bool,
     pub(crate) failures: VecDeque<WrapperFailure>,
@@ -306,13 +313,13 @@ impl Slot {
         })
     }
 
-    /// The slot whose default object this is.
+    /// Returns the slot whose default object this is.
     ///
     /// # Safety
-    /// `header` must point to the default object of a slot, and the caller must be in the request in which it was
-    /// looked up.
+    /// `header` must point to the default object of a slot, and the caller must be in the request
+    /// in which it was looked up.
     unsafe fn of_default<'a>(header: *const RepHeader) -> &'a Slot {
-        // SAFETY: Slot is repr(C) with the default object first; alive by the caller's promise.
+        // SAFETY: Slot is repr(C) with the default object first; alive by the caller's guarantee.
         unsafe { &*header.cast::<Slot>() }
     }
 
@@ -324,14 +331,14 @@ impl Slot {
         &self.changing
     }
 
-    /// The root that serves now.
+    /// Returns the current root.
     pub(crate) fn root(&self) -> Arc<dyn AnyRoot> {
         Arc::clone(&lock(&self.state).root)
     }
 
-    /// Whether somebody waits to destroy the object.
+    /// Returns whether a thread waits to destroy the object.
     pub(crate) fn doomed(&self) -> bool {
-        // Relaxed: who is late to see it looks again.
+        // Relaxed: a thread that does not see it yet checks again.
         self.doomed.load(Ordering::Relaxed)
     }
 
@@ -339,8 +346,8 @@ impl Slot {
         lock(&self.state).destroyed
     }
 
-    /// Puts another root in place and flushes all entries, so that the next call on each processor asks it.
-    /// Returns the root that was there; its reps may be in use until a generation has passed.
+    /// Replaces the root and flushes all entries, so that the next call on each processor asks the
+    /// new one. Returns the previous root, whose reps may be in use until a generation has passed.
     /// `None` if the object has been destroyed.
     pub(crate) fn swing_root(&self, root: Arc<dyn AnyRoot>) -> Option<Arc<dyn AnyRoot>> {
         let (before, layer) = {
@@ -349,7 +356,7 @@ impl Slot {
                 return None;
             }
             let before = std::mem::replace(&mut state.root, root);
-            // The wrappers stay; the reps that lead through them to the root that was there do not.
+            // The wrappers stay, but not the reps that lead through them to the previous root.
             let again = state.layer.as_ref().and_then(|layer| Layer::of(layer.stack().to_vec()));
             let layer = std::mem::replace(&mut state.layer, again);
             self.flush_locked(&state);
@@ -361,24 +368,24 @@ impl Slot {
         Some(before)
     }
 
-    /// Points all entries to the default object: the next call on each processor misses.
+    /// Points all entries to the default object, so that the next call on each processor misses.
     pub(crate) fn flush_locked(&self, locked: &MutexGuard<'_, State>) {
         self.point_entries(locked, &raw const self.default);
     }
 
-    /// Stores into all entries; the guard's data proves that the state is locked.
+    /// Stores into all entries; the guard proves that the state is locked.
     fn point_entries(&self, _locked: &MutexGuard<'_, State>, rep: *const RepHeader) {
-        // SAFETY: this object was created, so the rows exist. The default object lives as long as the slot, which is
-        // retired after its entries point to GONE; GONE is static.
+        // SAFETY: this object was created, so the rows exist. The default object lives as long as
+        // the slot, which is retired after its entries point to GONE; GONE is static.
         unsafe { table::install_everywhere(self.id.index, rep) };
     }
 
-    /// Makes entries point to the default object for the first time.
+    /// Points entries to the default object for the first time.
     pub(crate) fn publish(&self) {
         self.point_entries(&lock(&self.state), &raw const self.default);
     }
 
-    /// Entries point to nothing that can be called; the object is gone. Gives its root, once.
+    /// Points entries to GONE, because the object is destroyed. Returns its root, once.
     pub(crate) fn withdraw(&self) -> Option<Arc<dyn AnyRoot>> {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.destroyed, true) {
@@ -388,7 +395,7 @@ impl Slot {
         Some(Arc::clone(&state.root))
     }
 
-    /// Throws the entries away; the next call on each processor finds its rep again.
+    /// Discards the entries; the next call on each processor finds its rep again.
     fn flush(&self) {
         let state = lock(&self.state);
         if !state.destroyed {
@@ -424,17 +431,20 @@ impl Slot {
     }
 }
 
-/// A call landed in the default object: finds the rep for this processor, installs it, and gives it.
+/// Handles a call that has landed in the default object: finds the rep for this processor, installs
+/// it, and returns it.
 ///
 /// # Safety
-/// `default` must be the default object's header that the caller looked up within its present request.
+/// `default` must be the default object's header that the caller looked up within its current
+/// request.
 pub unsafe fn miss(default: *const RepHeader) -> *const RepHeader {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let slot = unsafe { Slot::of_default(default) };
     slot.misses.fetch_add(1, Ordering::Relaxed);
     let processor = refit_sys::processor::current();
     let mut state = lock(&slot.state);
-    // Under the lock, so that a concurrent flush cannot be overwritten by what was current before it.
+    // Under the lock, so that a concurrent flush cannot be overwritten by what was current before
+    // it.
     let mut rep = state.root.rep(processor);
     if let Some(layer) = &mut state.layer {
         rep = layer.rep(processor, rep);
@@ -447,10 +457,10 @@ pub unsafe fn miss(default: *const RepHeader) -> *const RepHeader {
     rep
 }
 
-/// Creates an object. Its reps are made when it is called for the first time on a processor.
+/// Creates an object. Its reps are created when it is called for the first time on a processor.
 ///
 /// # Panics
-/// If the table is full (2^20 objects live at once).
+/// If the table is full (2^20 live objects).
 pub fn create<I: Interface>(
     name: impl Into<Name>,
     root: Box<dyn Root<I>>,
@@ -459,7 +469,7 @@ pub fn create<I: Interface>(
     create_made(name.into(), root, implementations, None)
 }
 
-/// Creates an object, which a factory may have made.
+/// Creates an object, possibly for a factory.
 pub(crate) fn create_made<I: Interface>(
     name: Name,
     root: Box<dyn Root<I>>,
@@ -475,12 +485,13 @@ pub(crate) fn create_made<I: Interface>(
     I::bind(unsafe { Bound::new(id) })
 }
 
-/// Destroys an object. Calls that are inside end in peace, and its memory is freed after them; later calls panic.
-/// A swap that is under way is rolled back. Does nothing if the object is gone already.
+/// Destroys an object. Calls in progress finish normally, and its memory is freed after them; later
+/// calls panic. A swap in progress is rolled back. Does nothing if the object was already
+/// destroyed.
 pub fn destroy(id: ObjectId) {
     let Some(slot) = registry::get(id) else { return };
-    // A swap holds the ticket while the mediator is in place. It must not go on waiting for requests to end: this
-    // may be one of them.
+    // A swap holds the ticket while the mediator is in place. It must not wait any longer for
+    // requests to end, since this thread may be in one of them.
     slot.doomed.store(true, Ordering::Relaxed);
     let ticket = slot.changing().take(Duration::MAX, &|| false);
     let Some(root) = slot.withdraw() else { return };
@@ -489,23 +500,23 @@ pub fn destroy(id: ObjectId) {
     retire(Box::new((root, registry::Freed(slot))));
 }
 
-/// Throws all entries of the translation table away. They are a cache: the next call of each object on each processor
-/// finds its rep again. For who wants to see that it is so, or has moved the memory underneath.
+/// Discards all entries of the translation table. They are a cache: the next call of each object on
+/// each processor finds its rep again. For callers that verify this, or that have moved the memory.
 pub fn discard_entries() {
     registry::all().iter().for_each(|slot| slot.flush());
 }
 
-/// All objects, in no particular order.
+/// Returns all objects, in no particular order.
 pub fn objects() -> Vec<ObjectInfo> {
     registry::all().iter().map(|slot| slot.info()).collect()
 }
 
-/// What all objects do, in no particular order.
+/// Returns the activity of all objects, in no particular order.
 pub fn activity() -> Vec<ObjectActivity> {
     registry::all().iter().map(|slot| slot.activity()).collect()
 }
 
-/// One object.
+/// Returns one object.
 pub fn object(id: ObjectId) -> Option<ObjectInfo> {
     registry::get(id).map(|slot| slot.info())
 }

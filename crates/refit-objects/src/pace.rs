@@ -1,9 +1,9 @@
-//! Waiting for a moment to come while somebody may go away meanwhile.
+//! Waiting for a moment while a cancellation may arrive.
 
 use std::time::{Duration, Instant};
 
-/// Sleeps until `then` (`None`: for ever), and looks every `look` whether it is `over`. False as soon as it is, even if
-/// the moment has come.
+/// Sleeps until `then` (`None`: for ever), and calls `over` every `look`. Returns false as soon as
+/// that returns true, even if the moment has come.
 pub fn sleep_until(then: Option<Instant>, look: Duration, over: &dyn Fn() -> bool) -> bool {
     loop {
         if over() {

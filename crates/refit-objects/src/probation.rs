@@ -1,8 +1,10 @@
-//! A swap on probation: the new implementation has to keep to a condition for a while, or is swapped back.
+//! A swap on probation: the new implementation has to meet a condition for a while, or is swapped
+//! back.
 //!
-//! A meter is wrapped around the object before the swap, and another one after it: they measure the same calls in the
-//! same way. Until the probation is over the old implementation is kept ready, by its name; going back is a swap like
-//! any other, so what changed since goes back with it. Nothing is measured, and calls cost nothing, once it is over.
+//! A meter is attached to the object before the swap, and another one after it: they measure the
+//! same calls in the same way. Until the probation is over, the old implementation can be swapped
+//! back to by its name; going back is a swap like any other, so changes since then go back with it.
+//! Once the probation is over, nothing is measured, and calls cost nothing extra.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,31 +18,33 @@ use crate::swap::{Handover, REQUESTER_GONE, SwapOptions, swap_named};
 use crate::wrappers::Meter;
 use crate::wrapping::{WrapError, attach, detach};
 
-/// How a new implementation has to prove itself.
+/// The terms of a probation.
 #[derive(Clone, Debug)]
 pub struct Probation {
-    /// For how long calls are measured before the swap.
+    /// How long calls are measured before the swap.
     pub before: Duration,
-    /// For how long the condition has to hold after it.
+    /// How long the condition has to hold after it.
     pub after: Duration,
-    /// What has to hold. It is looked at all the time, as soon as [`Self::enough`] calls have come, and in the end.
+    /// The condition. It is evaluated continuously once [`Self::enough`] calls have been made, and
+    /// at the end.
     pub until: Condition,
-    /// Calls without which nothing is judged before the end.
+    /// The number of calls below which nothing is judged before the end.
     pub enough: u64,
 }
 
 impl Probation {
-    /// Measured for a second before; judged early from a thousand calls on.
+    /// Creates a probation with one second of measurement before the swap, and early judgement from
+    /// a thousand calls on.
     pub fn new(after: Duration, until: Condition) -> Self {
         Probation { before: Duration::from_secs(1), after, until, enough: 1_000 }
     }
 }
 
-/// How often it is looked at whether the condition holds.
+/// The interval at which the condition is evaluated.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Swaps an object, and back again if it does not keep to the condition. The report is that of the swap; if it was
-/// swapped back, the end says so and why.
+/// Swaps an object, and swaps it back if it does not meet the condition. Returns the report of the
+/// swap; if it was swapped back, the outcome says so and why.
 pub fn swap_on_probation(
     id: ObjectId,
     to: &str,
@@ -50,7 +54,7 @@ pub fn swap_on_probation(
 ) -> Report {
     let from = object(id).map(|object| object.implementation).unwrap_or_default();
     let Ok(before) = measure(id, probation.before, options, &|_| true) else {
-        // It is gone, or has as many wrappers as can be: the swap, or nobody, says so.
+        // The object is gone, or has the maximum number of wrappers; the swap reports the former.
         return swap_named(id, to, change, options);
     };
     let report = swap_named(id, to, change, options);
@@ -74,7 +78,7 @@ pub fn swap_on_probation(
     }
 }
 
-/// Measures calls for a while, or until `fine` says no, or the requester goes away.
+/// Measures calls for a while, or until `fine` returns false, or the requester goes away.
 fn measure(
     id: ObjectId,
     time: Duration,
@@ -86,18 +90,19 @@ fn measure(
     let over = || options.cancelled() || !fine(&meter.measured());
     sleep_until(Instant::now().checked_add(time), LOOK, &over);
     let measured = meter.measured();
-    // Gone with its object, or detached by somebody: it measures no more either way.
+    // Detached with its object, or by another caller: it measures no more in either case.
     let _ = detach(id, attached);
     Ok(measured)
 }
 
 fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOptions) -> Report {
-    // Who asked may be gone; the way back is gone all the same, and for as long as it takes.
+    // The requester may be gone, but the object is swapped back nevertheless, however long that
+    // takes.
     let options = SwapOptions {
         cancel: None,
         hook: None,
         retries: options.retries.max(10),
-        // What was thrown away was the old state: what came after it goes back.
+        // Only the old state was discarded: whatever came after it goes back.
         handover: match options.handover {
             Handover::WithoutState => Handover::WithoutState,
             Handover::Transfer | Handover::EmptyState => Handover::Transfer,
@@ -106,9 +111,9 @@ fn back(id: ObjectId, from: &str, swapped: Report, why: &str, options: &SwapOpti
     };
     let back = swap_named(id, from, swapped.change.id, &options);
     let end = match back.end {
-        // A rehearsal commits nothing, so there is nothing to take back.
+        // A rehearsal commits nothing, so there is nothing to undo.
         End::Committed | End::Rehearsed => End::RolledBack(format!("on probation: {why}")),
-        // It must not be said to be back when it is not.
+        // The report must not claim a swap back that has failed.
         End::RolledBack(not) | End::Refused(not) => {
             let to = &swapped.change.to;
             End::RolledBack(format!("on probation: {why}; but {to} still serves: {not}"))

@@ -1,24 +1,25 @@
-//! How generated code asks a type for what it can do when it may not be able to do it.
+//! Queries of a type's abilities by generated code that does not know whether the type has them.
 //!
-//! `(&mut ProbeMut(&mut x)).reach(…)` finds the first of these two traits if `x` is an [`Argument`], since a method that
-//! takes the receiver as it is goes before one that needs another reference; otherwise the second. So generated code need not
-//! know, and nothing is decided at run time. Used by what `#[interface]` generates; not for others.
+//! `(&mut ProbeMut(&mut x)).reach(…)` finds the first of these two traits if `x` is an
+//! [`Argument`], since a method that takes the receiver as it is precedes one that needs another
+//! reference; otherwise the second. So generated code need not know, and nothing is decided at run
+//! time. Used by code that `#[interface]` generates; not for other users.
 
 use std::marker::PhantomData;
 
 use crate::argument::{Argument, Kind, Value};
 use crate::wrapper::{Access, FromErrno};
 
-/// A value that is asked.
+/// A value to query.
 #[derive(Debug)]
 pub struct Probe<'a, T>(pub &'a T);
 
-/// A type that is asked.
+/// A type to query.
 #[derive(Debug)]
 pub struct TypeProbe<T>(PhantomData<T>);
 
 impl<T> TypeProbe<T> {
-    /// Asks for `T`.
+    /// Creates a query of `T`.
     pub const fn new() -> Self {
         TypeProbe(PhantomData)
     }
@@ -30,13 +31,13 @@ impl<T> Default for TypeProbe<T> {
     }
 }
 
-/// A value that is to be changed.
+/// A value to change.
 #[derive(Debug)]
 pub struct ProbeMut<'a, T>(pub &'a mut T);
 
-/// For values that can be seen and may be changed.
+/// For values that can be seen and possibly changed.
 pub trait ReachedValue {
-    /// Does it; what is there then.
+    /// Accesses the value, and returns it as it is afterwards.
     fn reach(&mut self, access: Access) -> Option<Value>;
 }
 
@@ -51,9 +52,9 @@ impl<T: Argument> ReachedValue for ProbeMut<'_, T> {
     }
 }
 
-/// For all others.
+/// For all other values.
 pub trait UnreachedValue {
-    /// Nothing can be done.
+    /// Has no effect.
     fn reach(&mut self, access: Access) -> Option<Value> {
         let _ = access;
         None
@@ -64,7 +65,7 @@ impl<T> UnreachedValue for &mut ProbeMut<'_, T> {}
 
 /// For argument types that can be seen.
 pub trait SeenKind {
-    /// What is seen.
+    /// Returns the kind of value.
     fn kind(&self) -> Kind;
 }
 
@@ -74,9 +75,9 @@ impl<T: Argument> SeenKind for TypeProbe<T> {
     }
 }
 
-/// For all others.
+/// For all other types.
 pub trait OpaqueKind {
-    /// What is seen.
+    /// Returns the kind of value.
     fn kind(&self) -> Kind {
         Kind::Opaque
     }
@@ -86,7 +87,7 @@ impl<T> OpaqueKind for &TypeProbe<T> {}
 
 /// For results that can be errors.
 pub trait FallibleResult {
-    /// Whether this one is.
+    /// Returns whether this one is an error.
     fn failed(&self) -> bool;
 }
 
@@ -97,9 +98,9 @@ impl<T, E> FallibleResult for Probe<'_, Result<T, E>> {
     }
 }
 
-/// For all others.
+/// For all other results.
 pub trait InfallibleResult {
-    /// Whether this one is.
+    /// Returns whether this one is an error.
     fn failed(&self) -> bool {
         false
     }
@@ -109,11 +110,11 @@ impl<T> InfallibleResult for &Probe<'_, T> {}
 
 /// For result types that can express an `errno`.
 pub trait ErrnoResult<R> {
-    /// Whether they can.
+    /// Returns whether they can.
     fn can_fail(&self) -> bool {
         true
     }
-    /// The result.
+    /// Returns the result for an `errno`.
     fn with_errno(&self, errno: i32) -> Option<R>;
 }
 
@@ -123,13 +124,13 @@ impl<T, E: FromErrno> ErrnoResult<Result<T, E>> for TypeProbe<Result<T, E>> {
     }
 }
 
-/// For all others.
+/// For all other result types.
 pub trait NoErrnoResult<R> {
-    /// Whether they can.
+    /// Returns whether they can.
     fn can_fail(&self) -> bool {
         false
     }
-    /// The result.
+    /// Returns the result for an `errno`.
     fn with_errno(&self, errno: i32) -> Option<R> {
         let _ = errno;
         None

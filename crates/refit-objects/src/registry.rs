@@ -1,4 +1,4 @@
-//! Which objects there are.
+//! The registry of all objects.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ fn lock() -> std::sync::MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an id, a slot with it, and publishes it.
+/// Allocates an id, creates a slot for it, and publishes the slot.
 pub(crate) fn add(make: impl FnOnce(ObjectId) -> Arc<Slot>) -> ObjectId {
     table::prepare();
     let id = {
@@ -38,22 +38,22 @@ pub(crate) fn add(make: impl FnOnce(ObjectId) -> Arc<Slot>) -> ObjectId {
     id
 }
 
-/// The object with this id, if it lives.
+/// Returns the object with this id, if it lives.
 pub(crate) fn get(id: ObjectId) -> Option<Arc<Slot>> {
     lock().slots.get(id.index as usize)?.clone().filter(|slot| slot.id == id)
 }
 
-/// All objects.
+/// Returns all objects.
 pub(crate) fn all() -> Vec<Arc<Slot>> {
     lock().slots.iter().flatten().cloned().collect()
 }
 
-/// Forgets an object; its index is not used again before [`Freed`] is dropped.
+/// Removes an object; its index is not reused before [`Freed`] is dropped.
 pub(crate) fn remove(slot: &Slot) {
     lock().slots[slot.id.index as usize] = None;
 }
 
-/// A slot that waits for its last request; gives its index back when it is dropped.
+/// A slot that waits for its last request; dropping it releases its index.
 pub(crate) struct Freed(pub(crate) Arc<Slot>);
 
 impl Drop for Freed {

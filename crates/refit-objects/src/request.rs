@@ -1,11 +1,11 @@
 //! Requests: the unit in which the system waits for calls to end.
 //!
-//! # How a call is quick
+//! # The fast path of a call
 //!
-//! A thread's record says with one word whether the thread is inside a request, idle, or to be asked more closely. What
-//! is to be asked is decided once, when the thread gets its record: where membarrier and rseq are both at hand the
-//! thread is shown its own record, and calls rely on both; elsewhere it is shown that of nobody, and its calls take
-//! the slow way, which relies on neither.
+//! One word of a thread's record says whether the thread is inside a request, idle, or has to take
+//! the slow path. That choice is made once, when the thread gets its record: where both membarrier
+//! and rseq are available, the thread uses its own record, and calls rely on both. Elsewhere it
+//! uses the record of nobody, and its calls take the slow path, which relies on neither.
 
 use std::cell::{Cell, RefCell};
 
@@ -20,11 +20,12 @@ use crate::table::{self, Entries};
 
 static NOBODY: ThreadRecord = ThreadRecord::nobody();
 
-/// What this thread's calls look at first. All in one place, and without a destructor, so that each look is one load.
+/// The data that this thread's calls access first. All in one place, and without a destructor, so
+/// that each access is one load.
 struct Shown {
     /// The thread's record, or that of nobody.
     record: Cell<Record>,
-    /// Where its entries of the table are found, if the record is its own.
+    /// The location of its table entries, if the record is its own.
     entries: Entries,
 }
 
@@ -33,9 +34,9 @@ thread_local! {
         const { Shown { record: Cell::new(&NOBODY), entries: Entries::unknown() } };
     /// This thread's record.
     static OWN: Cell<Option<Record>> = const { Cell::new(None) };
-    /// Gives the record back when the thread ends.
+    /// Releases the record when the thread ends.
     static GUARD: RefCell<Option<Guard>> = const { RefCell::new(None) };
-    /// What is to be done when the present request ends.
+    /// The work that is pending for the end of the current request.
     static AT_END: RefCell<Vec<Debt>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -51,7 +52,7 @@ impl Drop for Guard {
     }
 }
 
-/// This thread's record.
+/// Returns this thread's record.
 #[inline]
 pub(crate) fn record() -> Record {
     match OWN.get() {
@@ -66,26 +67,27 @@ fn register() -> Record {
     OWN.set(Some(record));
     let asymmetric = barrier::prepare() == barrier::Kind::Membarrier;
     SHOWN.with(|shown| {
-        // In this order: who sees the record relies on the entries.
+        // In this order: a caller that sees the record relies on the entries.
         if asymmetric && shown.entries.find() {
             shown.record.set(record);
         }
     });
-    // A thread that is ending has no guard any more; its record then stays its own for ever, which is safe.
+    // A thread that is ending has no guard any more; its record then stays its own for ever, which
+    // is safe.
     let _ = GUARD.try_with(|guard| *guard.borrow_mut() = Some(Guard(record)));
     record
 }
 
-/// Runs `f` as one request: whatever it calls, the system waits for all of it as a whole. Calls outside of any
-/// request are a request each.
+/// Runs `f` as one request: the system waits for all of its calls as a whole. A call outside of any
+/// request is a request of its own.
 pub fn request<R>(f: impl FnOnce() -> R) -> R {
     let record = record();
-    // Made only where it is wanted: dropping one ends the request.
+    // Created only if needed: dropping one ends the request.
     let _leave = record.enter(&GENERATIONS).then(|| Leave(record));
     f()
 }
 
-/// Ends a request, also when it panics.
+/// Ends a request, also during a panic.
 struct Leave(Record);
 
 impl Drop for Leave {
@@ -98,33 +100,34 @@ impl Drop for Leave {
     }
 }
 
-/// Does what was put off until the end of the request.
+/// Does the work that was postponed until the end of the request.
 #[cold]
 fn settle_up(record: Record) {
     record.set_owes(false);
-    // Taken out first: nothing that runs here finds the list borrowed.
+    // Taken out first, so that the work never finds the list borrowed.
     AT_END.take().into_iter().for_each(|debt| debt());
 }
 
-/// Puts something off until this thread's present request ends. To be called within a request.
+/// Postpones work until this thread's current request ends. Must be called within a request.
 pub(crate) fn until_request_ends(debt: impl FnOnce() + 'static) {
     AT_END.with_borrow_mut(|debts| debts.push(Box::new(debt)));
     record().set_owes(true);
 }
 
-/// Whether this thread is in a request.
+/// Returns whether this thread is in a request.
 pub(crate) fn in_request() -> bool {
     record().inside()
 }
 
-/// Calls an object: `invoke` is given the rep that serves it here, within a request. Used by generated code.
+/// Calls an object: passes the rep that serves it on this processor to `invoke`, within a request.
+/// Used by generated code.
 ///
 /// # Panics
 /// If the object has been destroyed.
 #[inline(always)]
 pub fn call<I, R>(object: Bound<I>, method: u16, invoke: impl FnOnce(*const RepHeader) -> R) -> R {
-    // SAFETY: it has no destructor, so it lives as long as the thread, which is that of this call. (`with` around all of
-    // this would be a call of its own: the compiler does not take it apart.)
+    // SAFETY: it has no destructor, so it lives as long as the thread, which runs this call.
+    // (`with` around all of this would be a separate call, which the compiler does not inline.)
     let shown = unsafe { &*SHOWN.with(std::ptr::from_ref) };
     let record = shown.record.get();
     match record.standing() {
@@ -142,7 +145,8 @@ pub fn call<I, R>(object: Bound<I>, method: u16, invoke: impl FnOnce(*const RepH
     }
 }
 
-/// A call of a thread that has no record yet, or must be asked for its barrier and its processor.
+/// Makes a call for a thread that has no record yet, or whose barrier and processor take the slow
+/// path.
 #[cold]
 #[inline(never)]
 fn call_slowly<I, R>(
@@ -156,16 +160,16 @@ fn call_slowly<I, R>(
     })
 }
 
-/// The rep for a thread that was shown its own record; valid until the present request ends.
+/// Returns the rep for a thread that uses its own record; valid until the current request ends.
 #[inline(always)]
 fn look_up<I>(entries: &Entries, object: Bound<I>) -> *const RepHeader {
-    // SAFETY: the id was that of a `Bound`, so its object was created; the request has begun; a thread is shown its
-    // own record only when its entries have been found.
+    // SAFETY: the id was that of a `Bound`, so its object was created; the request has begun; a
+    // thread uses its own record only when its entries have been found.
     let found = unsafe { entries.look_up(object.bits() as u32) };
     checked(found.unwrap_or_else(|| look_up_slowly(object.bits())), object)
 }
 
-/// The rep for any thread, in a request; `object` is the id of a `Bound`.
+/// Returns the rep for any thread, in a request; `object` is the id of a `Bound`.
 #[cold]
 #[inline(never)]
 fn look_up_slowly(object: u64) -> *const RepHeader {
@@ -188,15 +192,16 @@ fn gone(id: ObjectId) -> ! {
     panic!("object {}.{} was called after it had been destroyed", id.index, id.serial)
 }
 
-/// Lets a thread that was started within a request act as part of it, so that a switch does not block it while its
-/// parent waits for it (Hui 2000, §4.4.2: explicitly created threads). The parent must wait for it.
+/// Lets a thread that was started within a request act as part of it, so that a switch does not
+/// block it while its parent waits for it (Hui 2000, §4.4.2: explicitly created threads). The
+/// parent must wait for it.
 #[derive(Clone, Debug)]
 pub struct RequestToken {
     inside: Vec<u64>,
 }
 
 impl RequestToken {
-    /// The request of this thread, to be passed on.
+    /// Returns a token for the request of this thread, to pass to other threads.
     pub fn of_this_request() -> Self {
         RequestToken { inside: inside::all() }
     }
@@ -230,7 +235,8 @@ mod tests {
         assert!(!record().inside());
     }
 
-    /// Otherwise each thread would leave one behind for ever, and be named in reports after its end.
+    /// Otherwise each thread would leave a record behind for ever, and be named in reports after
+    /// its end.
     #[test]
     fn a_thread_that_ends_gives_its_record_back() {
         let (record, tid) =

@@ -1,9 +1,10 @@
-//! What nobody can find any more is freed when nobody can use it any more.
+//! Retiring: objects that are no longer reachable are freed when nobody can use them any more.
 //!
-//! Things wait in a [`Limbo`]. Whoever retires or swaps next takes out what is due, and a thread, the *reaper*, sees to
-//! it that this does not depend on anybody: it looks every [`SOON`] while something is there, every [`LATER`] for a
-//! while after that, and then sleeps until it is woken. To wake it is a system call, which would cost more than what is
-//! deferred; so whoever defers several things in a few seconds pays for one wake-up at most.
+//! They wait in a [`Limbo`]. The next thread that retires or swaps frees what is due. So that this
+//! does not depend on such a thread, the *reaper* does so too: it looks every [`BUSY_INTERVAL`] while there
+//! is something, every [`IDLE_INTERVAL`] for a while after that, and then sleeps until it is woken. Waking
+//! it is a system call, which would cost more than a deferral; so a thread that defers several
+//! objects within a few seconds pays for at most one wake-up.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,19 +17,20 @@ pub(crate) static GENERATIONS: Generations = Generations::new();
 
 static LIMBO: Limbo = Limbo::new();
 
-/// Between two looks of the reaper while there is something to do.
-const SOON: Duration = Duration::from_millis(10);
+/// The interval between two looks of the reaper while there is something to do.
+const BUSY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Between two looks when there was nothing to do lately.
-const LATER: Duration = Duration::from_millis(250);
+/// The interval between two looks when there was nothing to do lately.
+const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Looks without anything to do before the reaper takes its time, and before it sleeps until it is woken.
+/// The number of looks with nothing to do before the reaper slows down, and before it sleeps until
+/// it is woken.
 const IDLE_LOOKS: [u32; 2] = [10, 30];
 
-/// As many deferred things share a barrier at most.
-const DEFERRED_AT_MOST: usize = 256;
+/// The maximum number of deferred objects that share a barrier.
+const MAX_DEFERRED: usize = 256;
 
-/// Frees `garbage` when all requests of now have ended.
+/// Frees `garbage` when all current requests have ended.
 pub(crate) fn retire(garbage: Garbage) {
     LIMBO.retire(&GENERATIONS, garbage);
     collect();
@@ -37,16 +39,17 @@ pub(crate) fn retire(garbage: Garbage) {
     }
 }
 
-/// Frees `garbage` some time after all requests of now have ended, and costs no barrier now. It must not be findable
-/// any more. Call it outside of locks: it may free other things.
+/// Frees `garbage` some time after all current requests have ended, without a barrier now. It must
+/// be unreachable already. Must be called outside of locks, since it may free other objects.
 pub(crate) fn defer(garbage: Garbage) {
-    if LIMBO.defer(garbage) >= DEFERRED_AT_MOST || !REAPER.wake() {
+    if LIMBO.defer(garbage) >= MAX_DEFERRED || !REAPER.wake() {
         LIMBO.advance(&GENERATIONS);
         collect();
     }
 }
 
-/// Begins a generation, which takes along what was deferred; its number. See [`Generations::advance`].
+/// Begins a generation, which includes everything that was deferred, and returns its number. See
+/// [`Generations::advance`].
 pub(crate) fn advance() -> u64 {
     LIMBO.take_along(&GENERATIONS)
 }
@@ -56,7 +59,7 @@ pub(crate) fn collect() {
     LIMBO.collect(&GENERATIONS);
 }
 
-/// Frees everything that can be freed now, and tells how many things still wait.
+/// Frees everything that can be freed now. Returns the number of objects that still wait.
 pub fn settle() -> usize {
     LIMBO.advance(&GENERATIONS);
     collect();
@@ -68,24 +71,24 @@ static REAPER: Reaper = Reaper {
     wanted: Condvar::new(),
 };
 
-/// The thread that frees what nobody else does.
+/// The thread that frees what no other thread does.
 struct Reaper {
     state: Mutex<ReaperState>,
     wanted: Condvar,
 }
 
 struct ReaperState {
-    /// It looks again within [`LATER`].
+    /// Whether it looks again within [`IDLE_INTERVAL`].
     awake: bool,
     thread: Thread,
 }
 
-/// What became of it.
+/// The state of the reaper's thread.
 enum Thread {
-    /// Nobody has needed it yet.
+    /// Not needed yet.
     None,
     Lives,
-    /// It cannot be had: the process may not have more threads.
+    /// Not available: the process may not have more threads.
     Refused,
 }
 
@@ -94,7 +97,7 @@ impl Reaper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that the reaper looks soon; false if there is none.
+    /// Makes the reaper look soon. Returns false if there is none.
     fn wake(&'static self) -> bool {
         let mut state = self.lock();
         if state.awake {
@@ -117,14 +120,15 @@ impl Reaper {
         loop {
             if idle == IDLE_LOOKS[1] {
                 let mut state = self.lock();
-                // Whoever defers from here on finds it asleep; whoever did before is seen here.
+                // A thread that defers from here on finds it asleep; everything deferred before is
+                // seen here.
                 state.awake = !LIMBO.is_empty();
                 while !state.awake {
                     state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 idle = 0;
             }
-            std::thread::sleep(if idle < IDLE_LOOKS[0] { SOON } else { LATER });
+            std::thread::sleep(if idle < IDLE_LOOKS[0] { BUSY_INTERVAL } else { IDLE_INTERVAL });
             idle = if LIMBO.is_empty() { idle + 1 } else { 0 };
             settle();
         }

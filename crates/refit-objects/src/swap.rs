@@ -1,4 +1,5 @@
-//! Asking for a swap: of one object, or of several as one change. What happens then is in [`crate::switch`].
+//! Requests for a swap of one object, or of several as one change. [`crate::switch`] carries them
+//! out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,57 +18,58 @@ use crate::switch::{Member, Switch};
 use crate::transfer::DrainOptions;
 use crate::transfer::moving::report_on;
 
-/// Between the first attempt and the second, and between two attempts at the most.
+/// The pause between the first attempt and the second, and the longest pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a change is given up whose requester cancelled it.
+/// The reason for giving up a change that its requester has cancelled.
 pub(crate) const REQUESTER_GONE: &str = "its requester went away";
 
-/// Called when a swap enters a phase; an error rolls it back.
+/// A callback for each phase of a swap; an error rolls the swap back.
 pub type Hook = Arc<dyn Fn(Phase) -> Result<(), String> + Send + Sync>;
 
-/// How a swap is to be done.
+/// The options of a swap.
 #[derive(Clone)]
 pub struct SwapOptions {
-    /// Time from the beginning of an attempt until its commit at the latest; then it is rolled back.
+    /// The time from the beginning of an attempt until its commit, after which it is rolled back.
     pub deadline: Duration,
-    /// How often a swap that missed its deadline is begun anew, after a pause that doubles each time: who was in the
-    /// way may be gone then.
+    /// The number of times that a swap which missed its deadline is attempted again, after a pause
+    /// that doubles each time: the callers that delayed it may be gone then.
     pub retries: u32,
-    /// Which processors are to share a rep.
+    /// The grouping of processors that share a rep.
     pub clustering: Clustering,
-    /// Set by the requester, or by who notices its end, to have the swap rolled back.
+    /// A flag by which the requester, or a thread that notices the requester's end, has the swap
+    /// rolled back.
     pub cancel: Option<Arc<AtomicBool>>,
-    /// Who asked; for the report.
+    /// The name of the requester, for the report.
     pub owner: String,
-    /// For tests and probes: sees every phase.
+    /// A callback for every phase, for tests and probes.
     pub hook: Option<Hook>,
-    /// Goes as far as to the commit, measures, and takes it back: nothing changes.
+    /// Goes as far as the commit, measures, and rolls back, so that nothing changes.
     pub dry_run: bool,
-    /// Only the protocol of this name; without it, the best.
+    /// The name of the protocol to use; `None` for the best one.
     pub protocol: Option<String>,
     /// How the rest of a lazy transfer is moved after the commit.
     pub drain: DrainOptions,
-    /// What becomes of the old implementation's state.
+    /// What happens to the old implementation's state.
     pub handover: Handover,
-    /// The swapping thread runs before all ordinary ones (`SCHED_FIFO`, where permitted) while others wait for it. It
-    /// shortens the wait on a machine with as many busy threads as processors, and changes a property of the caller's
-    /// thread, so it is off unless asked for.
+    /// Runs the swapping thread before all ordinary ones (`SCHED_FIFO`, where permitted) while
+    /// others wait for it. It shortens the wait on a machine with as many busy threads as
+    /// processors. It changes a property of the caller's thread, so it is off by default.
     pub urgent: bool,
 }
 
-/// What becomes of the state of the implementation that is swapped out.
+/// What happens to the state of the implementation that is swapped out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Handover {
     /// The new implementation takes it over.
     #[default]
     Transfer,
-    /// It is left behind, and the new implementation begins as it was made. Refused unless the interface says that its
-    /// state is a hint.
+    /// It is abandoned, and the new implementation begins as created. Refused unless the interface
+    /// declares its state a hint.
     WithoutState,
-    /// It is thrown away, and the new implementation begins with the empty state of the interface. **Loses what the
-    /// object holds.** Refused unless the interface declares an empty state.
+    /// It is discarded, and the new implementation begins with the empty state of the interface.
+    /// **Loses the contents of the object.** Refused unless the interface declares an empty state.
     EmptyState,
 }
 
@@ -122,17 +124,19 @@ impl std::fmt::Debug for SwapOptions {
 
 impl SwapOptions {
     pub(crate) fn cancelled(&self) -> bool {
-        // Relaxed: nothing else is read on the strength of it.
+        // Relaxed: no other load depends on it.
         self.cancel.as_ref().is_some_and(|c| c.load(Ordering::Relaxed))
     }
 }
 
-/// Swaps an object to the implementation with this name. `change` is the number under which the report is filed.
+/// Swaps an object to the implementation with this name. `change` is the number under which the
+/// report is filed.
 pub fn swap_named(id: ObjectId, to: &str, change: ChangeId, options: &SwapOptions) -> Report {
     swap_together(&[(id, to)], change, options)
 }
 
-/// Swaps an object to a root that was made elsewhere. There is one root, so there is one attempt.
+/// Swaps an object to a root that the caller has created. There is one root, so there is one
+/// attempt.
 pub fn swap<I: Interface>(
     object: I::Ref,
     root: Box<dyn Root<I>>,
@@ -141,9 +145,9 @@ pub fn swap<I: Interface>(
 ) -> Report {
     let to = root.implementation().to_owned();
     let mut root = Some(root);
-    let asked = Asked { objects: &[(I::id(object), &to)], id: change, options };
+    let asked = SwapRequest { objects: &[(I::id(object), &to)], id: change, options };
     let once = SwapOptions { retries: 0, ..options.clone() };
-    let asked = Asked { options: &once, ..asked };
+    let asked = SwapRequest { options: &once, ..asked };
     asked.run(&mut |slot, _| {
         let member =
             root.take().and_then(|root| Member::new(slot, root, options.clustering.clone()));
@@ -151,14 +155,15 @@ pub fn swap<I: Interface>(
     })
 }
 
-/// Swaps several objects, each to the implementation with the name beside it, as one change: no request sees one of
-/// them old and another one new, and if one cannot be swapped, none is. An object may be named once.
+/// Swaps several objects, each to the implementation with the given name, as one change: no request
+/// sees some of them old and others new, and if one cannot be swapped, none is. Each object may be
+/// named once.
 pub fn swap_together(
     objects: &[(ObjectId, &str)],
     change: ChangeId,
     options: &SwapOptions,
 ) -> Report {
-    let asked = Asked { objects, id: change, options };
+    let asked = SwapRequest { objects, id: change, options };
     asked.run(&mut |slot, to| slot.swapper.member(slot, to, options.clustering.clone()))
 }
 
@@ -196,18 +201,18 @@ impl<I: Interface> Swapper for ByName<I> {
     }
 }
 
-/// How a member is made of an object whose right to change is held.
+/// Creates a member of a switch from an object whose right to change is held.
 type MakeMember<'a> = dyn FnMut(&Arc<Slot>, &str) -> Result<Member, String> + 'a;
 
-/// A swap that is asked for.
-struct Asked<'a> {
+/// A requested swap.
+struct SwapRequest<'a> {
     objects: &'a [(ObjectId, &'a str)],
     id: ChangeId,
     options: &'a SwapOptions,
 }
 
-impl Asked<'_> {
-    /// Tries until it is done, or cannot be, or has been tried often enough.
+impl SwapRequest<'_> {
+    /// Tries until it succeeds, is impossible, or has been tried the given number of times.
     fn run(&self, make: &mut MakeMember<'_>) -> Report {
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
@@ -221,7 +226,8 @@ impl Asked<'_> {
         unreachable!("the attempts are counted")
     }
 
-    /// Lets who is in the way get on; false if the requester went away meanwhile.
+    /// Pauses, so that the callers that delayed it can finish. Returns false if the requester has
+    /// gone away.
     fn pause(&self, pause: Duration) -> bool {
         const LOOK: Duration = Duration::from_millis(5);
         sleep_until(Instant::now().checked_add(pause), LOOK, &|| self.options.cancelled())
@@ -238,7 +244,7 @@ impl Asked<'_> {
             let Some(slot) = registry::get(*id) else { return self.gone() };
             slots.push((slot, *to));
         }
-        // Everybody queues in the same order, so that no two changes wait for each other.
+        // All changes queue in the same order, so that no two wait for each other.
         slots.sort_by_key(|(slot, _)| slot.id);
         if slots.windows(2).any(|pair| pair[0].0.id == pair[1].0.id) {
             return self.refused("it names an object twice".into());
@@ -297,7 +303,7 @@ impl Asked<'_> {
         Change::new(self.id, "swap", &target, &each_once(from), &each_once(to), &self.options.owner)
     }
 
-    /// The change of objects of which some may not be there any more to be asked for their names.
+    /// Returns the change of objects that may be gone, so that their names are unknown.
     fn nameless(&self) -> Change {
         let name = |id: &ObjectId| match registry::get(*id) {
             Some(slot) => slot.full_name(),
@@ -323,7 +329,7 @@ impl Asked<'_> {
     }
 }
 
-/// Names, each once, in the order of the alphabet.
+/// Returns the names, each once, in alphabetical order.
 pub(crate) fn each_once(mut names: Vec<String>) -> String {
     names.sort_unstable();
     names.dedup();

@@ -3,31 +3,35 @@
 //!
 //! | phase | what happens | what calls notice |
 //! |---|---|---|
-//! | prepare | the new roots are made, the mediators too | nothing |
-//! | install (forward) | the mediators take the roots' places, entries are flushed; the swapper waits until every request that began before has ended | one miss per processor, then tracking |
-//! | quiesce (block) | the swapper waits until nothing tracked is inside | new calls wait |
+//! | prepare | the new roots and the mediators are created | nothing |
+//! | install (forward) | the mediators replace the roots, entries are flushed; the swapper waits until every request that began before has ended | one miss per processor, then tracking |
+//! | quiesce (block) | the swapper waits until no tracked call is inside | new calls wait |
 //! | transfer | each old root exports, its new one imports | the same |
-//! | commit | the new roots take the mediators' places, entries are flushed, waiting calls go on | one miss per processor |
+//! | commit | the new roots replace the mediators, entries are flushed, waiting calls continue | one miss per processor |
 //!
-//! At any point before commit the switch can be given up: its deadline passes, its requester goes away, an object is to
-//! be destroyed, import or export fails or panics, a hook says no. Then the old roots take the mediators' places,
-//! waiting calls go on in them, and nothing is lost, because export leaves the old root able to carry on and nobody
-//! has called the new one.
+//! At any point before commit the switch can be given up: its deadline passes, its requester goes
+//! away, an object is about to be destroyed, import or export fails or panics, a hook fails. Then
+//! the old roots replace the mediators, waiting calls continue in them, and nothing is lost,
+//! because export leaves the old root able to continue and no call has reached the new one.
 //!
 //! # Several objects as one change
 //!
-//! The members share one [`Mediation`], and what it tracks is not the call but the whole request ([`Unit::Request`]):
-//! a request that has called one member goes on in the old roots of all of them until it ends. *No request sees a mix
-//! of old and new:*
+//! The members share one [`Mediation`], which tracks not calls but whole requests
+//! ([`Unit::Request`]): a request that has called one member continues in the old roots of all of
+//! them until it ends. *No request sees a mix of old and new:*
 //!
-//! * A request that began before the last mediator was installed, and has called nothing yet that tracks it, sees old
-//!   roots only, and the switch waits for it (the generation) before it blocks anybody.
-//! * A tracked request sees old roots only, and the switch waits for it (the ledgers) before the transfer.
-//! * Any other request calls its first member when calls block, and goes on when all new roots are in their places,
-//!   or finds a new root directly; then the commit has begun, no member has an old root to offer any more, and one
-//!   that still has its mediator makes the request wait until it has not.
+//! * A request that began before the last mediator was installed, and has called nothing yet that
+//!   tracks it, sees old roots only, and the switch waits for it (the generation) before it blocks
+//!   any call.
+//! * A tracked request sees old roots only, and the switch waits for it (the ledgers) before the
+//!   transfer.
+//! * Any other request calls its first member while calls are blocked, and continues when all new
+//!   roots are in place; or it finds a new root directly. Then the commit has begun, no member
+//!   offers its old root any more, and a member that still has its mediator makes the request wait
+//!   until that is replaced.
 //!
-//! On the way back (roll-back) the same holds with old for new: the new roots have never been in place.
+//! When a switch is rolled back, the same holds with old and new exchanged: the new roots have
+//! never been in place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,16 +50,19 @@ use crate::object::{AnyRoot, Attached, ObjectId, Slot};
 use crate::registry;
 use crate::retire::{GENERATIONS, advance, defer};
 use crate::swap::{REQUESTER_GONE, SwapOptions};
-use crate::ticket::Patience;
-use crate::transfer::moving::{Moving, Transferring, Unmoved};
+use crate::ticket::Backoff;
+use crate::transfer::moving::{Moving, TransferFailure, Transferring};
 
-/// So many switches are urgent from the beginning, if nobody calls meanwhile.
+/// The number of switches that will be urgent from the beginning, if no call arrives in the
+/// meantime.
 static URGENT_YET: AtomicU32 = AtomicU32::new(0);
 
-/// As many are, after one in which somebody called: the object is used then, and probably the next one is too.
+/// The value of that number after a switch during which a call arrived: the object is in use then,
+/// and probably the next one is too.
 const URGENT_AFTER: u32 = 1024;
 
-/// An object that is to be switched, and to what. Its right to change is held by who makes it.
+/// An object to switch, and its new root. The creator of this value holds the right to change the
+/// object.
 pub(crate) struct Member {
     slot: Arc<Slot>,
     old: Arc<dyn AnyRoot>,
@@ -64,7 +71,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// `None` if the object has another interface.
+    /// Creates a member; `None` if the object has another interface.
     pub(crate) fn new<I: Interface>(
         slot: &Arc<Slot>,
         root: Box<dyn Root<I>>,
@@ -77,17 +84,18 @@ impl Member {
         Some(Member { slot: Arc::clone(slot), old: before, new, moving })
     }
 
-    /// Its state on the way; what is to be agreed on before the switch, and reported after it.
+    /// Returns the transfer of its state, for the negotiation before the switch and the report
+    /// after it.
     pub(crate) fn moving(&self) -> Arc<dyn Transferring> {
         Arc::clone(&self.moving)
     }
 
-    /// Name of the implementation that serves.
+    /// Returns the name of the current implementation.
     pub(crate) fn from(&self) -> String {
         self.old.implementation()
     }
 
-    /// Name of the implementation that is to serve.
+    /// Returns the name of the new implementation.
     pub(crate) fn to(&self) -> String {
         self.new.implementation()
     }
@@ -97,45 +105,45 @@ impl Member {
     }
 }
 
-/// Why a switch is given up.
+/// The reason that a switch is given up.
 #[derive(Debug)]
-pub(crate) struct GivenUp {
+pub(crate) struct Abort {
     pub(crate) why: String,
     pub(crate) blockers: Vec<Blocker>,
-    /// The deadline passed: it may well be done in time when it is tried again.
+    /// Whether the deadline has passed, in which case another attempt may succeed.
     pub(crate) late: bool,
-    /// It was a dry run, and has come to its end.
+    /// Whether it was a dry run that has reached its end.
     pub(crate) rehearsed: bool,
 }
 
-impl GivenUp {
+impl Abort {
     pub(crate) fn because(why: impl Into<String>) -> Self {
-        GivenUp { why: why.into(), blockers: Vec::new(), late: false, rehearsed: false }
+        Abort { why: why.into(), blockers: Vec::new(), late: false, rehearsed: false }
     }
 }
 
-/// A switch under way.
+/// A switch in progress.
 pub(crate) struct Switch<'a> {
     members: Vec<Member>,
     mediators: Vec<Arc<Mediator>>,
     mediation: Arc<Mediation>,
     options: &'a SwapOptions,
-    /// `None`: the deadline is beyond what the clock can tell.
+    /// `None` if the deadline is beyond the range of the clock.
     until: Option<Instant>,
     timeline: Timeline,
-    /// From the moment on at which somebody is seen to call a member, or from the beginning.
+    /// Held from the moment at which a call to a member is noticed, or from the beginning.
     urgent: Option<Urgent>,
-    /// Somebody was in the way.
+    /// Whether any call was noticed.
     called: bool,
 }
 
-/// What is left of a switch: to be retired, by the batch if there are many.
+/// The remains of a switch, which the caller has to retire, in batches if there are many.
 pub(crate) struct Ended {
-    pub(crate) result: Result<(), GivenUp>,
+    pub(crate) result: Result<(), Abort>,
     pub(crate) tally: Tally,
     pub(crate) timeline: Timeline,
     pub(crate) target_gone: bool,
-    /// What nobody can find any more, but some may still use.
+    /// Objects that are unreachable, but may still be in use.
     pub(crate) garbage: Box<dyn Send>,
 }
 
@@ -160,9 +168,9 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// All phases.
+    /// Runs all phases.
     pub(crate) fn run(mut self, change: Change) -> Report {
-        // Not when it is made: an upgrade makes many, and is urgent itself.
+        // Not when it is created: an upgrade creates many, and is urgent itself.
         let urgent = self.options.urgent && URGENT_YET.load(Ordering::Relaxed) > 0;
         self.urgent = urgent.then(Urgent::begin);
         let members = self.members.len() as u64;
@@ -171,12 +179,12 @@ impl<'a> Switch<'a> {
             self.check(Phase::Install).map(|()| generation)
         });
         let Ended { result, tally, timeline, target_gone, garbage } = self.finish(installed);
-        // Not `retire`: the next change has a barrier of its own, and takes it along.
+        // Not `retire`: the next change has its own barrier, and includes this.
         defer(garbage);
         let (end, blockers, late) = match result {
             Ok(()) => (End::Committed, Vec::new(), false),
-            Err(GivenUp { rehearsed: true, .. }) => (End::Rehearsed, Vec::new(), false),
-            Err(GivenUp { why, blockers, late, .. }) => (End::RolledBack(why), blockers, late),
+            Err(Abort { rehearsed: true, .. }) => (End::Rehearsed, Vec::new(), false),
+            Err(Abort { why, blockers, late, .. }) => (End::RolledBack(why), blockers, late),
         };
         Report {
             phases: timeline.end(),
@@ -192,8 +200,8 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// The mediators take over. Then the generation must be advanced.
-    pub(crate) fn install(&mut self) -> Result<(), GivenUp> {
+    /// Installs the mediators. Afterwards the generation has to be advanced.
+    pub(crate) fn install(&mut self) -> Result<(), Abort> {
         self.check(Phase::Prepare)?;
         self.timeline.enter(Phase::Install);
         for (member, mediator) in self.members.iter().zip(&self.mediators) {
@@ -202,8 +210,8 @@ impl<'a> Switch<'a> {
         Ok(())
     }
 
-    /// Everything after the install; `installed` is the generation that began then.
-    pub(crate) fn finish(mut self, installed: Result<u64, GivenUp>) -> Ended {
+    /// Runs everything after the install; `installed` is the generation that began then.
+    pub(crate) fn finish(mut self, installed: Result<u64, Abort>) -> Ended {
         let result = installed.and_then(|generation| self.up_to_commit(generation));
         let (phase, outcome) = match result {
             Ok(()) => (Phase::Commit, Outcome::New),
@@ -227,7 +235,7 @@ impl<'a> Switch<'a> {
         }
     }
 
-    fn up_to_commit(&mut self, generation: u64) -> Result<(), GivenUp> {
+    fn up_to_commit(&mut self, generation: u64) -> Result<(), Abort> {
         self.forward(generation)?;
         self.block()?;
         self.timeline.enter(Phase::Transfer);
@@ -238,35 +246,37 @@ impl<'a> Switch<'a> {
             let give_up = |now| self.in_time(now).is_err();
             match Arc::clone(&member.moving).run(&give_up) {
                 Ok(()) => {}
-                Err(Unmoved::Failed(error)) => {
-                    return Err(GivenUp::because(format!("{}transfer failed: {error}", whose())));
+                Err(TransferFailure::Failed(error)) => {
+                    return Err(Abort::because(format!("{}transfer failed: {error}", whose())));
                 }
-                Err(Unmoved::GivenUp { thread }) => return Err(self.without(&whose(), thread)),
+                Err(TransferFailure::GivenUp { thread }) => {
+                    return Err(self.without(&whose(), thread));
+                }
             }
         }
         // The last point at which it can be given up.
         self.check(Phase::Commit)?;
         if self.options.dry_run {
-            return Err(GivenUp { rehearsed: true, ..GivenUp::because("it was a dry run") });
+            return Err(Abort { rehearsed: true, ..Abort::because("it was a dry run") });
         }
         Ok(())
     }
 
-    /// Why the switch is given up while a step of the transfer runs in `thread`.
-    fn without(&self, whose: &str, thread: u32) -> GivenUp {
+    /// Returns why the switch is given up while a step of the transfer runs in `thread`.
+    fn without(&self, whose: &str, thread: u32) -> Abort {
         let reason = self.in_time(Instant::now()).err();
-        let reason = reason.unwrap_or_else(|| GivenUp::because("it was given up"));
+        let reason = reason.unwrap_or_else(|| Abort::because("it was given up"));
         let why = format!(
             "{}; {whose}the transfer has not returned: it is left alone in thread {thread}, and what it brings is not used",
             reason.why
         );
-        GivenUp { why, ..reason }
+        Abort { why, ..reason }
     }
 
     /// Waits until every call that the mediators do not know has ended.
-    fn forward(&mut self, generation: u64) -> Result<(), GivenUp> {
+    fn forward(&mut self, generation: u64) -> Result<(), Abort> {
         let since = self.timeline.since();
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while !GENERATIONS.passed(generation) {
             self.hurry();
             if let Err(mut given_up) = self.in_time(Instant::now()) {
@@ -275,32 +285,33 @@ impl<'a> Switch<'a> {
                     stragglers.iter().map(|s| blocker(*s, since.elapsed())).collect();
                 return Err(given_up);
             }
-            patience.lose();
+            backoff.wait();
         }
         Ok(())
     }
 
-    /// New calls wait; waits until what is tracked has left.
-    fn block(&mut self) -> Result<(), GivenUp> {
+    /// Makes new calls wait, and waits until all tracked ones have left.
+    fn block(&mut self) -> Result<(), Abort> {
         if self.mediation.in_use() {
             self.hurry();
         }
         self.timeline.enter(Phase::Quiesce);
         self.mediation.block();
         self.check(Phase::Quiesce)?;
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while !self.mediation.drained() {
             if let Err(mut given_up) = self.in_time(Instant::now()) {
                 let tracked = self.mediation.tracked();
                 given_up.blockers = tracked.iter().map(|t| blocker(t.caller, t.age())).collect();
                 return Err(given_up);
             }
-            patience.lose();
+            backoff.wait();
         }
         Ok(())
     }
 
-    /// One of the two roots of each member takes over from its mediator, and blocked calls go on there.
+    /// Replaces the mediator of each member by one of its two roots, in which blocked calls
+    /// continue.
     fn hand_over(&mut self, phase: Phase, outcome: Outcome) {
         self.timeline.enter(phase);
         for member in &self.members {
@@ -315,7 +326,7 @@ impl<'a> Switch<'a> {
         self.mediation.complete(outcome);
     }
 
-    /// Others call, and are going to wait for what happens from here on.
+    /// Becomes urgent, because calls are about to wait for everything that happens from here on.
     fn hurry(&mut self) {
         self.called = true;
         if self.options.urgent {
@@ -323,37 +334,37 @@ impl<'a> Switch<'a> {
         }
     }
 
-    fn check(&self, phase: Phase) -> Result<(), GivenUp> {
+    fn check(&self, phase: Phase) -> Result<(), Abort> {
         let Some(hook) = &self.options.hook else {
-            // A look at the clock is as long as a phase in which nobody is in the way.
+            // Reading the clock takes as long as a phase without any calls.
             return self.in_time(self.timeline.since());
         };
-        hook(phase).map_err(GivenUp::because)?;
+        hook(phase).map_err(Abort::because)?;
         self.in_time(Instant::now())
     }
 
-    fn in_time(&self, now: Instant) -> Result<(), GivenUp> {
+    fn in_time(&self, now: Instant) -> Result<(), Abort> {
         if self.options.cancelled() {
-            return Err(GivenUp::because(REQUESTER_GONE));
+            return Err(Abort::because(REQUESTER_GONE));
         }
         if let Some(doomed) = self.members.iter().find(|member| member.slot.doomed()) {
             let which = if self.members.len() > 1 { doomed.object() } else { "the object".into() };
-            return Err(GivenUp::because(format!("{which} is being destroyed")));
+            return Err(Abort::because(format!("{which} is being destroyed")));
         }
         match self.until {
             Some(until) if now >= until => {
                 let deadline = self.options.deadline;
                 let why = format!("the deadline of {deadline:?} passed");
-                Err(GivenUp { late: true, ..GivenUp::because(why) })
+                Err(Abort { late: true, ..Abort::because(why) })
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Whether the next switches are to be urgent from the beginning.
+/// Remembers whether the next switches should be urgent from the beginning.
 fn remember(called: bool) {
-    // Relaxed, and not as one step: it is a guess.
+    // Relaxed, and not atomic as a whole: it is a guess.
     let yet = URGENT_YET.load(Ordering::Relaxed);
     let yet = if called { URGENT_AFTER } else { yet.saturating_sub(1) };
     URGENT_YET.store(yet, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! The synchronisation the algorithms of this crate are written on: std's and parking_lot's, or loom's when they are model-checked
-//! (`RUSTFLAGS="--cfg loom"`). Nothing else in this crate names an atomic, a lock or a barrier of another origin.
+//! The synchronisation primitives of this crate's algorithms: those of std and parking_lot, or
+//! loom's when the algorithms are model-checked (`RUSTFLAGS="--cfg loom"`). The rest of this crate
+//! uses no other atomic, lock or barrier.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(crate) fn light() {
     refit_sys::barrier::light();
 }
 
-/// The frequent side, for who knows that the other side pays for both.
+/// The frequent side, for callers that know that barriers are asymmetric.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn light_where_asymmetric() {
@@ -34,36 +35,37 @@ pub(crate) fn heavy() {
     refit_sys::barrier::heavy();
 }
 
-/// Loom knows no asymmetric fence; both sides are `SeqCst`. This is stronger than the real thing only between two
-/// light sides, and no algorithm here relies on an order between those.
+/// The frequent side in a model. Loom knows no asymmetric fence, so both sides are `SeqCst`. This
+/// is stronger than the real barrier only between two light sides, and no algorithm here relies on
+/// an order between those.
 #[cfg(loom)]
 pub(crate) fn light() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// See [`light`].
+/// The rare side in a model; see [`light`].
 #[cfg(loom)]
 pub(crate) fn heavy() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Locks. A lock whose holder panicked is taken all the same: every critical section of this crate leaves its data
-/// whole before it calls foreign code. So the locks are of a kind that does not keep account of panics, which takes as
-/// many instructions as the lock itself.
+/// Locks a mutex, even if a holder has panicked: every critical section of this crate leaves its
+/// data consistent before it calls foreign code. So these mutexes do not track panics, which would
+/// take as many instructions as the lock itself.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Waits until it is notified, or for no reason.
+/// Waits until it is notified, or returns spuriously.
 #[cfg(not(loom))]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(&mut guard);
     guard
 }
 
-/// Waits until it is notified, or `limit` is over, or for no reason.
+/// Waits until it is notified, or `limit` has passed, or returns spuriously.
 #[cfg(not(loom))]
 pub(crate) fn wait_for<'a, T>(
     condvar: &Condvar,
@@ -74,19 +76,19 @@ pub(crate) fn wait_for<'a, T>(
     guard
 }
 
-/// See above. A panic ends the model.
+/// As above; in a model a panic ends the model.
 #[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody panicked")
 }
 
-/// See above.
+/// As above, in a model.
 #[cfg(loom)]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).expect("nobody panicked")
 }
 
-/// See above. No time passes in a model.
+/// As above; in a model no time passes.
 #[cfg(loom)]
 pub(crate) fn wait_for<'a, T>(
     condvar: &Condvar,

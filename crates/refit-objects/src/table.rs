@@ -1,9 +1,10 @@
-//! The object translation table: for every processor a row, for every object an entry in each row
-//! (Hui 2000, §3.3.2; there each processor maps its own row at one address, here rseq tells the row).
+//! The object translation table: a row for every processor, with an entry for every object (Hui
+//! 2000, §3.3.2; there each processor maps its own row at the same address, here rseq selects the
+//! row).
 //!
-//! An entry points to the rep that serves the object on that processor, to the object's default object when none is
-//! known, or to [`GONE`] when the object has been destroyed. Entries are a cache: any entry may be set back to the
-//! default object at any time, the next call regenerates it.
+//! An entry points to the rep that serves the object on that processor, to the object's default
+//! object if none is known, or to [`GONE`] if the object has been destroyed. Entries are a cache:
+//! any entry may be reset to the default object at any time, and the next call regenerates it.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
@@ -13,15 +14,16 @@ use refit_sys::processor::MyProcessor;
 
 use crate::rep::{RepHeader, VT_MAGIC, VtHeader, VtPtr, keep_rep};
 
-/// Objects that can live at the same time in one process.
+/// The maximum number of live objects in a process.
 pub(crate) const CAPACITY: usize = 1 << 20;
 
-/// Start of the rows; null before the first object is created. Row `p` starts at `p * CAPACITY`.
+/// The start of the rows; null before the first object is created. Row `p` starts at `p *
+/// CAPACITY`.
 static ROWS: AtomicPtr<AtomicPtr<RepHeader>> = AtomicPtr::new(std::ptr::null_mut());
-/// Number of rows.
+/// The number of rows.
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 
-/// What entries of destroyed objects point to: no object has id 0.
+/// The target of entries of destroyed objects; no object has id 0.
 static GONE: RepHeader = RepHeader {
     // SAFETY: VtHeader starts with itself; nothing is called through it.
     vtable: unsafe { VtPtr::new(&EMPTY) },
@@ -30,7 +32,8 @@ static GONE: RepHeader = RepHeader {
 static EMPTY: VtHeader =
     VtHeader { magic: VT_MAGIC, size: 0, version: 0, methods: &[], drop: keep_rep };
 
-/// Lays out the rows, once. The memory is reserved, not touched: a row costs what its used entries cost.
+/// Allocates the rows, once. The memory is reserved, not touched: a row costs as much as its used
+/// entries.
 pub(crate) fn prepare() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -42,7 +45,7 @@ pub(crate) fn prepare() {
     });
 }
 
-/// One allocation for all rows, so that an entry is one multiplication away.
+/// Makes one allocation for all rows, so that an entry is one multiplication away.
 fn reserve(rows: usize) -> *mut AtomicPtr<RepHeader> {
     let layout = Layout::array::<AtomicPtr<RepHeader>>(rows * CAPACITY)
         .expect("the table of all processors fits the address space");
@@ -54,32 +57,34 @@ fn reserve(rows: usize) -> *mut AtomicPtr<RepHeader> {
     memory.cast()
 }
 
-/// The entry of an object on a processor.
+/// Returns the entry of an object on a processor.
 ///
 /// # Safety
 /// An object with this index must have been created (so that the rows exist), and `processor` must be below
 /// `refit_sys::processor::count()`.
 #[inline(always)]
 unsafe fn entry(processor: usize, index: u32) -> &'static AtomicPtr<RepHeader> {
-    // Relaxed: whoever has a reference got it from a thread that has seen the rows.
+    // Relaxed: a caller that has a reference got it from a thread that has seen the rows.
     let rows = ROWS.load(Ordering::Relaxed);
-    // SAFETY: index < CAPACITY by construction of references, processor < number of rows by the caller's promise;
-    // the rows are never freed.
+    // SAFETY: index < CAPACITY by construction of references, processor < number of rows by the
+    // caller's guarantee; the rows are never freed.
     unsafe { &*rows.add(processor * CAPACITY + index as usize) }
 }
 
-/// The rep that serves an object on the processor of this thread.
+/// Returns the rep that serves an object on the processor of this thread.
 ///
 /// # Safety
-/// An object with this index must have been created. The rep may be used only until the present request ends.
+/// An object with this index must have been created. The rep may be used only until the current
+/// request ends.
 #[inline(always)]
 pub(crate) unsafe fn look_up(index: u32) -> *const RepHeader {
-    // SAFETY: `current` is below the count; the rest is the caller's promise. Acquire pairs with the release stores
-    // below: the rep is seen as it was when it was installed.
+    // SAFETY: `current` is below the count; the caller guarantees the rest. Acquire pairs with the
+    // release stores below: the rep is visible as it was when it was installed.
     unsafe { entry(refit_sys::processor::current(), index) }.load(Ordering::Acquire)
 }
 
-/// What a thread remembers of the table where rseq tells its processor, so that a look-up asks nothing twice.
+/// A thread's location of its table entries where rseq reports its processor, so that a lookup
+/// queries nothing twice.
 pub(crate) struct Entries {
     rows: Cell<*const AtomicPtr<RepHeader>>,
     processors: Cell<u32>,
@@ -95,7 +100,7 @@ impl Entries {
         }
     }
 
-    /// Finds them; whether that can be done for this thread.
+    /// Finds the location. Returns whether that is possible for this thread.
     pub(crate) fn find(&self) -> bool {
         prepare();
         self.rows.set(ROWS.load(Ordering::Relaxed));
@@ -104,19 +109,20 @@ impl Entries {
         self.processor.get().is_some()
     }
 
-    /// The rep that serves an object on the processor of this thread; `None` while the kernel does not tell which.
+    /// Returns the rep that serves an object on the processor of this thread; `None` while the
+    /// kernel does not report the processor.
     ///
     /// # Safety
-    /// As for [`look_up`], and [`Self::find`] must have answered this thread with true.
+    /// As for [`look_up`], and [`Self::find`] must have returned true to this thread.
     #[inline(always)]
     pub(crate) unsafe fn look_up(&self, index: u32) -> Option<*const RepHeader> {
-        // SAFETY: `find` found it.
+        // SAFETY: `find` has found it.
         let processor = unsafe { self.processor.get().unwrap_unchecked() }.number();
         if processor >= self.processors.get() {
             return None;
         }
-        // SAFETY: index < CAPACITY by construction of references, processor < number of rows as checked; the rows are
-        // never freed.
+        // SAFETY: index < CAPACITY by construction of references, processor < number of rows as
+        // checked; the rows are never freed.
         let entry =
             unsafe { &*self.rows.get().add(processor as usize * CAPACITY + index as usize) };
         Some(entry.load(Ordering::Acquire)) // Pairs as in `look_up`.
@@ -129,7 +135,7 @@ impl Entries {
 /// An object with this index must have been created; the rep must stay alive until the entry has been replaced and
 /// a generation has passed.
 pub(crate) unsafe fn install(processor: usize, index: u32, rep: *const RepHeader) {
-    // SAFETY: the caller's promise. Release pairs with the acquire load in `look_up`.
+    // SAFETY: guaranteed by the caller. Release pairs with the acquire load in `look_up`.
     unsafe { entry(processor, index) }.store(rep.cast_mut(), Ordering::Release);
 }
 
@@ -139,12 +145,12 @@ pub(crate) unsafe fn install(processor: usize, index: u32, rep: *const RepHeader
 /// As for [`install`].
 pub(crate) unsafe fn install_everywhere(index: u32, rep: *const RepHeader) {
     for processor in 0..PROCESSORS.load(Ordering::Relaxed) {
-        // SAFETY: the caller's promise; `processor` is below the count.
+        // SAFETY: guaranteed by the caller; `processor` is below the count.
         unsafe { install(processor, index, rep) };
     }
 }
 
-/// The rep of what does not exist any more.
+/// Returns the rep of destroyed objects.
 pub(crate) fn gone() -> *const RepHeader {
     &raw const GONE
 }

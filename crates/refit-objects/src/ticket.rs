@@ -1,37 +1,40 @@
-//! Queueing for the right to change an object, and waiting for what mostly takes a microsecond.
+//! Queueing for the right to change an object, and waiting for events that usually take a
+//! microsecond.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::retire::collect;
 
-/// How long who sleeps goes without looking at its deadline.
-const LOOK_AROUND: Duration = Duration::from_millis(1);
+/// How long a waiter sleeps before it checks its deadline.
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How to wait for something that mostly comes within a microsecond: spin, then sleep in short naps. A call that is
-/// still in flight then is that of a thread which does not run, and it may need this very processor; so naps rather
-/// than `sched_yield`, which an urgent thread would give to nobody.
+/// A wait for an event that usually comes within a microsecond: spin, then sleep in short naps. A
+/// call that is still in progress then belongs to a thread that is not running, and that may need
+/// this very processor; so naps rather than `sched_yield`, by which an urgent thread would yield to
+/// nobody.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     tries: u32,
 }
 
-impl Patience {
+impl Backoff {
     const SPINS: u32 = 200;
     const NAP: Duration = Duration::from_micros(5);
     const NAP_AT_MOST: Duration = Duration::from_micros(50);
 
-    pub(crate) fn lose(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.tries += 1;
         match self.tries.checked_sub(Self::SPINS) {
             None | Some(0) => std::hint::spin_loop(),
-            // Nobody tells when a request ends: that would cost every request. So it is polled.
+            // No thread reports the end of a request, since that would cost every request. So it is
+            // polled.
             Some(naps) => std::thread::sleep((Self::NAP * naps).min(Self::NAP_AT_MOST)),
         }
     }
 }
 
-/// The right to change something; those who want it queue.
+/// The right to change something, for which threads queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     state: Mutex<TicketState>,
@@ -41,12 +44,13 @@ pub(crate) struct Ticket {
 #[derive(Debug)]
 struct TicketState {
     taken: bool,
-    /// Who waits. Mostly nobody, and then giving it back costs no system call.
+    /// The number of waiting threads. Usually zero, and then releasing the right makes no system
+    /// call.
     waiting: u32,
 }
 
-/// Gives the right back when it is dropped.
-pub(crate) struct Taken<'a>(&'a Ticket);
+/// A guard that holds the right until it is dropped.
+pub(crate) struct TicketGuard<'a>(&'a Ticket);
 
 impl Ticket {
     pub(crate) const fn new() -> Self {
@@ -54,29 +58,29 @@ impl Ticket {
         Ticket { state: Mutex::new(state), given_back: Condvar::new() }
     }
 
-    /// Waits for the right, for `patience` at most, or until `given_up` says so.
+    /// Waits for the right, but no longer than `timeout`, or until `given_up` returns true.
     pub(crate) fn take(
         &self,
-        patience: Duration,
+        timeout: Duration,
         given_up: &dyn Fn() -> bool,
-    ) -> Option<Taken<'_>> {
-        let until = Instant::now().checked_add(patience);
+    ) -> Option<TicketGuard<'_>> {
+        let until = Instant::now().checked_add(timeout);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.taken {
             if given_up() || until.is_some_and(|u| Instant::now() >= u) {
                 return None;
             }
             state.waiting += 1;
-            let waited = self.given_back.wait_timeout(state, LOOK_AROUND);
+            let waited = self.given_back.wait_timeout(state, DEADLINE_CHECK_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
         }
         state.taken = true;
-        Some(Taken(self))
+        Some(TicketGuard(self))
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         let wanted = {
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,12 @@
-//! Upgrading a class: every object of it is swapped, and what new ones are made of, all or nothing (Soules 2003,
-//! §7.1; K42's factory breaks off at the first object that fails and leaves the class half done).
+//! Upgrading a class: swaps every object of it and sets the implementation of new ones, all or
+//! nothing (Soules 2003, §7.1; K42's factory stops at the first object that fails and leaves the
+//! class half done).
 //!
-//! First the factories turn to the new implementation, then the objects are swapped in batches of [`BATCH`]: all
-//! mediators of a batch are installed, *one* generation passes for all of them, and then each object blocks its calls
-//! only for its own transfer. An object that fails ends the upgrade: the factories turn back, and what was upgraded,
-//! and what was made meanwhile, is swapped back. Until the end each object is wholly old or wholly new.
+//! First the factories switch to the new implementation, then the objects are swapped in batches of
+//! [`BATCH`]: all mediators of a batch are installed, *one* generation passes for all of them, and
+//! then each object blocks its calls only for its own transfer. An object that fails ends the
+//! upgrade: the factories switch back, and all objects that were upgraded or created in the
+//! meantime are swapped back. Until the end each object is entirely old or entirely new.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,26 +23,26 @@ use crate::pace::sleep_until;
 use crate::request::in_request;
 use crate::retire::{advance, retire};
 use crate::swap::{REQUESTER_GONE, SwapOptions, each_once};
-use crate::switch::{Ended, GivenUp, Switch};
+use crate::switch::{Abort, Ended, Switch};
 
-/// Objects that share one generation.
+/// The number of objects that share one generation.
 const BATCH: usize = 64;
 
-/// How often an object that could not be swapped back is tried again, with a deadline that doubles.
+/// The number of attempts to swap an object back, with a deadline that doubles.
 const WAYS_BACK: u32 = 6;
 
-/// How an upgrade is to be done.
+/// The options of an upgrade.
 #[derive(Clone, Debug, Default)]
 pub struct UpgradeOptions {
-    /// For each object; the deadline is that of one batch.
+    /// The options for each object; the deadline is that of one batch.
     pub swap: SwapOptions,
-    /// Objects per second at the most.
+    /// The maximum number of objects per second.
     pub rate: Option<f64>,
-    /// The handle by which others follow it and hold it up.
+    /// The handle by which others follow and pause it.
     pub control: Arc<UpgradeControl>,
 }
 
-/// Follows an upgrade, and holds it up.
+/// A handle to follow and pause an upgrade.
 #[derive(Debug, Default)]
 pub struct UpgradeControl {
     paused: AtomicBool,
@@ -49,24 +51,25 @@ pub struct UpgradeControl {
 }
 
 impl UpgradeControl {
-    /// Holds the upgrade up after the present batch, or lets it go on. Meanwhile some objects are old and some are new.
+    /// Pauses the upgrade after the current batch, or resumes it. During the pause some objects are
+    /// old and some are new.
     pub fn pause(&self, paused: bool) {
-        // Relaxed, as everything here: figures and a wish, nothing else is read on the strength of them.
+        // Relaxed, like everything here: no other load depends on it.
         self.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Whether it is held up.
+    /// Returns whether it is paused.
     pub fn paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// Objects that have been swapped, and objects that are to be.
+    /// Returns the number of objects that have been swapped, and of all that will be.
     pub fn progress(&self) -> (usize, usize) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 }
 
-/// Swaps all objects of a class to an implementation, and has new ones made of it.
+/// Swaps all objects of a class to an implementation, which new ones get too.
 pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions) -> Report {
     let owner = &options.swap.owner;
     let makers = makers_of(class);
@@ -105,16 +108,16 @@ pub fn upgrade(class: &str, to: &str, change: ChangeId, options: &UpgradeOptions
     upgrade.run(change)
 }
 
-/// An upgrade under way.
+/// An upgrade in progress.
 struct Upgrade<'a> {
     to: &'a str,
     options: &'a UpgradeOptions,
     makers: Vec<Arc<Maker>>,
-    /// What each of `makers` served before.
+    /// The previous implementation of each of `makers`.
     before: Vec<Serves>,
     began: Instant,
     tally: Tally,
-    /// What has been swapped, and what served there before.
+    /// The objects that have been swapped, and their previous implementations.
     done: Vec<(Arc<Slot>, String)>,
 }
 
@@ -148,8 +151,8 @@ impl Upgrade<'_> {
         }
     }
 
-    /// Swaps every object that is not of the new implementation yet.
-    fn forward(&mut self) -> Result<(), GivenUp> {
+    /// Swaps every object that does not have the new implementation yet.
+    fn forward(&mut self) -> Result<(), Abort> {
         let old = |slot: &Arc<Slot>| slot.root().implementation() != self.to;
         let slots: Vec<_> = made_by(&self.makers).into_iter().filter(old).collect();
         self.options.control.total.store(slots.len(), Ordering::Relaxed);
@@ -169,14 +172,14 @@ impl Upgrade<'_> {
         Ok(())
     }
 
-    /// With a rate, batches small enough to look even.
+    /// With a rate, batches are small enough to look even.
     fn batch_size(&self) -> usize {
         let tenth = self.options.rate.map_or(BATCH, |rate| (rate / 10.0) as usize);
         tenth.clamp(1, BATCH)
     }
 
     /// Waits while it is paused, and until the rate allows the next batch.
-    fn keep_pace(&mut self) -> Result<(), GivenUp> {
+    fn keep_pace(&mut self) -> Result<(), Abort> {
         const LOOK: Duration = Duration::from_millis(5);
         let UpgradeOptions { swap, rate, control } = self.options;
         let stop = || swap.cancelled() || control.paused();
@@ -194,14 +197,15 @@ impl Upgrade<'_> {
             let paused = Instant::now();
             sleep_until(None, LOOK, &|| swap.cancelled() || !control.paused());
             if swap.cancelled() {
-                return Err(GivenUp::because(REQUESTER_GONE));
+                return Err(Abort::because(REQUESTER_GONE));
             }
-            // What the pause took is not made up for by haste.
+            // The time of the pause is not made up for by haste.
             self.began += paused.elapsed();
         }
     }
 
-    /// Takes everything back; what is to be added to the reason if something could not be.
+    /// Undoes everything. Returns an addition to the reason if some objects could not be swapped
+    /// back.
     fn back(&mut self) -> String {
         let mut way_back: Vec<(Arc<Slot>, String)> = std::mem::take(&mut self.done);
         for (maker, before) in self.makers.iter().zip(&self.before) {
@@ -220,7 +224,7 @@ impl Upgrade<'_> {
             let mut left = Vec::new();
             for batch in way_back.chunks(BATCH) {
                 let asked = batch.iter().map(|(slot, to)| (slot, to.as_str()));
-                // What fails is found by what still serves.
+                // Failures are detected by the implementation that still serves.
                 let _ = swap_batch(asked, &options, &mut Vec::new(), &mut self.tally);
                 let still = |(slot, to): &&(Arc<Slot>, String)| {
                     !slot.doomed() && slot.root().implementation() != *to
@@ -239,14 +243,15 @@ impl Upgrade<'_> {
     }
 }
 
-/// Swaps some objects, in the order of their ids; what was swapped, with what served before, goes to `swapped`. The
-/// first that fails ends it; what was swapped before stays so.
+/// Swaps some objects, in the order of their ids, and appends those that were swapped, with their
+/// previous implementations, to `swapped`. It stops at the first that fails; the earlier ones stay
+/// swapped.
 fn swap_batch<'a>(
     objects: impl Iterator<Item = (&'a Arc<Slot>, &'a str)>,
     options: &SwapOptions,
     swapped: &mut Vec<(Arc<Slot>, String)>,
     tally: &mut Tally,
-) -> Result<(), GivenUp> {
+) -> Result<(), Abort> {
     let began = Instant::now();
     let mut tickets = Vec::new();
     let (mut switches, mut lazy) = (Vec::new(), Vec::new());
@@ -255,21 +260,21 @@ fn swap_batch<'a>(
         let Some(ticket) = slot.changing().take(left, &|| options.cancelled()) else {
             let name = slot.full_name();
             let why = format!("{name}: another change of it did not end before the deadline");
-            return Err(GivenUp::because(why));
+            return Err(Abort::because(why));
         };
         tickets.push(ticket);
         let from = slot.root().implementation();
         if slot.destroyed() || from == to {
             continue;
         }
-        let because = |why| GivenUp::because(format!("{}: {why}", slot.full_name()));
+        let because = |why| Abort::because(format!("{}: {why}", slot.full_name()));
         let member = slot.swapper.member(slot, to, options.clustering.clone()).map_err(because)?;
         let moving = member.moving();
         moving.agree(options).map_err(|none| because(none.to_string()))?;
         lazy.extend(moving.lazy().then_some(moving));
         switches.push((Arc::clone(slot), from, Switch::new(vec![member], options, began)));
     }
-    // Others wait for what happens from here on.
+    // Other threads wait for everything that happens from here on.
     let urgent = options.urgent.then(Urgent::begin);
     let mut installed = Vec::with_capacity(switches.len());
     for (slot, from, mut switch) in switches {
@@ -278,16 +283,16 @@ fn swap_batch<'a>(
     }
     let generation = advance();
     let mut garbage = Vec::with_capacity(installed.len());
-    let mut failed: Option<GivenUp> = None;
+    let mut failed: Option<Abort> = None;
     for (slot, from, switch, result) in installed {
-        let stop = || Err(GivenUp::because("another object of the batch could not be swapped"));
+        let stop = || Err(Abort::because("another object of the batch could not be swapped"));
         let result = if failed.is_some() { stop() } else { result.map(|()| generation) };
         let ended: Ended = switch.finish(result);
         garbage.push(ended.garbage);
         tally.add(ended.tally);
         match ended.result {
             Ok(()) => swapped.push((slot, from)),
-            // What is being destroyed is missed by nobody.
+            // An object that is being destroyed needs no swap.
             Err(_) if ended.target_gone => {}
             Err(given_up) => failed = failed.or(Some(of_object(&slot, given_up))),
         }
@@ -295,12 +300,12 @@ fn swap_batch<'a>(
     retire(Box::new(garbage));
     drop(urgent);
     for moving in lazy {
-        // Of an object that was not swapped there is nothing to drain.
+        // An object that was not swapped has nothing to drain.
         moving.drain(&options.drain, &|| options.cancelled());
     }
     failed.map_or(Ok(()), Err)
 }
 
-fn of_object(slot: &Slot, given_up: GivenUp) -> GivenUp {
-    GivenUp { why: format!("{}: {}", slot.full_name(), given_up.why), ..given_up }
+fn of_object(slot: &Slot, given_up: Abort) -> Abort {
+    Abort { why: format!("{}: {}", slot.full_name(), given_up.why), ..given_up }
 }

@@ -1,15 +1,17 @@
-//! What a wrapper is: code that runs before and after every call of an object (Soules 2003, §4.3.1).
+//! Wrappers: code that runs before and after every call of an object (Soules 2003, §4.3.1).
 //!
-//! There are two kinds. A [`Wrapper`] fits any interface: it sees the object, the method, the arguments and the result
-//! as plain [`Value`](crate::Value)s, and may put others in their places; it can let a call fail. A *typed* wrapper knows its interface: from
-//! `trait Counter` the macro makes `trait CounterWrapper` with `pre_add(&self, n: &mut u64) -> Pre<u64>` and
-//! `post_add(&self, state, result: &mut u64)` for each method, so that arguments and results can be read and changed.
+//! There are two kinds. A [`Wrapper`] fits any interface: it sees the object, the method, the
+//! arguments and the result as plain [`Value`](crate::Value)s, may replace them, and can make a
+//! call fail. A *typed* wrapper knows its interface: from `trait Counter` the macro generates
+//! `trait CounterWrapper` with `pre_add(&self, n: &mut u64) -> Pre<u64>` and `post_add(&self,
+//! state, result: &mut u64)` for each method, so that arguments and results can be read and
+//! changed.
 //!
-//! `precall` decides whether there is a `postcall`. If not, nothing of the call is kept. If so, it hands over one
-//! number, which stands in the frame of the call; nothing is allocated either way.
+//! `precall` decides whether there is a `postcall`. If not, no state of the call is kept. If so, it
+//! passes on one number, which stays in the frame of the call; nothing is allocated in either case.
 //!
-//! A wrapper runs within the request of the call that it wraps. What it does there takes the caller's time; it must
-//! not call the object it wraps, which would call it again.
+//! A wrapper runs within the request of the call that it wraps. Its work takes the caller's time;
+//! it must not call the object it wraps, which would call the wrapper again.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,53 +24,54 @@ use crate::argument::{Kind, Value};
 use crate::object::ObjectId;
 use crate::rep::{InterfaceInfo, VtPtr};
 
-/// How a call goes on after an untyped `precall`.
+/// How a call continues after an untyped `precall`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// To the object; there is no postcall.
+    /// It goes to the object; there is no postcall.
     Forward,
-    /// To the object, then to `postcall`, which is given this number.
+    /// It goes to the object, then to `postcall`, which gets this number.
     Postcall(u64),
-    /// Back to the caller with this `errno`, if the method can express it (see [`PreCall::can_fail`]); as
-    /// [`After::Forward`] otherwise.
+    /// It returns to the caller with this `errno`, if the method can express it (see
+    /// [`PreCall::can_fail`]); otherwise as [`After::Forward`].
     Fail(i32),
 }
 
-/// How a call goes on after the `pre_…` of a typed wrapper.
+/// How a call continues after the `pre_…` of a typed wrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pre<R> {
-    /// To the object; there is no postcall.
+    /// It goes to the object; there is no postcall.
     Forward,
-    /// To the object, then to `post_…`, which is given this number.
+    /// It goes to the object, then to `post_…`, which gets this number.
     Postcall(u64),
-    /// Back to the caller with this result; the object is not called.
+    /// It returns to the caller with this result; the object is not called.
     Answer(R),
 }
 
 /// Code around the calls of an object of any interface.
 pub trait Wrapper: Send + Sync {
-    /// Its name, by which it is shown and detached.
+    /// Returns its name, by which it is shown and detached.
     fn name(&self) -> &str;
 
-    /// Before the call.
+    /// Called before the call.
     fn precall(&self, call: &PreCall<'_>) -> After;
 
-    /// After the call, if `precall` wanted that; also when the method panicked.
+    /// Called after the call, if `precall` asked for that; also if the method panicked.
     fn postcall(&self, call: &PostCall<'_>) {
         let _ = call;
     }
 
-    /// What it is set to, as `key=value …`; empty if there is nothing to set.
+    /// Returns its settings as `key=value …`; empty if it has none.
     fn options(&self) -> String {
         String::new()
     }
 
-    /// What it has counted: `(what, how much)`. Names that end in `_ns` are times in nanoseconds.
+    /// Returns its counters, as pairs of a name and a value. Names that end in `_ns` are times in
+    /// nanoseconds.
     fn stats(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 
-    /// How what it measures is spread.
+    /// Returns the distributions of its measurements.
     fn histograms(&self) -> Vec<Histogram> {
         Vec::new()
     }
@@ -95,7 +98,7 @@ impl<W: Wrapper + ?Sized> Wrapper for Arc<W> {
     }
 }
 
-/// Which call it is.
+/// The identity of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallInfo {
     pub(crate) object: ObjectId,
@@ -105,44 +108,46 @@ pub struct CallInfo {
 }
 
 impl CallInfo {
-    /// The object.
+    /// Returns the object.
     pub fn object(&self) -> ObjectId {
         self.object
     }
 
-    /// Its interface.
+    /// Returns the object's interface.
     pub fn interface(&self) -> &'static InterfaceInfo {
         self.interface
     }
 
-    /// Number of the method in the interface.
+    /// Returns the number of the method in the interface.
     pub fn method(&self) -> usize {
         usize::from(self.method)
     }
 
-    /// Name of the method.
+    /// Returns the name of the method.
     pub fn method_name(&self) -> &'static str {
         self.interface.methods.get(self.method()).map_or("", |m| m.name)
     }
 
-    /// Processor on which the call came in. A hint: the thread may have been moved since.
+    /// Returns the processor on which the call arrived. A hint: the thread may have been moved
+    /// since.
     pub fn processor(&self) -> usize {
         self.processor as usize
     }
 }
 
-/// What is done with a value of a call by who does not know its type.
+/// An access to a value of a call by code that does not know its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is looked at.
+    /// Reads the value.
     Read,
-    /// It is replaced.
+    /// Replaces the value.
     Write(Value),
-    /// It becomes the error with this `errno`; only results can.
+    /// Replaces the value by the error with this `errno`; possible for results only.
     Fail(i32),
 }
 
-/// Does it with the argument of this number, or with the result: what is there then, or `None` if that cannot be.
+/// Accesses the argument of this number, or the result. Returns the value afterwards, or `None` if
+/// the access is impossible.
 pub(crate) type Reach<'a> = RefCell<&'a mut dyn FnMut(usize, Access) -> Option<Value>>;
 
 /// A call before it reaches the object.
@@ -169,40 +174,40 @@ impl PreCall<'_> {
         self.interface.interposer.methods.get(self.method())
     }
 
-    /// An argument; [`Value::Opaque`] beyond the last.
+    /// Returns an argument; [`Value::Opaque`] beyond the last.
     pub fn argument(&self, index: usize) -> Value {
         (self.arguments.borrow_mut())(index, Access::Read).unwrap_or(Value::Opaque)
     }
 
-    /// Puts another value in the place of an argument; whether that could be done. A number must be one of the
-    /// argument's type; a [`Value::Length`] can only cut off.
+    /// Replaces an argument. Returns whether that was possible: a number must be one of the
+    /// argument's type, and a [`Value::Length`] can only cut off.
     pub fn set_argument(&self, index: usize, value: Value) -> bool {
         (self.arguments.borrow_mut())(index, Access::Write(value)).is_some()
     }
 
-    /// Names of the arguments and what can be seen of them.
+    /// Returns the names of the arguments, and the kinds of their visible values.
     pub fn arguments(&self) -> &'static [ArgumentInfo] {
         self.shape().map_or(&[], |shape| shape.arguments)
     }
 
-    /// Whether the method's result can express an `errno`.
+    /// Returns whether the method's result can express an `errno`.
     pub fn can_fail(&self) -> bool {
         self.shape().is_some_and(|shape| (shape.can_fail)())
     }
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It returned, and not with `Err`.
     Returned,
     /// It returned an `Err`.
     Failed,
-    /// It panicked; the panic goes on to the caller.
+    /// It panicked; the panic continues to the caller.
     Unwound,
 }
 
-/// A call that comes back from the object.
+/// A call that returns from the object.
 pub struct PostCall<'a> {
     pub(crate) info: CallInfo,
     pub(crate) state: u64,
@@ -227,28 +232,30 @@ impl std::ops::Deref for PostCall<'_> {
 }
 
 impl PostCall<'_> {
-    /// The number that `precall` handed over.
+    /// Returns the number that `precall` passed on.
     pub fn state(&self) -> u64 {
         self.state
     }
 
-    /// How it ended.
+    /// Returns the outcome.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// The result, or what is in its `Ok` or `Some`; [`Value::Opaque`] for an error or a panic.
+    /// Returns the result, or the value in its `Ok` or `Some`; [`Value::Opaque`] for an error or a
+    /// panic.
     pub fn result(&self) -> Value {
         self.reach(Access::Read).unwrap_or(Value::Opaque)
     }
 
-    /// Puts another value in the place of what [`Self::result`] shows; whether that could be done. As for
+    /// Replaces the value that [`Self::result`] returns. Returns whether that was possible, as for
     /// [`PreCall::set_argument`]. An error stays an error.
     pub fn set_result(&self, value: Value) -> bool {
         self.reach(Access::Write(value)).is_some()
     }
 
-    /// Makes the result the error with this `errno`; whether the method can express that.
+    /// Replaces the result by the error with this `errno`. Returns whether the method can express
+    /// that.
     pub fn fail(&self, errno: i32) -> bool {
         self.reach(Access::Fail(errno)).is_some()
     }
@@ -260,7 +267,7 @@ impl PostCall<'_> {
 
 /// An error type that can express an `errno`, so that a wrapper can make calls fail.
 pub trait FromErrno {
-    /// The error with this `errno`.
+    /// Returns the error with this `errno`.
     fn from_errno(errno: i32) -> Self;
 }
 
@@ -276,19 +283,19 @@ impl FromErrno for std::io::Error {
     }
 }
 
-/// An argument as the interface declares it.
+/// An argument, as the interface declares it.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgumentInfo {
-    /// Its name.
+    /// The name of the argument.
     pub name: &'static str,
-    /// What can be seen of it.
+    /// The kind of its visible value.
     pub kind: fn() -> Kind,
 }
 
-/// What an interposer knows of a method beyond its name.
+/// An interposer's knowledge of a method beyond its name.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodShape {
-    /// Its arguments, in order.
+    /// The arguments, in order.
     pub arguments: &'static [ArgumentInfo],
     /// Whether its result can express an `errno`.
     pub can_fail: fn() -> bool,
@@ -297,40 +304,40 @@ pub struct MethodShape {
 /// The generic interposer of an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct InterposerInfo {
-    /// Vtable of its reps, for wrappers that fit any interface.
+    /// The vtable of its reps, for wrappers that fit any interface.
     pub vtable: VtPtr,
-    /// Its methods, in the order of the vtable.
+    /// The methods, in the order of the vtable.
     pub methods: &'static [MethodShape],
 }
 
-/// How a measure is spread: how many measurements lie in which range.
+/// The distribution of a measure: the number of measurements in each range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// What was measured, e.g. `read` or `read.offset`.
+    /// The name of the measure, for example `read` or `read.offset`.
     pub name: String,
-    /// `ns`, `bytes` …; empty for plain numbers.
+    /// The unit, `ns`, `bytes` …; empty for plain numbers.
     pub unit: String,
-    /// `(from, how many)`: measurements of at least `from`, below the `from` of the next range. Empty ranges are
-    /// left out.
+    /// Pairs `(from, count)`: the number of measurements from `from` to below the `from` of the
+    /// next range. Empty ranges are omitted.
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// What one attached wrapper tells about itself.
+/// The description of an attached wrapper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrapperInfo {
-    /// Number of the attachment; no other one of this process has it.
+    /// The number of the attachment, unique within the process.
     pub id: u64,
-    /// Name of the wrapper.
+    /// The name of the wrapper.
     pub name: String,
-    /// What it is set to.
+    /// Its settings.
     pub options: String,
-    /// What it has counted.
+    /// Its counters.
     pub stats: Vec<(String, u64)>,
-    /// What it has measured.
+    /// Its distributions.
     pub histograms: Vec<Histogram>,
 }
 
-/// A wrapper for one interface, made by the interface's `wrapper(…)`.
+/// A wrapper for one interface, created by the interface's `wrapper(…)`.
 pub struct TypedWrapper<I> {
     pub(crate) vtable: VtPtr,
     pub(crate) name: String,

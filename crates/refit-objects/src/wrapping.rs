@@ -1,4 +1,4 @@
-//! Attaching and detaching wrappers: by hand, and as changes with a report.
+//! Attaching and detaching wrappers: directly, and as changes with a report.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,30 +15,30 @@ use crate::sync::lock;
 use crate::wrapper::{TypedWrapper, Wrapper, WrapperInfo};
 use crate::wrappers::{self, Setting};
 
-/// Wrappers that one object can have.
-pub(crate) const STACK_AT_MOST: usize = 64;
+/// The maximum number of wrappers of one object.
+pub(crate) const MAX_WRAPPERS: usize = 64;
 
-/// Failures of wrappers that an object remembers.
-const FAILURES_KEPT: usize = 8;
+/// The number of failures of wrappers that an object remembers.
+const MAX_FAILURES: usize = 8;
 
-/// Why a wrapper was not attached or detached.
+/// The reason that a wrapper was not attached or detached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrapError {
     /// The object is gone.
     #[error("the object does not exist any more")]
     Gone,
-    /// The object has as many wrappers as it can have.
-    #[error("the object has {STACK_AT_MOST} wrappers already; detach one first")]
+    /// The object has the maximum number of wrappers.
+    #[error("the object has {MAX_WRAPPERS} wrappers already; detach one first")]
     TooMany,
     /// No such wrapper is attached.
     #[error("no wrapper {asked} is attached; {}", attached(.there))]
     NotAttached {
-        /// What was to be detached.
+        /// The wrapper to detach.
         asked: String,
-        /// What is attached, innermost first.
+        /// The attached wrappers, innermost first.
         there: Vec<String>,
     },
-    /// There is no such wrapper, or it cannot be set like that.
+    /// There is no such wrapper, or its settings are invalid.
     #[error(transparent)]
     Wrapper(#[from] wrappers::WrapperError),
 }
@@ -50,23 +50,23 @@ fn attached(there: &[String]) -> String {
     }
 }
 
-/// A wrapper that panicked and was detached for it.
+/// A wrapper that panicked and was detached for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrapperFailure {
-    /// Full name of the object.
+    /// The full name of the object.
     pub object: String,
-    /// Name of the wrapper.
+    /// The name of the wrapper.
     pub wrapper: String,
-    /// What it did.
+    /// The reason.
     pub why: String,
-    /// What served before, e.g. `count(shared)`.
+    /// The composition before, for example `count(shared)`.
     pub from: String,
-    /// What serves since.
+    /// The composition since.
     pub to: String,
 }
 
 impl WrapperFailure {
-    /// As a change of the journal.
+    /// Returns the failure as a change of the journal.
     pub fn report(&self, change: ChangeId) -> Report {
         let owner = format!("refit: the wrapper {} {}", self.wrapper, self.why);
         let change = Change::new(change, "unwrap", &self.object, &self.from, &self.to, &owner);
@@ -74,7 +74,7 @@ impl WrapperFailure {
     }
 }
 
-/// Which wrappers are to be detached.
+/// A selection of wrappers to detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     /// All.
@@ -104,7 +104,8 @@ impl Which {
 }
 
 impl Slot {
-    /// Puts a layer of other wrappers in place, as `change` makes them of the present ones, and flushes the entries.
+    /// Replaces the layer by one of the wrappers that `change` makes of the present ones, and
+    /// flushes the entries.
     fn change_layer<R>(
         &self,
         change: impl FnOnce(&[Arc<Attachment>]) -> Result<(Vec<Arc<Attachment>>, R), WrapError>,
@@ -120,7 +121,7 @@ impl Slot {
             self.flush_locked(&state);
             (before, result)
         };
-        // Outside of the lock: it may free what was deferred earlier.
+        // Outside of the lock: it may free objects that were deferred earlier.
         if let Some(layer) = before {
             defer(Box::new(layer));
         }
@@ -130,7 +131,7 @@ impl Slot {
     fn attach(&self, attachment: Arc<Attachment>) -> Result<WrapperId, WrapError> {
         let id = attachment.id;
         self.change_layer(|present| {
-            if present.len() >= STACK_AT_MOST {
+            if present.len() >= MAX_WRAPPERS {
                 return Err(WrapError::TooMany);
             }
             let mut stack = Vec::with_capacity(present.len() + 1);
@@ -140,7 +141,7 @@ impl Slot {
         })
     }
 
-    /// What was detached.
+    /// Detaches wrappers and returns them.
     fn detach(&self, which: &Which) -> Result<Vec<Arc<Attachment>>, WrapError> {
         self.change_layer(|present| {
             let (out, stay): (Vec<_>, Vec<_>) =
@@ -157,12 +158,12 @@ impl Slot {
         lock(&self.state).layer.as_ref().map_or_else(Vec::new, |layer| layer.stack().to_vec())
     }
 
-    /// The wrappers as they are shown, innermost first.
+    /// Returns the descriptions of the wrappers, innermost first.
     pub(crate) fn wrapper_infos(&self) -> Vec<WrapperInfo> {
         self.wrappers().iter().map(|a| a.info()).collect()
     }
 
-    /// The wrappers that failed lately.
+    /// Returns the wrappers that have failed recently.
     pub(crate) fn wrapper_failures(&self) -> Vec<WrapperFailure> {
         let mut failures: Vec<_> = lock(&self.state).failures.iter().cloned().collect();
         if !failures.is_empty() {
@@ -172,7 +173,7 @@ impl Slot {
         failures
     }
 
-    /// What serves with what is around it: `latency(count(shared))`.
+    /// Returns the implementation with its wrappers: `latency(count(shared))`.
     pub(crate) fn composed(&self) -> String {
         let inner = self.root().implementation();
         self.wrappers().iter().fold(inner, |inner, a| format!("{}({inner})", a.name))
@@ -180,7 +181,7 @@ impl Slot {
 
     fn remember(&self, failure: WrapperFailure) {
         let failures: &mut VecDeque<_> = &mut lock(&self.state).failures;
-        if failures.len() == FAILURES_KEPT {
+        if failures.len() == MAX_FAILURES {
             failures.pop_front();
         }
         failures.push_back(failure);
@@ -191,8 +192,8 @@ fn slot(id: ObjectId) -> Result<Arc<Slot>, WrapError> {
     registry::get(id).ok_or(WrapError::Gone)
 }
 
-/// Attaches a wrapper to an object, outside of those it has. Waits for nothing; calls that came in before go on
-/// without it.
+/// Attaches a wrapper to an object, outside of those it has. Waits for nothing; calls in progress
+/// continue without it.
 ///
 /// # Errors
 /// The object is gone, or has too many wrappers.
@@ -213,7 +214,7 @@ pub fn attach_typed<I: Interface>(
     slot(id)?.attach(Attachment::typed(id, I::info(), wrapper))
 }
 
-/// Detaches a wrapper. Waits for nothing: calls that came in before go through it to their end, and it is dropped
+/// Detaches a wrapper. Waits for nothing: calls in progress continue through it, and it is dropped
 /// some time after the last of them.
 ///
 /// # Errors
@@ -222,10 +223,10 @@ pub fn detach(object: ObjectId, wrapper: WrapperId) -> Result<(), WrapError> {
     slot(object)?.detach(&Which::Id(wrapper)).map(drop)
 }
 
-/// Whether a wrapper of this name can be made for an object like this one.
+/// Checks whether a wrapper of this name can be created for an object like this one.
 ///
 /// # Errors
-/// Why not.
+/// The reason that it cannot.
 pub fn can_wrap(object: ObjectId, wrapper: &str, settings: &[Setting]) -> Result<(), WrapError> {
     wrappers::by_name(wrapper, settings, slot(object)?.interface)?;
     Ok(())
@@ -292,18 +293,19 @@ type Observer = dyn Fn(&WrapperFailure) + Send + Sync;
 
 static OBSERVERS: Mutex<Vec<Weak<Observer>>> = Mutex::new(Vec::new());
 
-/// Has `observer` told of every wrapper that panics, for as long as it lives; shortly after the call has ended, on any
-/// thread.
+/// Calls `observer` for every wrapper that panics, as long as the observer lives; shortly after the
+/// call has ended, on any thread.
 pub fn observe_failures(observer: &Arc<Observer>) {
     let mut observers = OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner);
     observers.retain(|o| o.strong_count() > 0);
     observers.push(Arc::downgrade(observer));
 }
 
-/// Detaches a wrapper that panicked, and sees to it that those who want to know are told.
+/// Detaches a wrapper that has panicked, and informs the observers.
 ///
-/// This is in the middle of the call that was wrapped, whose thread may hold any lock. To find out the object's name, and
-/// to tell, can take locks too; so that waits in limbo until the request has ended.
+/// This happens in the middle of the wrapped call, whose thread may hold any lock. Computing the
+/// object's name, and informing observers, can take locks too; so these wait in limbo until the
+/// request has ended.
 pub(crate) fn detach_broken(object: ObjectId, wrapper: WrapperId, why: String) {
     let Ok(slot) = slot(object) else { return };
     let from = slot.composed();
@@ -319,7 +321,7 @@ pub(crate) fn detach_broken(object: ObjectId, wrapper: WrapperId, why: String) {
     defer(Box::new(Announcement { slot, failure }));
 }
 
-/// Tells those who want to know when it is dropped.
+/// Informs the observers when it is dropped.
 struct Announcement {
     slot: Arc<Slot>,
     failure: WrapperFailure,

@@ -1,23 +1,26 @@
-//! Workers look out for the next request for a moment before they sleep: of a file, of a page.
+//! Adaptive spinning: a worker polls for its next request for a moment before it sleeps.
 //!
 //! # Why
 //!
-//! A program that waits for one answer after the other sends its next request some microseconds after the answer. A
-//! worker that slept meanwhile has to be woken, mostly on another processor, which has gone idle with it: on a virtual
-//! machine that takes tens of microseconds, several times the work of a request.
+//! A program that waits for one answer after the other sends its next request some microseconds
+//! after each answer. If the worker has gone to sleep by then, the request has to wake it, usually
+//! on another processor that has gone idle in the meantime. On a virtual machine such a wake-up
+//! takes tens of microseconds, several times the work of a request.
 //!
 //! # How
 //!
-//! After an answer the worker looks for the next request for as long as a wake-up costs, 50 µs; so it never wastes more time
-//! than it could have saved. Before each look it yields its processor: a program that shares the processor with it
-//! runs, and makes the very request that is waited for. At most two workers of a device linger at a time.
+//! After an answer, the worker polls for the next request for as long as a wake-up costs, 50 µs, so
+//! it never wastes more time than it could have saved. Before each poll it yields its processor: a
+//! program that shares the processor runs then, and makes the very request that the worker polls
+//! for. At most two workers of a device spin at a time.
 //!
 //! # When it does not help
 //!
-//! A program that computes for long between requests is not worth waiting for, and neither is one on a processor that
-//! others want too: a yield that lasts longer than the moment counts as in vain, whatever has come in meanwhile. Each
-//! look-out in vain doubles the number of requests until the next, and one that pays makes the next follow at once, as does a sleep that
-//! was no longer.
+//! Spinning does not pay for a program that computes for long between requests, nor on a processor
+//! that other threads want: a yield that outlasts the spin time counts as a failure, even if a
+//! request has arrived in the meantime. Each failed spin doubles the number of requests until the
+//! next spin. A successful spin makes the worker spin after every request again, and so does a
+//! sleep that was no longer than the spin time.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -26,52 +29,55 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long a worker looks out: what a wake-up across processors costs.
+/// The spin time: the cost of a wake-up across processors.
 pub const MOMENT: Duration = Duration::from_micros(50);
-/// Within that something follows that somebody has announced.
+/// The spin time after [`one_follows`], within which the announced request arrives.
 pub const SOON: Duration = Duration::from_micros(150);
-/// Workers of a device that look out at a time; the others sleep and cost nothing.
-const MOST: u32 = 2;
-/// Requests between two look-outs, at most.
-const RAREST: u32 = 1024;
+/// The number of workers of a device that spin at a time; the others sleep and cost nothing.
+const MAX_SPINNERS: u32 = 2;
+/// The maximum number of requests from one spin to the next.
+const MAX_PERIOD: u32 = 1024;
 
 thread_local! {
-    static PATIENCE: RefCell<Patience> = const { RefCell::new(Patience { period: 1, skip: 0, once: None }) };
+    static POLICY: RefCell<SpinPolicy> = const { RefCell::new(SpinPolicy { period: 1, skip: 0, once: None }) };
 }
 
-/// Where requests come in, and how many workers look out there.
+/// The device at which requests arrive, and the number of workers that spin for it.
 #[derive(Debug, Default)]
 pub struct AdaptiveSpin {
-    /// Set when it is there. Any descriptor of the connection tells of requests for all of them.
+    /// Unset until the device is open. Any descriptor of the connection polls readable for requests
+    /// of all of them.
     device: OnceLock<OwnedFd>,
     workers: AtomicU32,
 }
 
 impl AdaptiveSpin {
-    /// Requests come in at `device`; what is set first, stays.
+    /// Sets the device at which requests arrive. The first call wins; later ones have no effect.
     pub fn at(&self, device: OwnedFd) {
         let _ = self.device.set(device);
     }
 
-    /// Called by a worker that has answered: returns when a request may have come, or after a moment.
+    /// Polls the device until a request may have arrived, but no longer than the spin time. A
+    /// worker calls this after it has answered a request.
     pub fn wait(&self) {
         if let Some(device) = self.device.get() {
-            self.wait_for(|| tells(device));
+            self.wait_for(|| is_readable(device));
         }
     }
 
-    /// As [`wait`](Self::wait), where `look` looks, and may take what has come; whether something has.
+    /// As [`wait`](Self::wait), with `look` as the poll; `look` may consume the request that it
+    /// finds. Returns whether it has found one.
     pub fn wait_for(&self, look: impl FnMut() -> bool) -> bool {
-        PATIENCE.with_borrow_mut(|patience| {
+        POLICY.with_borrow_mut(|policy| {
             let mut come = false;
-            if patience.none_follows() {
+            if policy.none_follows() {
                 return come;
             }
-            if patience.due() {
-                if self.workers.fetch_add(1, Relaxed) < MOST {
-                    let limit = patience.once.take().unwrap_or(MOMENT);
-                    let (news, paid) = look_out(look, limit);
-                    patience.learn(paid);
+            if policy.due() {
+                if self.workers.fetch_add(1, Relaxed) < MAX_SPINNERS {
+                    let limit = policy.once.take().unwrap_or(MOMENT);
+                    let (news, paid) = spin(look, limit);
+                    policy.learn(paid);
                     come = news;
                 }
                 self.workers.fetch_sub(1, Relaxed);
@@ -81,44 +87,49 @@ impl AdaptiveSpin {
     }
 }
 
-/// Called by a worker that has slept since then: if it was no longer than a moment, the next look-out follows at once.
+/// Reports how long the calling worker has slept. If that was no longer than the spin time, the
+/// worker spins after its next request.
 pub fn woken(asleep_since: Instant) {
     if asleep_since.elapsed() <= MOMENT {
-        PATIENCE.with_borrow_mut(|patience| patience.learn(true));
+        POLICY.with_borrow_mut(|policy| policy.learn(true));
     }
 }
 
-/// Another request follows the one that this thread is about to have answered: it looks out for that.
+/// Announces that another request follows the one that the calling thread is about to answer, so
+/// that it spins for that one, for up to [`SOON`].
 pub fn one_follows() {
-    PATIENCE.with_borrow_mut(|patience| {
-        patience.learn(true);
-        patience.once = Some(SOON);
+    POLICY.with_borrow_mut(|policy| {
+        policy.learn(true);
+        policy.once = Some(SOON);
     });
 }
 
-/// None follows soon the one that this thread is about to have answered: others need its processor meanwhile, and it does not look out.
+/// Announces that no request follows soon the one that the calling thread is about to answer. It
+/// does not spin after that answer, since other threads need its processor.
 pub fn none_follows() {
-    PATIENCE.with_borrow_mut(|patience| patience.once = Some(Duration::ZERO));
+    POLICY.with_borrow_mut(|policy| policy.once = Some(Duration::ZERO));
 }
 
-/// Looks for a moment whether something has come; whether it has. For who knows from elsewhere whether that is of use.
+/// Polls with `look` for up to [`MOMENT`] and returns whether it has found something. For callers
+/// that know by themselves whether spinning pays.
 pub fn a_moment(look: impl FnMut() -> bool) -> bool {
     for_up_to(MOMENT, look)
 }
 
-/// As [`a_moment`], for so long.
+/// As [`a_moment`], for up to `limit`.
 pub fn for_up_to(limit: Duration, look: impl FnMut() -> bool) -> bool {
-    look_out(look, limit).0
+    spin(look, limit).0
 }
 
-/// Whether there is a request, or the end of the connection.
-fn tells(device: &OwnedFd) -> bool {
-    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&AT_ONCE)) != Ok(0)
+/// Returns whether the device has a request, or its connection has ended.
+fn is_readable(device: &OwnedFd) -> bool {
+    const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&NO_WAIT)) != Ok(0)
 }
 
-/// Whether something came, and whether it was worth waiting for.
-fn look_out(mut look: impl FnMut() -> bool, limit: Duration) -> (bool, bool) {
+/// Polls with `look` for up to `limit`. Returns whether it has found something, and whether that
+/// was within the limit.
+fn spin(mut look: impl FnMut() -> bool, limit: Duration) -> (bool, bool) {
     let began = Instant::now();
     loop {
         std::thread::yield_now();
@@ -130,31 +141,32 @@ fn look_out(mut look: impl FnMut() -> bool, limit: Duration) -> (bool, bool) {
     }
 }
 
-/// What a worker has learnt about waiting.
-struct Patience {
-    /// Requests from one look-out to the next.
+/// A worker's record of how well spinning has paid.
+struct SpinPolicy {
+    /// Requests from one spin to the next.
     period: u32,
-    /// Requests until the next look-out.
+    /// Requests until the next spin.
     skip: u32,
-    /// How long that lasts, if it is known to be worth it; not at all, if it is known not to be.
+    /// How long the next spin lasts, if that was announced; zero skips it.
     once: Option<Duration>,
 }
 
-impl Patience {
-    /// Whether to look out after this request.
+impl SpinPolicy {
+    /// Returns whether the worker spins after this request.
     fn due(&mut self) -> bool {
         let due = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         due
     }
 
-    /// Whether it is known that none follows; that says nothing of others.
+    /// Returns whether [`none_follows`] was called for this request, and clears that mark. The mark
+    /// says nothing of later requests.
     fn none_follows(&mut self) -> bool {
         self.once.take_if(|once| once.is_zero()).is_some()
     }
 
     fn learn(&mut self, paid: bool) {
-        self.period = if paid { 1 } else { (self.period * 2).min(RAREST) };
+        self.period = if paid { 1 } else { (self.period * 2).min(MAX_PERIOD) };
         self.skip = self.period - 1;
     }
 }
@@ -163,29 +175,29 @@ impl Patience {
 mod tests {
     use super::*;
 
-    fn requests_until_due(patience: &mut Patience) -> u32 {
-        (1..).find(|_| patience.due()).unwrap()
+    fn requests_until_due(policy: &mut SpinPolicy) -> u32 {
+        (1..).find(|_| policy.due()).unwrap()
     }
 
     #[test]
     fn what_is_in_vain_becomes_rare_and_what_pays_frequent() {
-        let mut patience = Patience { period: 1, skip: 0, once: None };
+        let mut policy = SpinPolicy { period: 1, skip: 0, once: None };
         for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
-            assert_eq!(requests_until_due(&mut patience), expected);
-            patience.learn(false);
+            assert_eq!(requests_until_due(&mut policy), expected);
+            policy.learn(false);
         }
-        patience.learn(true);
-        assert_eq!(requests_until_due(&mut patience), 1);
-        patience.learn(false);
-        assert_eq!(requests_until_due(&mut patience), 2);
+        policy.learn(true);
+        assert_eq!(requests_until_due(&mut policy), 1);
+        policy.learn(false);
+        assert_eq!(requests_until_due(&mut policy), 2);
     }
 
     #[test]
     fn whoever_knows_that_none_follows_does_not_look_out_once() {
-        let linger = AdaptiveSpin::default();
+        let spin_point = AdaptiveSpin::default();
         let looks = || {
             let mut looks = 0;
-            linger.wait_for(|| {
+            spin_point.wait_for(|| {
                 looks += 1;
                 true
             });
@@ -197,20 +209,21 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_request_that_does_not_come_nor_longer_than_needed() {
-        let linger = AdaptiveSpin::default();
-        linger.wait(); // no mount yet
+        let spin_point = AdaptiveSpin::default();
+        spin_point.wait(); // no mount yet
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        linger.at(reader);
-        linger.wait();
+        spin_point.at(reader);
+        spin_point.wait();
         drop(writer);
-        // The connection has ended, which the first look tells. Whether that was in time a host with more to do than processors decides.
+        // The connection has ended, which the first poll finds. Whether it was in time depends on
+        // the load of the host.
         let mut looks = 0;
         let look = || {
             looks += 1;
-            tells(linger.device.get().unwrap())
+            is_readable(spin_point.device.get().unwrap())
         };
-        let (news, _) = look_out(look, MOMENT);
+        let (news, _) = spin(look, MOMENT);
         assert_eq!((news, looks), (true, 1));
-        assert_eq!(linger.workers.load(Relaxed), 0);
+        assert_eq!(spin_point.workers.load(Relaxed), 0);
     }
 }

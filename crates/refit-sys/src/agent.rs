@@ -1,16 +1,20 @@
-//! A task of ours that shares a program's memory and makes system calls there, one batch after the other.
+//! The agent: a task of refit's that shares a program's memory and makes system calls there, one
+//! batch after the other.
 //!
-//! Some calls act on the memory of whoever makes them only: `mmap`, `mremap`, `UFFDIO_MOVE`. A thread of the program would have to
-//! stand still for them; the agent makes them beside the program, which runs on. It is a process of its own (`CLONE_VM` and nothing
-//! else) whose code, of some hundred bytes, waits at a socket for calls, makes them, and answers. It uses no stack, has no part in the
-//! program's descriptors, directory, signals and threads, and is no child of the program: the task between the two that has made it ends at
-//! once, so that it is left to whoever collects orphans, process 1 as a rule.
+//! Some calls act on the memory of their caller only: `mmap`, `mremap`, `UFFDIO_MOVE`. To make them
+//! itself, a thread of the program would have to be stopped; the agent makes them while the program
+//! runs on. It is a process of its own (`CLONE_VM` and nothing else). Its code, some hundred bytes,
+//! waits at a socket for calls, makes them, and sends back the answers. It uses no stack and shares
+//! neither descriptors, working directory, signal handlers nor threads with the program. It is not
+//! a child of the program: the intermediate task that makes it ends at once, so that the agent is
+//! left to the reaper of orphans, process 1 as a rule.
 //!
-//! What is asked stands in memory that the program can write to: the agent may do what the program may, and is no more to be trusted.
-//! So the program's own descriptors that it keeps should be few.
+//! The calls stand in memory that the program can write to. So the program can make the agent do
+//! whatever the program itself may do, and the agent deserves no more trust than the program. It
+//! should therefore keep few of the program's own descriptors.
 //!
-//! It outlives its program: whoever drops the [`Agent`] ends it. Where an ancestor of the program collects orphans itself
-//! (`PR_SET_CHILD_SUBREAPER`), that one is told of its end.
+//! The agent outlives its program; dropping the [`Agent`] ends it. If an ancestor of the program
+//! collects orphans (`PR_SET_CHILD_SUBREAPER`), that ancestor is notified of the agent's end.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,22 +25,22 @@ use std::sync::{Mutex, PoisonError};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 
 use crate::foreign::Memory;
+use crate::memory::{PAGE_SIZE, PAGE_SIZE_U64};
 use crate::pidfd::Pidfd;
 use crate::trace::{Options, Registers, Tracee};
 
-/// What an agent needs of the program's memory, in bytes: the buffer, and a page for the code.
-pub const AREA: u64 = SIZE as u64 + PAGE;
-/// How much one batch may be, in bytes: a word, 8 words for each call, and the data.
-pub const SIZE: usize = 2 * PAGE as usize;
+/// Bytes of the program's memory that an agent needs: its buffer, and one page for its code.
+pub const AREA: u64 = SIZE as u64 + PAGE_SIZE_U64;
+/// Maximum size of one batch in bytes: one word, 8 words for each call, and the data.
+pub const SIZE: usize = 2 * PAGE_SIZE;
 
-const PAGE: u64 = 4096;
 const WORD: usize = 8;
-/// Number, six arguments, answer.
+/// Bytes of a call in a batch: its number, six arguments, and room for its answer.
 const ENTRY: usize = 8 * WORD;
-/// How many calls of its own are made at once.
-const AT_ONCE: usize = 64;
+/// Maximum number of calls that the agent makes at once on its own behalf.
+const CALLS_PER_BATCH: usize = 64;
 
-// The code. `syscall` leaves all registers as they are but rax, rcx and r11.
+// The agent's code. `syscall` preserves all registers but rax, rcx and r11.
 std::arch::global_asm!(
     ".pushsection .rodata.refit_agent, \"a\", @progbits",
     ".globl refit_agent_code",
@@ -44,7 +48,8 @@ std::arch::global_asm!(
     ".globl refit_agent_end",
     ".hidden refit_agent_end",
     "refit_agent_code:",
-    // Where the thread that makes the agent makes its `clone`: so the agent is never anywhere but here.
+    // The thread that makes the agent executes its `clone` here, so the agent never runs anywhere
+    // else.
     "    syscall",
     "2:  mov rdi, r12", // n = read(socket, buffer, SIZE)
     "    mov rsi, r13",
@@ -85,48 +90,49 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// Where in the code an agent begins: behind the instruction that has made it.
+/// Offset in the code at which an agent begins: right behind the instruction that makes it.
 const BEGIN: u64 = 2;
 
-/// A system call to be made.
+/// A system call that an agent makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its number.
+    /// The number of the call.
     pub number: i64,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: [u64; 6],
 }
 
-/// Where an agent is planted.
+/// The program that an agent is set up in, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground<'a> {
     /// The program.
     pub program: &'a Pidfd,
-    /// Its memory.
+    /// The program's memory.
     pub memory: &'a Memory,
-    /// A `syscall` instruction of it ([`crate::trace::find_syscall`]).
+    /// The address of a `syscall` instruction in the program ([`crate::trace::find_syscall`]).
     pub instruction: u64,
-    /// Private anonymous memory in it, [`AREA`] bytes of whole pages, that may be read and written; the last page becomes code.
+    /// The address of private anonymous memory in the program: [`AREA`] bytes of whole pages,
+    /// readable and writable. The last page becomes the agent's code.
     pub area: u64,
-    /// What the thread that makes the agent is traced with, and so will the agent be. With `EXIT_KILL` no agent is left whenever the
-    /// tracer is killed.
+    /// The options that the thread which makes the agent is traced with; the agent inherits them.
+    /// With `EXIT_KILL` no agent is left behind when the tracer is killed, at whatever time.
     pub options: Options,
-    /// Which of the program's descriptors the agent has, too.
+    /// The descriptors of the program that the agent shares.
     pub keep: &'a [u32],
 }
 
-/// An agent in a program: our end.
+/// The tracer's end of an agent in a program.
 #[derive(Debug)]
 pub struct Agent {
     socket: OwnedFd,
-    /// One batch at a time; others wait.
+    /// Held over the exchange of one batch.
     busy: Mutex<()>,
     buffer: u64,
-    /// The number of its own end of the socket.
+    /// The descriptor number of the agent's end of the socket.
     end: u32,
 }
 
-/// The agent's machine code, to be put anywhere.
+/// Returns the agent's machine code, which is position-independent.
 pub fn code() -> &'static [u8] {
     unsafe extern "C" {
         static refit_agent_code: u8;
@@ -137,42 +143,48 @@ pub fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-/// Sets what an agent begins with: where its [`code`] and its buffer are, and the number of its end of the socket.
+/// Sets the registers that an agent begins with: the addresses of its [`code`] and its buffer, and
+/// the descriptor number of its end of the socket.
 pub fn start_registers(registers: &mut Registers, code: u64, buffer: u64, socket: u32) {
     registers.rip = code + BEGIN;
-    // None: what would use it by mistake hits nothing of the program.
+    // No stack: code that used one by mistake would not touch the program's memory.
     registers.rsp = 0;
     registers.r12 = u64::from(socket);
     registers.r13 = buffer;
     registers.r14 = SIZE as u64;
 }
 
-/// Whether a new task has the registers that an agent begins with.
+/// Returns whether a new task has the registers that an agent begins with.
 ///
-/// [`next`](crate::trace::next) tells of such a task only if the thread that was to wait for it was
-/// killed while it made it. Nobody uses the task then, and the caller has to kill it.
+/// [`next`](crate::trace::next) reports such a task only if the thread that was about to wait for
+/// it was killed while it made it. The task has no user then, and the caller has to kill it.
 pub fn is_lost(task: &Tracee) -> bool {
     task.registers().is_ok_and(|now| now.rsp == 0 && now.r14 == SIZE as u64)
 }
 
 impl Agent {
-    /// Has a held thread of the program make an agent, which runs when this returns, traced by the calling thread: its further events
-    /// (none are expected but its end) are the caller's to take. It has a session of its own, so that signals to the program's process
-    /// group do not reach it, `/` as its directory, and the name `refit agent`.
+    /// Makes an agent by means of a stopped thread of the program. The agent runs when this
+    /// function returns. The calling thread traces it and has to handle its further events, of
+    /// which only its end is expected. The agent has a session of its own, so that signals to the
+    /// program's process group do not reach it, `/` as its working directory, and the name `refit
+    /// agent`.
     ///
-    /// The thread has to stand as for [`Tracee::call`]; others should stand, too: one that forks meanwhile gives the child the
-    /// two ends of the socket. An agent has the program's filters of system calls: one that tells the tracer of `close_range`,
-    /// `setsid`, `chdir` or `prctl` ([`crate::seccomp::Action::Trace`]) makes the calling thread wait for itself.
+    /// The thread has to be stopped as for [`Tracee::call`]. The other threads should be stopped
+    /// too: a thread that forks in the meantime passes both ends of the socket on to its child. An
+    /// agent inherits the program's seccomp filters; a filter that reports `close_range`, `setsid`,
+    /// `chdir` or `prctl` to the tracer ([`crate::seccomp::Action::Trace`]) makes the calling
+    /// thread wait for itself.
     ///
-    /// # Errors
-    /// What ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2), close_range(2) (5.9) say; `EFAULT`: no such area. `ESRCH`:
-    /// the program, or the agent, was killed. Nothing stays behind in the program but what was put into the area.
+    /// The errors of ptrace(2), mprotect(2), socketpair(2), pidfd_getfd(2), clone(2) and
+    /// close_range(2) (Linux 5.9); `EFAULT`: `ground.area` is not mapped; `ESRCH`: the program or
+    /// the agent was killed. In all cases nothing stays behind in the program but the contents of
+    /// the area.
     pub fn set_up(held: &mut Tracee, ground: &Ground<'_>) -> io::Result<(Self, Tracee)> {
         let &Ground { memory, instruction, area, .. } = ground;
         let code_at = area + SIZE as u64;
         memory.write(code_at, code())?;
         let access = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-        held.call(instruction, libc::SYS_mprotect, [code_at, PAGE, access, 0, 0, 0])?;
+        held.call(instruction, libc::SYS_mprotect, [code_at, PAGE_SIZE_U64, access, 0, 0, 0])?;
         let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64;
         let pair = [libc::AF_UNIX as u64, kind, 0, area, 0, 0];
         held.call(instruction, libc::SYS_socketpair, pair)?;
@@ -180,8 +192,9 @@ impl Agent {
         let (ours, its) = (word as u32, (word >> 32) as u32);
         let made = ground.program.get_fd(ours).and_then(|socket| {
             let start = |registers: &mut Registers| start_registers(registers, code_at, area, its);
-            // At an instruction behind which it is in its own code already. Descriptors are shared at first: a copy of them all would keep open for a moment
-            // what the program closes just then, and who waits for events of it would be told of them.
+            // It is made at an instruction behind which it is in its own code already. Descriptors
+            // are shared at first: a copy of the whole table would for a moment keep open what the
+            // program closes just then, and a poller of such a file would see events of it.
             let flags = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
             let task = orphan(held, ground, code_at, flags, &start)?;
             Ok((Self { socket, busy: Mutex::new(()), buffer: area, end: its }, task))
@@ -190,7 +203,7 @@ impl Agent {
             let settled = task.resume(0).and_then(|()| agent.settle(its, ground.keep));
             (agent, task, settled)
         });
-        // Not before the agent has descriptors of its own.
+        // Only now: before, the agent shared these descriptors.
         let mut closed = Ok(0);
         for end in [ours, its] {
             let one = held.call(instruction, libc::SYS_close, [u64::from(end), 0, 0, 0, 0, 0]);
@@ -200,25 +213,28 @@ impl Agent {
         match settled.and(closed.map(drop).map_err(io::Error::from)) {
             Ok(()) => Ok((agent, task)),
             Err(error) => {
-                agent.uproot(held, instruction, task);
+                agent.end_and_reap(held, instruction, task);
                 Err(error)
             }
         }
     }
 
-    /// What it does before all else: it lets go of what is the program's.
+    /// Separates the agent from the program: its first calls close all descriptors of the program
+    /// but `keep`, and set its session, directory and name.
     fn settle(&self, socket: u32, keep: &[u32]) -> io::Result<()> {
         let call = |number, arguments| Call { number, arguments };
         let close = |(range, how): (RangeInclusive<u32>, libc::c_uint)| {
             let (first, last) = (u64::from(*range.start()), u64::from(*range.end()));
             call(libc::SYS_close_range, [first, last, how.into(), 0, 0, 0])
         };
-        // With the first it has its own, without those of that range, which are nearly all that the program has: the lowest numbers are given first.
+        // The first call unshares the table, and copies it without the descriptors of that range,
+        // which holds nearly all of the program's: the kernel gives the lowest numbers first.
         let how = std::iter::once(libc::CLOSE_RANGE_UNSHARE).chain(std::iter::repeat(0));
         let closes: Vec<Call> = between(socket, keep).into_iter().zip(how).map(close).collect();
-        // Where that fails the others would close what is the program's.
+        // If the first call fails, the others would close the program's own descriptors, so they
+        // are not made.
         let (first, others) = closes.split_at(1);
-        for some in std::iter::once(first).chain(others.chunks(AT_ONCE)) {
+        for some in std::iter::once(first).chain(others.chunks(CALLS_PER_BATCH)) {
             self.make_all(some, &mut [])?;
         }
         let mut texts = *b"refit agent\0/\0";
@@ -232,7 +248,7 @@ impl Agent {
         self.make_all(&calls, &mut texts)
     }
 
-    /// As [`make`](Self::make), where none may fail.
+    /// As [`make`](Self::make), but fails if any of the calls fails.
     fn make_all(&self, calls: &[Call], data: &mut [u8]) -> io::Result<()> {
         match self.make(calls, data)?.into_iter().find(|answer| *answer < 0) {
             Some(error) => Err(io::Error::from_raw_os_error(-(error as i32))),
@@ -240,21 +256,23 @@ impl Agent {
         }
     }
 
-    /// Where the data of a batch of so many calls is, in the program's memory; a multiple of 8.
+    /// Returns the address, in the program's memory, of the data of a batch of so many calls; a
+    /// multiple of 8.
     pub fn data_address(&self, calls: usize) -> u64 {
         self.buffer + data_offset(calls) as u64
     }
 
-    /// Has it make calls, in order, whatever they return, and waits until it has. `data` stands at
-    /// [`data_address`](Self::data_address) meanwhile, and is as they left it afterwards. Returns their answers: below 0, an
-    /// error's number.
+    /// Makes `calls` in order, whatever they return, and waits until all are made. `data` stands at
+    /// [`data_address`](Self::data_address) in the meantime, and is afterwards as the calls left
+    /// it. Returns the calls' results; a negative one is an error number.
     ///
-    /// A call that waits makes the agent, and whoever asks it, wait; so does one that the tracer is told of, or a stop of the agent, until
-    /// the tracer lets it go on.
+    /// A call that blocks blocks the agent and the caller. So does a call that a filter reports to
+    /// the tracer, or a stop of the agent, until the tracer resumes it.
     ///
     /// # Errors
-    /// `ESRCH`: the agent is gone. [`io::ErrorKind::InvalidInput`]: all of it is more than [`SIZE`].
-    /// [`io::ErrorKind::InvalidData`]: the program has written into the buffer. `ENOMEM`, `ENOBUFS`: nothing was asked.
+    /// `ESRCH`: the agent has ended. [`io::ErrorKind::InvalidInput`]: the batch is larger than
+    /// [`SIZE`]. [`io::ErrorKind::InvalidData`]: the program has written into the buffer. `ENOMEM`,
+    /// `ENOBUFS`: no call was made.
     pub fn make(&self, calls: &[Call], data: &mut [u8]) -> io::Result<Vec<i64>> {
         let length = data_offset(calls.len()).saturating_add(data.len());
         if length > SIZE {
@@ -279,12 +297,14 @@ impl Agent {
         Ok(entries.chunks_exact(ENTRY).map(answer).collect())
     }
 
-    /// Gives it a descriptor of this process; the number that it has there. It is closed on `exec`, which an agent never does.
+    /// Passes a descriptor of this process to the agent. Returns its number there. It is closed on
+    /// `exec`, which an agent never does.
     ///
     /// # Errors
-    /// As [`make`](Self::make); `EMFILE`: it may have no more.
+    /// As [`make`](Self::make); `EMFILE`: the agent has reached its limit of descriptors.
     pub fn give(&self, descriptor: BorrowedFd<'_>) -> io::Result<u32> {
-        /// Where things are in the data: a `struct msghdr`, a `struct iovec`, its byte, and a message with one descriptor.
+        /// Offsets in the data: a `struct msghdr`, a `struct iovec`, its byte, and a control
+        /// message with one descriptor.
         const VECTOR: u64 = size_of::<libc::msghdr>() as u64;
         const BYTE: u64 = VECTOR + size_of::<libc::iovec>() as u64;
         const CONTROL: u64 = BYTE + WORD as u64;
@@ -302,17 +322,17 @@ impl Agent {
         };
         match word(ENTRY) {
             error @ ..0 => Err(io::Error::from_raw_os_error(-(error as i32))),
-            // Behind the length, level and type of what came beside the byte.
+            // The descriptor stands behind the length, level and type of the control message.
             _ => Ok(word(data_offset(1) + CONTROL as usize + 2 * WORD) as u32),
         }
     }
 
-    /// Sends a batch, and puts the answer, as long as it, into its place.
+    /// Sends a batch, and replaces it with the answer, which has the same length.
     fn exchange(&self, batch: &mut [u8]) -> io::Result<()> {
         self.exchange_beside(batch, None)
     }
 
-    /// As `exchange`; sends a descriptor right behind the batch, which has the agent receive it.
+    /// As `exchange`; sends `descriptor` right behind the batch, whose call receives it.
     fn exchange_beside(
         &self,
         batch: &mut [u8],
@@ -323,7 +343,7 @@ impl Agent {
             Errno::PIPE | Errno::CONNRESET => Errno::SRCH.into(),
             other => io::Error::from(other),
         };
-        // It guards no data that a panic could have left half-changed.
+        // The lock guards no data that a panic could have left half-changed.
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let send = || rustix::net::send(&self.socket, batch, SendFlags::NOSIGNAL);
         retry_on_intr(send).map_err(gone)?;
@@ -337,7 +357,8 @@ impl Agent {
                 || rustix::net::sendmsg(&self.socket, &byte, &mut beside, SendFlags::NOSIGNAL);
             retry_on_intr(&mut send).map_err(gone)?;
         }
-        // `TRUNC`: tells the length that it had, however little is asked for.
+        // With `TRUNC` the call returns the full length of the answer, even if that exceeds the
+        // buffer.
         let receive = || rustix::net::recv(&self.socket, &mut *batch, RecvFlags::TRUNC);
         match retry_on_intr(receive).map_err(gone)?.1 {
             0 => Err(Errno::SRCH.into()),
@@ -346,21 +367,22 @@ impl Agent {
         }
     }
 
-    /// Ends it, whoever waits for it, as soon as it has made the call that it is in.
+    /// Ends the agent as soon as it has finished the call that it is in.
     pub fn end(&self) {
-        // Not by closing: somebody may have got hold of another descriptor of this end.
+        // Closing would not suffice: another process may hold a duplicate of this end.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends it, so that nothing is left of it but the area: its end is taken here, which `task` is told of otherwise. `held` is a thread of the
-    /// program that stands as for [`Tracee::call`].
-    pub fn uproot(self, held: &mut Tracee, instruction: u64, task: Tracee) {
+    /// Ends the agent and reaps it, so that nothing is left of it but the area. The caller of
+    /// [`next`](crate::trace::next) does not see the end of `task`. `held` is a thread of the
+    /// program that is stopped as for [`Tracee::call`].
+    pub fn end_and_reap(self, held: &mut Tracee, instruction: u64, task: Tracee) {
         held.end_task(instruction, task, None);
     }
 }
 
 impl AsFd for Agent {
-    /// Polls readable, outside of [`make`](Agent::make), when the agent has ended.
+    /// Polls readable, outside of [`make`](Agent::make), once the agent has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -372,7 +394,7 @@ impl Drop for Agent {
     }
 }
 
-/// Has a thread make a task that is no child of its process: a child of its makes it, and ends.
+/// Makes a task that is not a child of the thread's process: a child makes it, and ends.
 fn orphan(
     held: &mut Tracee,
     ground: &Ground<'_>,
@@ -383,8 +405,9 @@ fn orphan(
     let &Ground { instruction, options, .. } = ground;
     let (mut between, number) = held.clone_task(code, flags, options, start)?;
     let made = between.clone_task(code, flags, options, start).map(|(task, _)| task);
-    // Orphans of a program that collects them would be its children again. Whatever cannot be asked any more, since the program has just
-    // been killed: the task in between is not left behind.
+    // If the program collects orphans, the task would become its child again, so that is switched
+    // off for a moment. The intermediate task is ended in any case, also if these calls fail
+    // because the program has just been killed.
     let collects = collects_orphans(held, ground).and_then(|collects| {
         if collects {
             collect_orphans(held, instruction, false)?;
@@ -406,7 +429,7 @@ fn orphan(
     }
 }
 
-/// Whether a process collects orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
+/// Returns whether a process collects the orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
 fn collects_orphans(held: &mut Tracee, ground: &Ground<'_>) -> io::Result<bool> {
     let place = ground.area;
     ground.memory.write(place, &[0; WORD])?;
@@ -425,7 +448,7 @@ fn data_offset(calls: usize) -> usize {
     WORD.saturating_add(calls.saturating_mul(ENTRY))
 }
 
-/// The numbers that are not among those kept, as ranges.
+/// Returns the ranges of descriptor numbers that are neither `socket` nor in `keep`.
 fn between(socket: u32, keep: &[u32]) -> Vec<RangeInclusive<u32>> {
     let mut kept = keep.to_vec();
     kept.push(socket);
@@ -450,7 +473,7 @@ mod tests {
     #[test]
     fn the_code_fits_its_page_and_begins_behind_a_call() {
         let code = code();
-        assert!(code.len() < PAGE as usize, "{}", code.len());
+        assert!(code.len() < PAGE_SIZE_U64 as usize, "{}", code.len());
         assert_eq!(code[..BEGIN as usize], [0x0f, 0x05]);
         assert_eq!(code[code.len() - 2..], [0x0f, 0x0b]);
     }

@@ -1,22 +1,25 @@
-//! What the kernel tells a program that starts: its auxiliary vector, getauxval(3).
+//! The auxiliary vector of a program that starts: what the kernel passes to it, as by getauxval(3).
 //!
-//! Pairs of words, a kind and a value each (`AT_*`). The program finds them on its stack, above its arguments and environment;
-//! the kernel keeps a copy, which it shows in `/proc/PID/auxv` and never reads. A program that stands before its first
-//! instruction ([`crate::launch::at_exec`]) can be told something else: a pair whose kind is made `AT_IGNORE` is not there
-//! for it. Without `AT_SYSINFO_EHDR` it finds no vDSO, and makes system calls where that would have told the time.
+//! The vector is a list of pairs of words, a type (`AT_*`) and a value each. The program finds it
+//! on its stack, above its arguments and environment. The kernel keeps a copy, which it shows in
+//! `/proc/PID/auxv` and never uses itself. So a tracer can change what a program sees that is
+//! stopped before its first instruction ([`crate::launch::at_exec`]): the program ignores a pair
+//! whose type is changed to `AT_IGNORE`. Without `AT_SYSINFO_EHDR`, for one, it finds no vDSO, and
+//! makes system calls where the vDSO would have given the time.
 
 use std::io;
 
-use crate::foreign::{Memory, Refused};
+use crate::foreign::{AccessError, Memory};
+use crate::memory::PAGE_SIZE_U64;
 
 /// Bytes of a word.
 const WORD: u64 = 8;
-/// Bytes that are read at once; what is read ends where such a piece ends, so that no page is touched that is not needed.
-const PIECE: u64 = 4096;
-/// What arguments and environment hold at most: pointers for a quarter of the largest stack would be more than that.
-const MOST: u64 = 1 << 24;
+/// An upper bound of the bytes that arguments and environment take: pointers that fill a quarter of
+/// the largest stack would be more.
+const MAX_BYTES: u64 = 1 << 24;
 
-/// The vector of a process, as the kernel keeps it: kind and value, without the end.
+/// Returns the vector of a process, as the kernel keeps it: type and value of each pair, without
+/// the terminator.
 ///
 /// # Errors
 /// `ENOENT`: no such process. `EACCES`, `EPERM`: the caller may not trace it.
@@ -27,22 +30,23 @@ pub fn of(process: u32) -> io::Result<Vec<(u64, u64)>> {
     Ok(pairs.take_while(|&(kind, _)| kind != libc::AT_NULL).collect())
 }
 
-/// The vector on the stack of a program that has not begun.
+/// The vector on the stack of a program that has not yet run its first instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnStack {
-    /// Where its first pair is.
+    /// The address of the first pair.
     pub address: u64,
-    /// Kind and value, without the end.
+    /// Type and value of each pair, without the terminator.
     pub pairs: Vec<(u64, u64)>,
 }
 
 impl OnStack {
-    /// Finds it: `stack` is the stack pointer at the first instruction, where the number of arguments is, then the arguments,
-    /// the environment, each with a zero behind it, and then the vector.
+    /// Finds the vector. `stack` is the stack pointer at the first instruction. There stands the
+    /// number of arguments, then the arguments and the environment, each terminated by a zero word,
+    /// and then the vector.
     ///
     /// # Errors
-    /// [`Refused`]; `EINVAL`: no such thing is there.
-    pub fn find(memory: &Memory, stack: u64) -> Result<Self, Refused> {
+    /// [`AccessError`]; `EINVAL`: there is no such vector.
+    pub fn find(memory: &Memory, stack: u64) -> Result<Self, AccessError> {
         let mut words = Words { memory, address: stack, read: Vec::new(), first: stack };
         let arguments = words.next()?;
         for _ in 0..arguments {
@@ -63,21 +67,21 @@ impl OnStack {
         }
     }
 
-    /// The value of a kind.
+    /// Returns the value of a type.
     pub fn value(&self, kind: u64) -> Option<u64> {
         self.pairs.iter().find(|pair| pair.0 == kind).map(|pair| pair.1)
     }
 
-    /// Puts another pair in the place of the first of this kind; whether there is one.
+    /// Replaces the first pair of a type with another pair. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`AccessError`].
     pub fn replace(
         &mut self,
         memory: &Memory,
         kind: u64,
         with: (u64, u64),
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, AccessError> {
         let Some(at) = self.pairs.iter().position(|pair| pair.0 == kind) else {
             return Ok(false);
         };
@@ -87,43 +91,46 @@ impl OnStack {
         Ok(true)
     }
 
-    /// Makes a kind something that the program ignores; whether there is one.
+    /// Changes the pair of a type to one that the program ignores. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub fn hide(&mut self, memory: &Memory, kind: u64) -> Result<bool, Refused> {
+    /// [`AccessError`].
+    pub fn hide(&mut self, memory: &Memory, kind: u64) -> Result<bool, AccessError> {
         let value = self.value(kind).unwrap_or(0);
         self.replace(memory, kind, (libc::AT_IGNORE, value))
     }
 }
 
-/// Words of another process, one after the other.
+/// An iterator over the words of another process's memory.
 struct Words<'a> {
     memory: &'a Memory,
-    /// The next one's.
+    /// The address of the next word.
     address: u64,
-    /// What is read already from there on, the next one at the end.
+    /// Words that are already read, in reverse order: the next one is the last.
     read: Vec<u64>,
     first: u64,
 }
 
 impl Words<'_> {
-    fn next(&mut self) -> Result<u64, Refused> {
-        if self.address - self.first > MOST {
+    fn next(&mut self) -> Result<u64, AccessError> {
+        if self.address - self.first > MAX_BYTES {
             return Err(none());
         }
         if self.read.is_empty() {
-            let mut bytes = vec![0; (PIECE - self.address % PIECE) as usize];
+            // Each read ends at a page boundary, so that it touches no page that is not needed.
+            let length = PAGE_SIZE_U64 - self.address % PAGE_SIZE_U64;
+            let mut bytes = vec![0; length as usize];
             self.memory.read(self.address, &mut bytes)?;
             let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
             self.read = bytes.chunks_exact(WORD as usize).rev().map(word).collect();
         }
         self.address += WORD;
-        // A stack pointer is aligned: a piece holds a word at least, or none that it could be.
+        // A stack pointer is aligned to words, so a read yields at least one; with any other
+        // `stack` there may be none.
         self.read.pop().ok_or_else(none)
     }
 }
 
-fn none() -> Refused {
-    Refused::System(io::Error::from_raw_os_error(libc::EINVAL))
+fn none() -> AccessError {
+    AccessError::System(io::Error::from_raw_os_error(libc::EINVAL))
 }

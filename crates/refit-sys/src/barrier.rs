@@ -1,26 +1,29 @@
-//! An asymmetric memory barrier: free where it is frequent, dear where it is rare.
+//! An asymmetric memory barrier: free on the frequent side, expensive on the rare side.
 //!
-//! A thread that enters a request stores a word and then loads a table entry; the thread that swaps stores the entry
-//! and then loads the word. Each needs its store to be seen before its load is done (Dekker's pattern). Instead of a
-//! full fence on both sides, the frequent side calls [`light`], which only keeps the compiler from reordering, and
-//! the rare side calls [`heavy`], `membarrier(PRIVATE_EXPEDITED)`, which makes every running thread of the process
-//! execute a full fence; threads that do not run have passed one when they were switched out.
+//! A thread that enters a request stores a word and then loads a table entry; the thread that swaps
+//! stores the entry and then loads the word. Each needs its store to be visible before its load
+//! (Dekker's pattern). Instead of a full fence on both sides, the frequent side calls [`light`],
+//! which only keeps the compiler from reordering. The rare side calls [`heavy`],
+//! `membarrier(PRIVATE_EXPEDITED)`, which makes every running thread of the process execute a full
+//! fence. Threads that are not running passed one when they were switched out.
 //!
-//! **Rule**: a `light` and a `heavy` order each other as two `SeqCst` fences would; two `light`s do not.
-//! Where membarrier is refused (old kernel, seccomp), both are `SeqCst` fences. The asymmetric pair is outside of
-//! Rust's memory model (there is no such fence in it); this module is the only place that relies on it.
+//! **Rule**: a `light` and a `heavy` order each other as two `SeqCst` fences would; two `light`s do
+//! not. Where membarrier is unavailable (old kernel, seccomp), both are `SeqCst` fences. The
+//! asymmetric pair is outside of Rust's memory model, which has no such fence; this module is the
+//! only place that relies on it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
-/// Whether `membarrier` may be used. False until [`prepare`] has asked the kernel, which is the safe answer for
-/// `light`; [`heavy`] prepares, so that no heavy barrier can be asymmetric before all light ones know.
+/// Whether `membarrier` may be used. False until [`prepare`] has asked the kernel, which is the
+/// safe value for `light`. [`heavy`] calls `prepare`, so that no heavy barrier can be asymmetric
+/// before all light ones know.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
 
-/// Environment variable; `off` forces the symmetric fences, so that tests can cover them.
+/// An environment variable; `off` forces the symmetric fences, so that tests can cover them.
 const SWITCH: &str = "REFIT_MEMBARRIER";
 
-/// Which barriers are in use.
+/// The barriers in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `membarrier(2)` on the rare side, nothing on the frequent one.
@@ -29,7 +32,8 @@ pub enum Kind {
     Fences,
 }
 
-/// Asks the kernel once. Must have been called before the first [`light`] whose order matters.
+/// Asks the kernel once which barriers are available. Has to be called before the first [`light`]
+/// whose order matters.
 pub fn prepare() -> Kind {
     static KIND: OnceLock<Kind> = OnceLock::new();
     *KIND.get_or_init(|| {
@@ -40,7 +44,7 @@ pub fn prepare() -> Kind {
     })
 }
 
-/// The frequent side. Pairs with [`heavy`].
+/// The barrier of the frequent side. Pairs with [`heavy`].
 #[inline(always)]
 pub fn light() {
     if ASYMMETRIC.load(Ordering::Relaxed) {
@@ -50,17 +54,20 @@ pub fn light() {
     }
 }
 
-/// As [`light`], for who has seen [`prepare`] answer [`Kind::Membarrier`], which stays so.
+/// As [`light`], for callers that have seen [`prepare`] return [`Kind::Membarrier`], which never
+/// changes afterwards.
 #[inline(always)]
 pub fn light_where_asymmetric() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The rare side: about a microsecond. Pairs with [`light`] of every thread of this process.
+/// The barrier of the rare side; takes about a microsecond. Pairs with [`light`] in every thread of
+/// this process.
 pub fn heavy() {
     if prepare() == Kind::Membarrier {
         let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        // It was registered, and nothing in the manual lets it fail then; going on would be unsound.
+        // The command was registered, after which the manual knows no failure. To go on without it
+        // would be unsound.
         assert_eq!(done, 0, "membarrier(PRIVATE_EXPEDITED) failed after it was registered");
     }
     fence(Ordering::SeqCst);
@@ -83,7 +90,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// What the two sides of the litmus share, a cache line each.
+    /// What the two sides of the litmus test share, each on a cache line of its own.
     #[repr(align(128))]
     #[derive(Default)]
     struct Line(AtomicUsize);
@@ -93,7 +100,8 @@ mod tests {
             let mut spins = 0_u32;
             while self.0.load(Ordering::Acquire) != round {
                 spins += 1;
-                // Meeting closely is what makes the race; but with one processor the other side must run.
+                // The race needs both sides to arrive at about the same time; but with one
+                // processor the other side must run.
                 if spins.is_multiple_of(1 << 14) {
                     std::thread::yield_now()
                 } else {
@@ -103,8 +111,8 @@ mod tests {
         }
     }
 
-    /// Dekker's litmus: never do both sides miss the other's store. Without the barriers they do within a few
-    /// thousand rounds on two processors.
+    /// Dekker's litmus test: the two sides never both miss the other's store. Without the barriers
+    /// they do within a few thousand rounds on two processors.
     #[test]
     fn light_and_heavy_order_a_store_before_a_load() {
         prepare();
@@ -124,7 +132,8 @@ mod tests {
             });
             let one = |round: usize| {
                 begin.0.store(round, Ordering::Release);
-                // The other side sees that after some tens of cycles; how many exactly is tried out.
+                // The other side sees the store after some tens of cycles; the exact number varies,
+                // so the loop tries several.
                 for _ in 0..round % 64 {
                     std::hint::black_box(round);
                 }

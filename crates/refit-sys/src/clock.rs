@@ -1,17 +1,19 @@
-//! A clock for measuring short times often: a processor's cycle counter where it runs evenly, else the kernel's clock.
+//! A clock for frequent measurements of short times: the processor's cycle counter where it runs at
+//! a constant rate, else the kernel's clock.
 //!
-//! `Instant::now` costs 20 ns and more; reading the counter costs a third of that. Its unit is found out by comparing
-//! both clocks over the time since [`prepare`].
+//! `Instant::now` costs 20 ns and more; reading the counter costs a third of that. The counter's
+//! unit is calibrated by comparing both clocks over the time since [`prepare`].
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The shortest time over which the two clocks are compared: an error of some ten nanoseconds in it is nothing.
+/// The shortest time over which the two clocks are compared, long enough for an error of some ten
+/// nanoseconds to be negligible.
 const COMPARED: Duration = Duration::from_millis(2);
 
 struct Clock {
     began: Instant,
-    /// The counter and the time since `began`, read together; `None`: the counter is not used.
+    /// The counter and the time since `began`, read together; `None` if the counter is not used.
     first: Option<(u64, Duration)>,
 }
 
@@ -24,12 +26,12 @@ fn clock() -> &'static Clock {
     })
 }
 
-/// Begins to compare the clocks; the earlier, the less [`nanos`] has to wait.
+/// Begins to compare the clocks. The earlier this is called, the less [`nanos`] has to wait.
 pub fn prepare() {
     clock();
 }
 
-/// The time now, in a unit that [`nanos`] knows. Differences count, not values.
+/// Returns the current time in the unit of [`nanos`]. Only differences are meaningful.
 #[inline]
 pub fn ticks() -> u64 {
     let clock = clock();
@@ -39,7 +41,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// A difference of [`ticks`] in nanoseconds.
+/// Converts a difference of [`ticks`] to nanoseconds.
 pub fn nanos(ticks: u64) -> u64 {
     let clock = clock();
     let Some((first, since)) = clock.first else { return ticks };
@@ -50,8 +52,8 @@ pub fn nanos(ticks: u64) -> u64 {
     u64::try_from(u128::from(ticks) * elapsed / counted).unwrap_or(u64::MAX)
 }
 
-/// The counter and the kernel's clock, read at the same time: the thread can be interrupted between the two, so the
-/// closest of some pairs counts.
+/// Reads the counter and the kernel's clock at the same time. The thread can be interrupted between
+/// the two reads, so the closest of several pairs counts.
 fn both(began: Instant) -> (u64, Duration) {
     const TRIES: usize = 16;
     let pair = |_| {
@@ -67,33 +69,38 @@ fn nanos_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The processor's cycle counter, bare; 0 where there is none. Of use only where [`even`] says so.
+/// Returns the processor's cycle counter; 0 where there is none. Meaningful only if [`even`]
+/// returns true.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter() -> u64 {
-    // SAFETY: every x86-64 processor has it; where the kernel forbids it, `even` has said so before.
+    // SAFETY: every x86-64 processor has the instruction; where the kernel forbids it, `even`
+    // returned false.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// The processor's cycle counter, bare; 0 where there is none. Of use only where [`even`] says so.
+/// Returns the processor's cycle counter; 0 where there is none. Meaningful only if [`even`]
+/// returns true.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn counter() -> u64 {
     0
 }
 
-/// A clock of the kernel, in nanoseconds. Needs no system call where the kernel offers it in user space.
+/// Returns the time of a kernel clock in nanoseconds. Needs no system call where the vDSO offers
+/// the clock.
 pub fn kernel(clock: rustix::time::ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
     // None of the clocks asked for here was before its epoch.
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// `CLOCK_MONOTONIC_RAW` in nanoseconds: what time nobody steps or slews.
+/// Returns `CLOCK_MONOTONIC_RAW` in nanoseconds: time that is neither stepped nor slewed.
 pub fn raw() -> u64 {
     kernel(rustix::time::ClockId::MonotonicRaw)
 }
 
-/// Whether the counter runs at one speed on all processors: then the kernel uses it for its own clock.
+/// Returns whether the counter runs at the same constant rate on all processors; the kernel uses it
+/// for its own clock then.
 pub fn even() -> bool {
     const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     const FLAGS: [&str; 2] = ["constant_tsc", "nonstop_tsc"];
@@ -113,7 +120,7 @@ mod tests {
 
     #[test]
     fn ticks_in_nanoseconds_are_the_time_that_passed() {
-        // What was interrupted lies between the two, however long it took.
+        // The measured interval lies between the two, however long the thread was interrupted.
         let outside = Instant::now();
         let first = ticks();
         let inside = Instant::now();

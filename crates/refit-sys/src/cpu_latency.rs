@@ -1,41 +1,43 @@
-//! Keeping processors from going to sleep while they have nothing to do (Linux, `admin-guide/pm/cpuidle`, "Power Management Quality of Service").
+//! CPU latency requests: keeping processors out of idle states (Linux, `admin-guide/pm/cpuidle`,
+//! "Power Management Quality of Service").
 //!
-//! One that sleeps has to be woken before it does what another one has for it, which takes microseconds, and tens of them on a virtual machine,
-//! whose host has put it aside. Who hands work to and fro waits for that each time. The kernel lets its idle loop spin, on all processors, while anybody
-//! who may open [`DEVICE`] asks for a latency of none.
+//! An idle processor has to be woken before it can run work that another one hands to it. That
+//! takes microseconds, and tens of them on a virtual machine whose host has descheduled it. Threads
+//! that pass work back and forth pay this for every hand-over. As long as any process holds
+//! [`DEVICE`] open and requests a latency of zero, the kernel's idle loop spins, on all processors.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Where that is asked for; for the superuser, mostly.
+/// The device that takes the request; as a rule only the superuser may open it.
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// Processors stay awake until it is dropped, or its process ends.
+/// A request that keeps processors out of idle states until it is dropped or its process ends.
 #[derive(Debug)]
 pub struct Awake(#[expect(dead_code, reason = "it is held, not used")] File);
 
 impl Awake {
-    /// Asks for it.
+    /// Makes the request.
     ///
     /// # Errors
-    /// What the system says of [`DEVICE`].
+    /// The errors of opening or writing [`DEVICE`].
     pub fn hold() -> io::Result<Self> {
         let mut device = File::options().write(true).open(DEVICE)?;
-        // Microseconds, as the kernel has them in memory.
+        // The latency in microseconds, in the byte order of the machine.
         device.write_all(&0_i32.to_ne_bytes())?;
         Ok(Self(device))
     }
 }
 
-/// What several want, each for a while: held while anybody does.
+/// A request that several users share: held while any of them needs it.
 #[derive(Debug, Default)]
 pub struct Watch {
     held: Mutex<Weak<Awake>>,
 }
 
 impl Watch {
-    /// Processors stay awake until what all were given is dropped.
+    /// Returns a handle; processors stay out of idle states until all handles are dropped.
     ///
     /// # Errors
     /// As [`Awake::hold`].
@@ -61,7 +63,7 @@ mod tests {
         let watch = Watch::default();
         let first = match watch.keep() {
             Ok(first) => first,
-            // Not for this user.
+            // This user may not open the device.
             Err(error) => return assert_ne!(error.kind(), io::ErrorKind::InvalidInput),
         };
         let second = watch.keep().expect("it is held");

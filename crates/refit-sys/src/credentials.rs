@@ -1,13 +1,15 @@
 //! The file-system identity of one thread.
 //!
-//! A file server works for many callers at once, so that what it makes on the host has to belong to the caller and
-//! not to the server. On Linux the identity used for files (`fsuid`, `fsgid`), the file creation mask and the
-//! "secure bits" all belong to a *thread*; the C library hides that, because POSIX wants them per process, and
-//! changes them in all threads at once. So this module makes the raw system calls.
+//! A file server works for many callers at once, and the files that it makes on the host have to
+//! belong to the caller, not to the server. On Linux the identity used for files (`fsuid`,
+//! `fsgid`), the file creation mask and the "secure bits" all belong to a *thread*. The C library
+//! hides that, because POSIX wants them per process, and changes them in all threads at once. So
+//! this module makes the raw system calls.
 //!
-//! Changing `fsuid` away from 0 normally takes the file capabilities away too. A server whose kernel side has
-//! checked the caller's permissions already must keep them, or the check would be made twice, and the second time
-//! without the caller's supplementary groups: [`prepare_thread`] sets `SECBIT_NO_SETUID_FIXUP` for that.
+//! Changing `fsuid` away from 0 normally drops the file capabilities. A server whose kernel side
+//! has already checked the caller's permissions must keep them; otherwise the check would be made
+//! twice, the second time without the caller's supplementary groups. [`prepare_thread`] sets
+//! `SECBIT_NO_SETUID_FIXUP` for that.
 
 use std::io;
 
@@ -15,19 +17,21 @@ use crate::status::Status;
 
 const SECBIT_NO_SETUID_FIXUP: libc::c_int = 1 << 2;
 
-/// What [`prepare_thread`] could get for the thread.
+/// The rights that [`prepare_thread`] has obtained for the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadRights {
     /// The thread has a file creation mask of its own.
     pub own_umask: bool,
-    /// The thread keeps its capabilities while it acts as somebody else.
+    /// The thread keeps its capabilities while it acts as another user.
     pub keeps_capabilities: bool,
 }
 
-/// Gives the calling thread a file creation mask (0), working directory and root directory of its own, and lets it
-/// keep its capabilities when its `fsuid` changes. Without the privilege for the latter it says so in the answer.
+/// Gives the calling thread its own file creation mask (0), working directory and root directory,
+/// and makes it keep its capabilities when its `fsuid` changes. The result says which of the two
+/// succeeded; the second needs privileges.
 pub fn prepare_thread() -> ThreadRights {
-    // SAFETY: unshare(CLONE_FS) takes no pointers; it only copies this thread's umask, cwd and root.
+    // SAFETY: unshare(CLONE_FS) takes no pointers; it only copies this thread's umask, working
+    // directory and root.
     let own_umask = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
     if own_umask {
         set_umask(0);
@@ -40,13 +44,15 @@ pub fn prepare_thread() -> ThreadRights {
     ThreadRights { own_umask, keeps_capabilities }
 }
 
-/// Whether threads of this process can have file creation masks of their own; a sandbox may refuse it.
+/// Returns whether threads of this process can have their own file creation masks; a sandbox may
+/// refuse that.
 pub fn threads_have_own_umask() -> bool {
-    // On a thread that ends: the answer is got by trying.
+    // Tried on a thread that ends right afterwards.
     std::thread::spawn(prepare_thread).join().is_ok_and(|rights| rights.own_umask)
 }
 
-/// Whether users other than the owner can get as far as into a directory: all of those above it let everybody pass.
+/// Returns whether users other than the owner can reach a directory: whether it and all of its
+/// ancestors have the search permission for others.
 pub fn anybody_reaches(directory: &std::path::Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     const PASS: u32 = 0o001;
@@ -55,13 +61,14 @@ pub fn anybody_reaches(directory: &std::path::Path) -> bool {
     })
 }
 
-/// Sets the file creation mask of the calling thread (see [`prepare_thread`]); returns the old one.
+/// Sets the file creation mask of the calling thread (see [`prepare_thread`]). Returns the old one.
 pub fn set_umask(mask: u32) -> u32 {
     // SAFETY: umask takes an integer and cannot fail.
     unsafe { libc::umask(mask) }
 }
 
-/// The calling thread acts on files as somebody else until this is dropped, also when that is by a panic.
+/// A guard: the calling thread acts on files as another user until it is dropped, also during a
+/// panic.
 #[derive(Debug)]
 pub struct ActingAs {
     uid: Option<u32>,
@@ -71,11 +78,11 @@ pub struct ActingAs {
 }
 
 impl ActingAs {
-    /// Takes on `uid` and `gid` for file accesses of this thread. Costs no system call when `own`, the identity
-    /// that the thread has now, is the same.
+    /// Takes on `uid` and `gid` for the file accesses of this thread. Makes no system call if they
+    /// equal `own`, the identity that the thread has now.
     ///
     /// # Errors
-    /// `EPERM` when the thread may not take on that identity; it then has its own again.
+    /// `EPERM`: the thread may not take on that identity; it has its own again.
     pub fn new(own: (u32, u32), uid: u32, gid: u32) -> io::Result<Self> {
         let mut guard = Self { uid: None, gid: None, _this_thread: std::marker::PhantomData };
         if gid != own.1 {
@@ -92,7 +99,7 @@ impl ActingAs {
 
 impl Drop for ActingAs {
     fn drop(&mut self) {
-        // Back to an identity that this thread had: the kernel allows that always (it is the real one).
+        // Back to the real identity of this thread, which the kernel always allows.
         if let Some(uid) = self.uid {
             let _ = set_fsuid(uid);
         }
@@ -103,8 +110,8 @@ impl Drop for ActingAs {
 }
 
 fn set_fsuid(uid: u32) -> io::Result<()> {
-    // SAFETY: setfsuid takes an integer. It answers the previous id and tells nothing about success, which is why
-    // it is asked a second time with an id that is never valid.
+    // SAFETY: setfsuid takes an integer. It returns the previous id and never reports failure,
+    // which is why a second call with an invalid id asks for the current one.
     let now = unsafe {
         libc::syscall(libc::SYS_setfsuid, uid);
         libc::syscall(libc::SYS_setfsuid, u32::MAX)
@@ -121,22 +128,25 @@ fn set_fsgid(gid: u32) -> io::Result<()> {
     if now as u32 == gid { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
 }
 
-/// Whether the thread `pid` has the capability number `capability` in effect; `None` when it cannot be seen.
+/// Returns whether the thread `pid` has a capability in its effective set; `None` if the thread
+/// cannot be seen.
 pub fn has_capability(pid: u32, capability: u32) -> Option<bool> {
     let set = Status::of(pid).ok()?.set("CapEff")?;
     Some(set >> capability & 1 == 1)
 }
 
-/// Whether the thread `pid` is in a group, as far as files are concerned; `None` when it cannot be seen.
+/// Returns whether the thread `pid` is in a group, as far as files are concerned; `None` if the
+/// thread cannot be seen.
 pub fn in_group(pid: u32, group: u32) -> Option<bool> {
     let status = Status::of(pid).ok()?;
     let is = |id: &str| id.parse() == Ok(group);
-    // The fourth is the one for files.
+    // The fourth id is the one used for files.
     let own = status.line("Gid")?.split_whitespace().nth(3).is_some_and(is);
     Some(own || status.line("Groups")?.split_whitespace().any(is))
 }
 
-/// Capability number of `CAP_FSETID`: the set-user-id and set-group-id bits survive a write.
+/// The number of the capability `CAP_FSETID`: a write by its holder preserves the set-user-id and
+/// set-group-id bits.
 pub const CAP_FSETID: u32 = 4;
 
 #[cfg(test)]
@@ -158,7 +168,8 @@ mod tests {
             std::fs::create_dir(&dir).unwrap();
             {
                 let _guard = ActingAs::new((0, 0), 1234, 4321).unwrap();
-                // Only root may write into this directory: the capability is what lets the thread in.
+                // Only root may write into this directory, so only the capability lets the thread
+                // in.
                 std::fs::write(dir.join("theirs"), b"x").unwrap();
             }
             let panicked = std::panic::catch_unwind(|| {

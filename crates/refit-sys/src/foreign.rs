@@ -1,8 +1,9 @@
-//! Memory of another process, from outside: `/proc/PID/mem` (proc_pid_mem(5)).
+//! The memory of another process: `/proc/PID/mem` (proc_pid_mem(5)).
 //!
-//! Reading and writing here never waits for a page whose faults user space serves, as `process_vm_readv` does: such a page is
-//! [`Refused::Missing`], to be resolved first. Writing does not ask for permission to write either: read-only code is
-//! copied first, where it is private. Addresses are those of the process.
+//! Unlike `process_vm_readv`, reading and writing here never waits for a page whose faults user
+//! space serves: such a page is [`AccessError::Missing`], and the caller has to resolve it first.
+//! Writing needs no write permission either: a private read-only page, such as one of code, is
+//! copied first. Addresses are those of the process.
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +11,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// The memory that a process had when this was opened, until it ends or runs another program.
+/// The memory that a process had when this was opened, until the process ends or executes another
+/// program.
 #[derive(Debug)]
 pub struct Memory {
     file: File,
@@ -18,43 +20,44 @@ pub struct Memory {
 
 /// Why memory could not be read or written.
 #[derive(Debug)]
-pub enum Refused {
-    /// There is no page at this address that could be had without waiting: nothing is mapped, or it is to be resolved, or lies
-    /// behind the end of its file (`EIO`). Everything before it was read, or written.
+pub enum AccessError {
+    /// The page at this address is not available without waiting: nothing is mapped there, its
+    /// fault has to be resolved, or it lies beyond the end of its file (`EIO`). Everything before
+    /// it was read or written.
     Missing {
         /// The first such address.
         address: u64,
     },
-    /// The process has ended, or runs another program.
+    /// The process has ended, or executes another program.
     Gone,
-    /// Anything else.
+    /// Any other error.
     System(io::Error),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Missing { address } => write!(f, "there is no page at {address:#x}"),
-            Refused::Gone => write!(f, "the process whose memory it was is gone"),
-            Refused::System(error) => error.fmt(f),
+            AccessError::Missing { address } => write!(f, "there is no page at {address:#x}"),
+            AccessError::Gone => write!(f, "the process whose memory it was is gone"),
+            AccessError::System(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for AccessError {}
 
-impl From<Refused> for io::Error {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Missing { .. } => io::Error::from_raw_os_error(libc::EIO),
-            Refused::Gone => io::Error::from_raw_os_error(libc::ESRCH),
-            Refused::System(error) => error,
+impl From<AccessError> for io::Error {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Missing { .. } => io::Error::from_raw_os_error(libc::EIO),
+            AccessError::Gone => io::Error::from_raw_os_error(libc::ESRCH),
+            AccessError::System(error) => error,
         }
     }
 }
 
 impl Memory {
-    /// The memory of a process, to be read and written.
+    /// Opens the memory of a process for reading and writing.
     ///
     /// # Errors
     /// `ENOENT`: no such process. `EACCES`, `EPERM`: the caller may not trace it.
@@ -63,38 +66,40 @@ impl Memory {
         Ok(Self { file })
     }
 
-    /// Fills `into` with what is at `address`.
+    /// Fills `into` with the bytes at `address`.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Refused> {
+    /// [`AccessError`].
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), AccessError> {
         let length = into.len();
         each(address, length, |done, at| self.file.read_at(&mut into[done..], at))
     }
 
-    /// Puts `bytes` to `address`.
+    /// Writes `bytes` to `address`.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
+    /// [`AccessError`].
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), AccessError> {
         each(address, bytes.len(), |done, at| self.file.write_at(&bytes[done..], at))
     }
 
-    /// The word of 8 bytes at `address`.
+    /// Returns the word of 8 bytes at `address`.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub fn word(&self, address: u64) -> Result<u64, Refused> {
+    /// [`AccessError`].
+    pub fn word(&self, address: u64) -> Result<u64, AccessError> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 }
 
-/// Has a process have the page of an address, and waits for it if user space serves it (process_vm_readv(2)). It may be gone again at once.
+/// Faults in the page of an address of a process, and waits for it if user space serves it
+/// (process_vm_readv(2)). The page may be evicted again at once.
 ///
 /// # Errors
-/// `EFAULT`: there is none. `ESRCH`, `EPERM`: no such process, or the caller may not trace it.
+/// `EFAULT`: nothing is mapped there. `ESRCH`: no such process. `EPERM`: the caller may not trace
+/// it.
 pub fn bring(process: u32, address: u64) -> io::Result<()> {
     let end = address.checked_add(1).ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
     match gather(process, std::slice::from_ref(&(address..end)), &mut [0])? {
@@ -103,31 +108,36 @@ pub fn bring(process: u32, address: u64) -> io::Result<()> {
     }
 }
 
-/// Copies what a process has at these places, one after the other, as it could read it itself: pages are made, and waited for, and what it
-/// may not read is refused (process_vm_readv(2)). How many bytes that are: as far as `into` goes, or the first place where there is nothing.
+/// Copies the contents of these ranges, one after the other, with the process's own permissions:
+/// pages are faulted in, and waited for, and what the process may not read is error
+/// (process_vm_readv(2)). Returns the number of bytes copied, which ends with `into` or at the
+/// first address that is not accessible.
 ///
 /// # Errors
-/// `EFAULT`: there is nothing at the first place. `EINVAL`: more than 1024 places. `ESRCH`, `EPERM`: no such process, or the caller may not
-/// trace it.
+/// `EFAULT`: the first address is not accessible. `EINVAL`: more than 1024 ranges. `ESRCH`: no such
+/// process. `EPERM`: the caller may not trace it.
 pub fn gather(process: u32, places: &[Range<u64>], into: &mut [u8]) -> io::Result<usize> {
     let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let there = remote(places);
     let (process, count) = (process.cast_signed(), there.len() as libc::c_ulong);
-    // SAFETY: `here` is `into`, which is ours to write to over the call; the other addresses are of that process.
+    // SAFETY: `here` is `into`, which this call may write to; the other addresses are those of that
+    // process.
     let copied =
         unsafe { libc::process_vm_readv(process, &raw const here, 1, there.as_ptr(), count, 0) };
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
 
-/// As [`gather`], the other way round: as the process could write it itself (process_vm_writev(2)).
+/// As [`gather`], in the other direction: writes with the process's own permissions
+/// (process_vm_writev(2)).
 ///
 /// # Errors
-/// As for [`gather`].
+/// As [`gather`].
 pub fn scatter(process: u32, bytes: &[u8], places: &[Range<u64>]) -> io::Result<usize> {
     let here = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let there = remote(places);
     let (process, count) = (process.cast_signed(), there.len() as libc::c_ulong);
-    // SAFETY: `here` is `bytes`, which is only read; the other addresses are of that process, as those that [`Memory::write`] is given.
+    // SAFETY: `here` is `bytes`, which is only read; the other addresses are those of that process,
+    // as in [`Memory::write`].
     let copied =
         unsafe { libc::process_vm_writev(process, &raw const here, 1, there.as_ptr(), count, 0) };
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
@@ -141,23 +151,23 @@ fn remote(places: &[Range<u64>]) -> Vec<libc::iovec> {
     places.iter().map(place).collect()
 }
 
-/// Goes on after every part: the kernel comes as far as the first page that it cannot have.
+/// Repeats after each partial transfer: the kernel stops at the first page that is not available.
 fn each(
     address: u64,
     length: usize,
     mut part: impl FnMut(usize, u64) -> io::Result<usize>,
-) -> Result<(), Refused> {
+) -> Result<(), AccessError> {
     let mut done = 0;
     while done < length {
         let at = address.wrapping_add(done as u64);
         match part(done, at) {
-            Ok(0) => return Err(Refused::Gone),
+            Ok(0) => return Err(AccessError::Gone),
             Ok(more) => done += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                return Err(Refused::Missing { address: at });
+                return Err(AccessError::Missing { address: at });
             }
-            Err(error) => return Err(Refused::System(error)),
+            Err(error) => return Err(AccessError::System(error)),
         }
     }
     Ok(())

@@ -1,17 +1,18 @@
-//! Waiting for a word of shared memory to change, and waking those who wait, across processes.
+//! Waiting for a word of shared memory to change, and waking the waiters, across processes.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Waits until somebody [`wake`]s the word, or for `limit`; not at all if the low half of the word is not `expected`
-/// any more. May also come back for no reason: look at the word again. Safe in signal handlers.
+/// Waits until another thread [`wake`]s the word, or for `limit`. Returns at once if the low half
+/// of the word is not `expected`. May also return spuriously, so the caller has to check the word
+/// again. Safe in signal handlers.
 pub fn wait(word: &AtomicU64, expected: u32, limit: Duration) {
     let timeout = libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(limit.subsec_nanos().cast_signed()),
     };
-    // SAFETY: the low half of a little-endian word is at its own address and is aligned for 32 bits; the kernel reads
-    // the word and the timeout, both of which live over the call.
+    // SAFETY: the low half of a little-endian word is at its own address and is aligned for 32
+    // bits; the kernel reads the word and the timeout, both of which outlive the call.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -23,7 +24,7 @@ pub fn wait(word: &AtomicU64, expected: u32, limit: Duration) {
     }
 }
 
-/// Wakes all that wait for this word.
+/// Wakes all waiters of this word.
 pub fn wake(word: &AtomicU64) {
     // SAFETY: as in `wait`; the kernel only uses the address.
     unsafe {

@@ -1,23 +1,26 @@
-//! One way to make an `ioctl` whose argument is a structure.
+//! `ioctl` requests whose argument is a structure.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::ioctl::Opcode;
 
-/// Asks `fd` for `request`; the kernel reads `argument`, and may write it also when it fails. What it returns.
+/// Makes `request` on `fd`. The kernel reads `argument`, and may write it even if the request
+/// fails. Returns the result of the call.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the request.
 ///
 /// # Safety
-/// `request` takes a pointer to a `T`, and what it does breaks nothing that the compiler counts on.
+/// `request` takes a pointer to a `T`, and has no effect that breaks the assumptions of the
+/// compiler.
 pub(crate) unsafe fn ask<T>(
     fd: BorrowedFd<'_>,
     request: Opcode,
     argument: &mut T,
 ) -> io::Result<u32> {
-    // SAFETY: `argument` is a valid place for what the kernel reads and writes; the rest is the caller's duty.
+    // SAFETY: the kernel may read and write `argument`, which is valid; the caller guarantees the
+    // rest.
     let answer = unsafe {
         libc::ioctl(fd.as_raw_fd(), libc::Ioctl::from(request), std::ptr::from_mut(argument))
     };

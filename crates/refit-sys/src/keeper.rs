@@ -1,47 +1,57 @@
-//! Descriptors that stay open until their process has let go of everything else.
+//! A keeper: a process that keeps the descriptors of another one open until that one has let go of
+//! everything else.
 //!
-//! When a process ends, the kernel closes its descriptors before it kills what it traces (`do_exit`: `exit_files`, then
-//! `exit_notify`, where `PTRACE_O_EXITKILL` is seen to). A userfaultfd that is closed so serves nobody any more, and pages that are
-//! missing become zeros: for an instant a program that is traced could run on with them.
+//! When a process ends, the kernel closes its descriptors before it kills its tracees (`do_exit`:
+//! `exit_files`, then `exit_notify`, which handles `PTRACE_O_EXITKILL`). A userfaultfd that is
+//! closed in this way serves no faults any more, and missing pages become zeros: for an instant a
+//! traced program could run on with them.
 //!
-//! A keeper is another process that shares the table of descriptors and waits for the end of the first: they are closed when both
-//! have ended. A process counts as ended, for who waits with a pidfd, when the last of its threads has been through
-//! `exit_notify`: whoever was to be killed has got the signal by then.
+//! A keeper shares the table of descriptors with the process and waits for its end, so the
+//! descriptors are closed only when both have ended. A pidfd reports the end of a process when the
+//! last of its threads has passed `exit_notify`; all tracees that the kernel kills have received
+//! the signal by then.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::pidfd::Pidfd;
 
-/// A process that keeps this one's descriptors open until this one has ended. It ends by itself then, or when this is dropped.
+/// A process that keeps this one's descriptors open until this one has ended. The keeper ends by
+/// itself then, or when this value is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     process: Pidfd,
     id: u32,
-    /// Whose child it is: a copy of this value in a child of ours ends nobody.
+    /// The process that made the keeper. A copy of this value in a forked child does not end the
+    /// keeper.
     parent: u32,
-    /// What the keeper waits for, by number, in the table that is shared.
+    /// The descriptor that the keeper polls, by its number in the shared table.
     _own: Pidfd,
 }
 
-/// Has descriptors of this process, those opened later too, stay open until all of its threads have ended.
+/// Keeps the descriptors of this process, those opened later included, open until all of its
+/// threads have ended.
 ///
-/// The keeper is a child that no signal is sent for at its end, so that `wait` does not see it unless asked for with `__WALL`; but
-/// [`crate::trace::next`] does, in the thread that has called this, which then does not say that there is nobody to wait for. It
-/// holds a copy of this process's memory as of now (pages are shared until one writes), so it is made best while there is little.
+/// The keeper is a child without an exit signal, so that `wait` does not report it unless called
+/// with `__WALL`. [`crate::trace::next`] does use `__WALL`: in the thread that has called this
+/// function it never reports that there is nothing to wait for. The keeper holds a copy of this
+/// process's memory as of now (pages are shared until one side writes), so it is best made while
+/// the process is small.
 ///
-/// Who waits for this process's end finds its files and sockets closed a moment later only. A process that is to become
-/// another program (`exec`) drops the keeper before: it would keep those closed by that.
+/// Other processes that wait for this process's end see its files and sockets close a moment later.
+/// A process that is about to `exec` has to drop the keeper first, which would otherwise keep the
+/// close-on-exec descriptors open.
 ///
 /// # Errors
-/// What pidfd_open(2) and clone(2) say: `EMFILE`, `EAGAIN`, `ENOMEM`.
+/// The errors of pidfd_open(2) and clone(2): `EMFILE`, `EAGAIN`, `ENOMEM`.
 pub fn keep_descriptors() -> io::Result<Keeper> {
     let parent = std::process::id();
     let own = Pidfd::open(parent)?;
     let waits_for = own.as_fd().as_raw_fd();
-    // None reaches the child, not even before it blocks them itself.
+    // No signal may reach the child, not even before it blocks them itself.
     let before = block(u64::MAX);
-    // SAFETY: as a fork, but for the table of descriptors: the child has memory of its own, and makes system calls only.
+    // SAFETY: like a fork, but for the shared table of descriptors: the child has its own memory,
+    // and makes system calls only.
     let made = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES, 0, 0, 0, 0) };
     if made == 0 {
         keep(waits_for);
@@ -52,7 +62,7 @@ pub fn keep_descriptors() -> io::Result<Keeper> {
     match Pidfd::open(id) {
         Ok(process) => Ok(Keeper { process, id, parent, _own: own }),
         Err(error) => {
-            // SAFETY: a child that nobody has waited for; no status is asked for.
+            // SAFETY: a child that has not been waited for; its status is not stored.
             unsafe {
                 libc::kill(id.cast_signed(), libc::SIGKILL);
                 libc::waitpid(id.cast_signed(), std::ptr::null_mut(), libc::__WALL);
@@ -62,25 +72,28 @@ pub fn keep_descriptors() -> io::Result<Keeper> {
     }
 }
 
-/// The life of a keeper. Other threads may have held locks when it was made: nothing is done but system calls.
+/// Runs the keeper. Other threads may have held locks when it was forked, so it does nothing but
+/// make system calls.
 fn keep(waits_for: i32) -> ! {
-    // SAFETY: calls of this process on itself, with a constant text and a structure on its stack. A session of its own: who kills a
-    // process group shall not kill both.
+    // SAFETY: calls of this process on itself, with a constant string and a structure on its stack.
+    // It gets its own session, since a signal that kills the process group of the first process
+    // must not kill both.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"refit keeper".as_ptr(), 0, 0, 0);
         let mut end = libc::pollfd { fd: waits_for, events: libc::POLLIN, revents: 0 };
-        // All signals are blocked; a debugger can interrupt it.
+        // All signals are blocked, but a debugger can interrupt the call.
         while libc::poll(&raw mut end, 1, -1) < 0 && *libc::__errno_location() == libc::EINTR {}
         libc::_exit(0)
     }
 }
 
-/// Sets which signals the calling thread blocks, those of the C library too; which it did before.
+/// Sets the signals that the calling thread blocks, those of the C library included. Returns the
+/// previous mask.
 fn block(mask: u64) -> u64 {
     let mut before = 0_u64;
     let (set, old) = (&raw const mask, &raw mut before);
-    // SAFETY: both are places of the size that is told. It cannot fail.
+    // SAFETY: both pointers are valid for the size passed. The call cannot fail.
     unsafe {
         let how = libc::SIG_SETMASK;
         libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, size_of::<u64>());
@@ -89,7 +102,7 @@ fn block(mask: u64) -> u64 {
 }
 
 impl Keeper {
-    /// Its number.
+    /// Returns the keeper's process id.
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -100,10 +113,11 @@ impl Drop for Keeper {
         if std::process::id() != self.parent {
             return;
         }
-        // It may have been killed, and even been waited for by somebody who waits for all.
+        // The keeper may have been killed already, and even been reaped by a caller that waits for
+        // all children.
         let _ = self.process.signal(libc::SIGKILL);
         let fd = self.process.as_fd().as_raw_fd();
-        // SAFETY: all zeros are a value of this plain structure, which is a valid place for the answer.
+        // SAFETY: all zeros are a valid value of this plain structure, which receives the answer.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let how = libc::WEXITED | libc::__WALL;

@@ -1,5 +1,7 @@
-//! Starting programs: stopped before the first instruction of its own, with its libraries mapped ([`at_entry`]); as a child of
-//! nobody here ([`apart`]); in the place of this process ([`become_program`]), bound to nothing of the running kernel ([`be_movable`]).
+//! Starting programs: as a child that is stopped at its entry point, its libraries mapped
+//! ([`at_entry`]), or before its first instruction ([`at_exec`]); detached from this process
+//! ([`apart`]); in the place of this process ([`become_program`]), with few ties to the running
+//! kernel ([`be_movable`]).
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -12,44 +14,48 @@ use crate::foreign::Memory;
 use crate::seccomp::{self, Action, Condition, Filter, Install};
 use crate::trace::{Options, Stop, Tracee};
 
-/// How long the loader may take: it reads files, over a network perhaps.
-const LOADING: Duration = Duration::from_secs(60);
-/// What personality(2) is given that is to say what is set.
+/// How long the loader may take; it reads files, possibly over a network.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The argument with which personality(2) changes nothing and returns the current persona.
 const PERSONALITY_IS: libc::c_ulong = 0xffff_ffff;
-/// The operation of `prctl` by which a program that is movable asks refit for something. The kernel has none with this number: where nobody
-/// follows the program, it fails.
+/// The operation of `prctl` by which a movable program makes a request to refit. The kernel has no
+/// operation with this number, so it fails where no supervisor handles it.
 pub const REQUEST: u64 = 0x7265_6669;
-/// The [`REQUEST`] to run at the instance that is named.
+/// The [`REQUEST`] to run at the instance that the argument names.
 pub const MOVE: u64 = 1;
-/// The [`REQUEST`] to be told where one runs.
+/// The [`REQUEST`] for the instance at which the caller runs.
 pub const INSTANCE: u64 = 2;
-/// What the filter of a program that is movable says of it.
+/// The message by which a movable program's filter reports a [`REQUEST`].
 pub const REQUESTS: u16 = 0x7271;
-/// What it says of one that asks which processors a thread may use.
+/// The message by which the filter reports a call that asks for the processors that a thread may
+/// use.
 pub const PROCESSORS: u16 = 0x7063;
-/// `int3`.
+/// The instruction `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
-/// Starts a program; it stands still (as after `SIGSTOP`) where the loader has handed over to it: libraries are mapped, and no
-/// instruction of it has run, but initialisers of libraries. `SIGCONT` lets it go on.
+/// Starts a program and stops it, as by `SIGSTOP`, where the loader hands over to it: its libraries
+/// are mapped, and none of its instructions has run but initialisers of libraries. `SIGCONT`
+/// resumes it.
 ///
 /// # Errors
-/// It cannot be started; it is not there or not x86-64; it ended before it got there.
+/// The program cannot be started, does not exist, or is not x86-64; or it ended before it got
+/// there.
 pub fn at_entry(command: &mut Command) -> io::Result<Child> {
     started(command, run_to_entry).map(|(child, ())| child)
 }
 
-/// Starts a program, which stands before the first instruction of all, the loader's or its own, and is traced by the calling
-/// thread, with events as the options say. It does not outlive that thread.
+/// Starts a program and stops it before its very first instruction, which is the loader's or its
+/// own. The calling thread traces it, with `options`. The program is killed when that thread ends.
 ///
 /// # Errors
-/// It cannot be started; it is not there; it was killed before it got there.
+/// The program cannot be started or does not exist; or it was killed before it got there.
 pub fn at_exec(command: &mut Command, options: Options) -> io::Result<(Child, Tracee)> {
     let parent = std::process::id();
     // SAFETY: between fork and exec only async-signal-safe system calls are made, without memory.
     unsafe {
         command.pre_exec(move || {
-            // One that asks to be traced when this process has ended would stand for ever, traced by whoever inherits it.
+            // A process that asked to be traced after this one has ended would stay stopped for
+            // ever, traced by the process that inherits it.
             let dies = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
             match (dies, libc::getppid() as u32 == parent) {
                 (0, true) => Ok(()),
@@ -61,7 +67,8 @@ pub fn at_exec(command: &mut Command, options: Options) -> io::Result<(Child, Tr
     started(command, |held, deadline| seize_anew(held, options, deadline))
 }
 
-/// Starts a program that asks to be traced, and does something about it in its first stop, which is that of the exec.
+/// Starts a program that asks to be traced, and calls `then` in its first stop, which is that of
+/// the exec.
 fn started<T>(
     command: &mut Command,
     then: impl FnOnce(Tracee, Instant) -> io::Result<T>,
@@ -74,7 +81,7 @@ fn started<T>(
         });
     }
     let mut child = command.spawn()?;
-    let deadline = Instant::now() + LOADING;
+    let deadline = Instant::now() + LOAD_TIMEOUT;
     let mut held = Tracee::of(child.id());
     let result = match held.look(deadline) {
         Ok(Stop::Signal(libc::SIGTRAP)) => then(held, deadline),
@@ -84,7 +91,7 @@ fn started<T>(
     match result {
         Ok(made) => Ok((child, made)),
         Err(error) => {
-            // What does not stand where it should is not what was asked for.
+            // A program that is not stopped where it should be is of no use to the caller.
             let _ = child.kill();
             let _ = child.wait();
             Err(error)
@@ -92,8 +99,10 @@ fn started<T>(
     }
 }
 
-/// Who asks to be traced by itself can be neither interrupted nor told from a stop of its process: it is let go, stopped, traced
-/// again as one wants it, and continued. All of that before it gets back from the kernel to its first instruction.
+/// Replaces `PTRACE_TRACEME` by `PTRACE_SEIZE`. A thread that asked to be traced by itself can be
+/// neither interrupted nor distinguished from one whose process is stopped. So it is detached in a
+/// stop, seized with the wanted options, and continued, all before it returns from the kernel to
+/// its first instruction.
 fn seize_anew(held: Tracee, options: Options, deadline: Instant) -> io::Result<Tracee> {
     let id = held.thread();
     held.let_go_stopped()?;
@@ -107,7 +116,7 @@ fn seize_anew(held: Tracee, options: Options, deadline: Instant) -> io::Result<T
     loop {
         held.resume(signal)?;
         signal = match held.look(deadline)? {
-            // Ours, which nobody has to know of.
+            // The `SIGCONT` sent above, which nobody else has to know of.
             Stop::Signal(libc::SIGCONT) => break,
             Stop::Signal(other) => other,
             Stop::Event => 0,
@@ -141,29 +150,30 @@ fn run_to_entry(mut held: Tracee, deadline: Instant) -> io::Result<()> {
             held.set_registers(&registers)?;
             break;
         }
-        // Somebody has sent it something: it is its own.
+        // A signal from elsewhere: deliver it to the program.
         signal = came;
     }
     memory.write(entry, &before)?;
     held.let_go_stopped()
 }
 
-/// Where the program itself begins, as the kernel told the loader.
+/// Returns the program's entry point, as the kernel passes it to the loader.
 fn entry(id: u32) -> io::Result<u64> {
     let found = crate::auxv::of(id)?.into_iter().find(|&(kind, _)| kind == libc::AT_ENTRY);
     found.map(|(_, value)| value).ok_or_else(|| io::Error::other("it tells no entry point"))
 }
 
-/// Starts a program in a session of its own that is no child of this process, so that this process can become another one which
-/// has no child that it did not make. It has pipes for standard input and output, standard error as it is here, and no other
-/// descriptors. Returns the other ends.
+/// Starts a program in a session of its own that is not a child of this process, so that this
+/// process can `exec` another program which has no children that it did not make. The program has
+/// pipes for standard input and output, this process's standard error, and no other descriptors.
+/// Returns the other ends of the pipes.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub fn apart(command: &mut Command) -> io::Result<(ChildStdin, ChildStdout)> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    // SAFETY: between fork and exec only async-signal-safe system calls are made; the process in between ends without
-    // running anything of this one.
+    // SAFETY: between fork and exec only async-signal-safe system calls are made; the intermediate
+    // process ends without running any code of this one.
     unsafe {
         command.pre_exec(|| {
             match libc::fork() {
@@ -171,7 +181,8 @@ pub fn apart(command: &mut Command) -> io::Result<(ChildStdin, ChildStdout)> {
                 0 => {}
                 _ => libc::_exit(0),
             }
-            // Descriptors that the program is to have, but nobody else: a pipe would not end with it.
+            // These descriptors are for the program alone: if others held them too, a pipe would
+            // not end with it.
             let others = libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
             if others != 0 || libc::setsid() < 0 {
                 return Err(io::Error::last_os_error());
@@ -181,45 +192,49 @@ pub fn apart(command: &mut Command) -> io::Result<(ChildStdin, ChildStdout)> {
     }
     let mut child = command.spawn()?;
     let pipes = child.stdin.take().zip(child.stdout.take());
-    // That in between.
+    // Reaps the intermediate process.
     child.wait()?;
     pipes.ok_or_else(|| io::Error::other("it has no pipes"))
 }
 
-/// Lets this process, and what it becomes, be traced by another one of the same user, where the host restricts that to ancestors
-/// (Yama, `ptrace_scope` 1).
+/// Allows another process of the same user to trace this one, and what it becomes by `exec`, where
+/// the host restricts tracing to ancestors (Yama, `ptrace_scope` 1).
 pub fn allow_tracer(process: u32) {
-    // SAFETY: an option of this process, without memory. Where there is no Yama nobody has to be allowed.
+    // SAFETY: an option of this process, without memory. Without Yama the call fails, and is not
+    // needed.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(process), 0, 0, 0) };
 }
 
-/// Asks refit for something, for the calling thread; what that is told.
+/// Makes a request to refit for the calling thread. Returns the answer.
 ///
 /// # Errors
-/// `EINVAL`, `ENOSYS`: it does not run under refit. What refit says.
+/// `EINVAL`, `ENOSYS`: the program does not run under refit. Any other error is refit's answer.
 pub fn request(what: u64, of: u64) -> io::Result<u32> {
-    // SAFETY: the kernel has no such operation, and what refit does changes nothing that a program sees.
+    // SAFETY: the kernel has no such operation, and refit's answer changes nothing that the
+    // compiler relies on.
     let told = unsafe { libc::prctl(REQUEST as i32, what, of, 0, 0) };
     u32::try_from(told).map_err(|_| io::Error::last_os_error())
 }
 
-/// Has what this process becomes, and all that it starts, hold as little as can be of the kernel that runs it: memory has the same layout
-/// each time (`ADDR_NO_RANDOMIZE`), and there are no restartable sequences (`rseq` fails with `ENOSYS`, by a filter). Where this
-/// process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec` any more. Who traces it is told of its [`REQUEST`]s, and, if
-/// that is to be `looked` at, of each time that it asks for the processors that a thread may use.
+/// Makes the program that this process becomes, and all of its descendants, depend as little as
+/// possible on the kernel that runs them: memory has the same layout each time
+/// (`ADDR_NO_RANDOMIZE`), and there are no restartable sequences (a filter makes `rseq` fail with
+/// `ENOSYS`). If this process is not privileged (`CAP_SYS_ADMIN`), it gains no privileges by `exec`
+/// any more. The filter reports each [`REQUEST`] to the tracer and, if `looked` is set, each call
+/// that asks for the processors that a thread may use.
 ///
 /// # Errors
-/// The kernel has no filters; a sandbox forbids them, or to fix the layout.
+/// The kernel has no filters, or a sandbox forbids them or the fixed layout.
 pub fn be_movable(looked: bool) -> io::Result<()> {
     let none = Action::Errno(libc::ENOSYS as u16);
-    // The kernel looks at its low half only.
+    // The kernel looks at the low half of this argument only.
     let request = Condition { argument: 0, mask: u64::from(u32::MAX), value: REQUEST };
     let filter = Filter::new(Action::Allow).foreign(Action::Allow).rule(libc::SYS_rseq, none);
     let filter = seccomp::managed::rules(filter);
     let filter = filter.rule_if(libc::SYS_prctl, &[request], Action::Trace(REQUESTS));
     let look = if looked { Action::Trace(PROCESSORS) } else { Action::Allow };
     let filter = filter.rule(libc::SYS_sched_getaffinity, look).assemble()?;
-    // SAFETY: calls that are refused fail as on a kernel that does not have them, before they have done anything.
+    // SAFETY: a refused call fails before it has any effect, as on a kernel that lacks it.
     let install = || unsafe { seccomp::install(&filter, Install::SPECULATION) };
     match install() {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
@@ -228,7 +243,7 @@ pub fn be_movable(looked: bool) -> io::Result<()> {
         }
         installed => drop(installed?),
     }
-    // SAFETY: a setting of this process that counts from the next exec on; no memory is passed.
+    // SAFETY: a setting of this process that takes effect at the next exec; no memory is passed.
     let set = unsafe {
         let now = libc::personality(PERSONALITY_IS);
         libc::personality((now | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong)
@@ -236,8 +251,9 @@ pub fn be_movable(looked: bool) -> io::Result<()> {
     if set == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Becomes a program, which is looked for as a shell does: same process, descriptors, directory, environment, blocked and ignored
-/// signals (but `SIGPIPE`, which Rust's start ignores, has its default). Returns only if it cannot.
+/// Executes a program, which is searched for as a shell does, in this process: with its
+/// descriptors, working directory, environment, and blocked and ignored signals, but `SIGPIPE`,
+/// which Rust's startup ignores, reset to its default. Returns only if that fails.
 pub fn become_program(program: &OsStr, arguments: &[OsString]) -> io::Error {
     let text = |one: &OsStr| CString::new(one.as_bytes());
     let all = std::iter::once(program).chain(arguments.iter().map(OsString::as_os_str)).map(text);
@@ -245,7 +261,8 @@ pub fn become_program(program: &OsStr, arguments: &[OsString]) -> io::Error {
         return io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a zero byte");
     };
     let pointers: Vec<_> = all.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect();
-    // SAFETY: the pointers are those of texts with a zero at the end that live as long, and a null follows the last.
+    // SAFETY: the pointers are those of NUL-terminated strings that outlive the call, followed by a
+    // null.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::execvp(pointers[0], pointers.as_ptr());
@@ -266,7 +283,7 @@ mod tests {
         let named =
             |part: &str| maps.iter().any(|mapping| mapping.name.to_string_lossy().contains(part));
         assert!(named("libc"), "{maps:?}");
-        // SAFETY: a signal to a child of ours that has not been waited for.
+        // SAFETY: a signal to a child of this process that has not been waited for.
         assert_eq!(unsafe { libc::kill(child.id().cast_signed(), libc::SIGCONT) }, 0);
         let output = child.wait_with_output().expect("its end");
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"hello\n"[..]));

@@ -1,44 +1,47 @@
-//! Where the kernel believes a program's parts to be: `PR_SET_MM` of prctl(2).
+//! The kernel's record of where a program's parts are: `PR_SET_MM` of prctl(2).
 //!
-//! They decide where `brk` goes on, and what `/proc/PID/cmdline` and `environ` show. A process can change its own only; a
-//! program that stands still has the call made in it ([`Layout::call`]). They are set all at once (`PR_SET_MM_MAP`, 3.18), which
-//! needs no privilege, but a kernel with `CONFIG_CHECKPOINT_RESTORE` (`EINVAL` otherwise); one by one would need
-//! `CAP_SYS_RESOURCE`.
+//! It determines where `brk` continues, and what `/proc/PID/cmdline` and `environ` show. A process
+//! can change only its own record, so a tracer makes the call in the stopped program
+//! ([`Layout::call`]). `PR_SET_MM_MAP` (Linux 3.18) sets all of it at once. That needs no
+//! privilege, but a kernel with `CONFIG_CHECKPOINT_RESTORE` (`EINVAL` otherwise); setting the parts
+//! one by one would need `CAP_SYS_RESOURCE`.
 
 use std::io;
 use std::ops::Range;
 
 use linux_raw_sys::prctl as raw;
 
-/// The parts, as addresses in bytes.
+/// The parts of a program, as addresses in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The program's code.
     pub code: Range<u64>,
-    /// Its data.
+    /// The program's data.
     pub data: Range<u64>,
-    /// What `brk` has given it, and where it goes on. Of another process it is known by pages.
+    /// The heap that `brk` has allocated, and continues at the end of. For another process it is
+    /// known in whole pages only.
     pub heap: Range<u64>,
-    /// Where the stack was at its first instruction.
+    /// The stack pointer at the first instruction.
     pub stack: u64,
-    /// The texts of its arguments.
+    /// The strings of the arguments.
     pub arguments: Range<u64>,
-    /// The texts of its environment.
+    /// The strings of the environment.
     pub environment: Range<u64>,
 }
 
-/// Bytes of [`Layout::image`].
+/// Size of [`Layout::image`] in bytes.
 pub const IMAGE: usize = size_of::<raw::prctl_mm_map>();
 
 impl Layout {
-    /// That of a process.
+    /// Returns the layout of a process.
     ///
     /// # Errors
-    /// `ENOENT`: no such process. `EPERM`: the caller may not trace it. `EINVAL`: what the kernel says is not understood.
+    /// `ENOENT`: no such process. `EPERM`: the caller may not trace it. `EINVAL`: the kernel's text
+    /// cannot be parsed.
     pub fn of(process: u32) -> io::Result<Self> {
         let stat = std::fs::read(format!("/proc/{process}/stat"))?;
         let mut layout = parse(&stat).ok_or(io::ErrorKind::InvalidInput)?;
-        // Zeros are what others see.
+        // The kernel shows zeros to those who may not trace the process.
         if layout.stack == 0 {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
@@ -49,8 +52,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Bytes to be put at an address of the program, where [`call`](Self::call) finds them: a `struct prctl_mm_map` that
-    /// leaves the auxiliary vector and the program's file as they are.
+    /// Returns the bytes that [`call`](Self::call) expects in the program's memory: a `struct
+    /// prctl_mm_map` that leaves the auxiliary vector and the program's file unchanged.
     pub fn image(&self) -> [u8; IMAGE] {
         let words = [
             self.code.start,
@@ -69,24 +72,26 @@ impl Layout {
         for (at, word) in words.into_iter().enumerate() {
             bytes[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
         }
-        // No descriptor of another program.
+        // No descriptor: the program's file stays the same.
         bytes[IMAGE - 4..].copy_from_slice(&(-1_i32).to_ne_bytes());
         bytes
     }
 
-    /// The system call, its number and arguments, that sets it to what is at `address`. It says `EINVAL` where the parts lie in no
-    /// mapping, or not one behind the other.
+    /// Returns the number and arguments of the system call that sets the layout to the image at
+    /// `address`. The call fails with `EINVAL` where the parts lie in no mapping or are out of
+    /// order.
     pub fn call(address: u64) -> (i64, [u64; 6]) {
         let (what, size) = (u64::from(raw::PR_SET_MM_MAP), IMAGE as u64);
         (libc::SYS_prctl, [u64::from(raw::PR_SET_MM), what, address, size, 0, 0])
     }
 }
 
-/// Fields by their numbers in proc_pid_stat(5); the name, in parentheses, can hold anything.
+/// Parses the fields, numbered as in proc_pid_stat(5). The name, in parentheses, can contain
+/// anything.
 fn parse(stat: &[u8]) -> Option<Layout> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
-    // The first of them is the third in all.
+    // The first field behind the name is the third of all.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let heap = field(47)?;

@@ -1,20 +1,20 @@
-//! Raw Linux for refit: thin, documented wrappers, each with a safe face.
+//! Raw Linux for refit: thin, documented wrappers of kernel interfaces, with safe signatures.
 //!
-//! Does, by what is at hand:
+//! The modules, by subject:
 //!
-//! | of | what |
+//! | subject | modules |
 //! |---|---|
-//! | this process | the processor a thread runs on ([`processor`]), and how to be near those it serves ([`placement`], [`adaptive_spin`]), plain stores made visible to whoever asks ([`barrier`]), time told cheaply ([`clock`]), an identity for files of one thread ([`credentials`]), the latest of values that live forever ([`latest`]), what waits for a ring ([`waiting`]), instructions counted ([`step`]), its descriptors kept open past its end ([`keeper`]) |
-//! | memory that is a file | made, sealed, given back ([`memfd`]), mapped ([`memory`]), shared as atomic words ([`words`]; [`futex`] waits for one of them to change) or as rings of bytes ([`mod@ring`]), libraries that are bytes ([`library`]) |
-//! | other processes | whether they are there ([`process`]), what the kernel tells of them ([`mod@status`]), descriptors of them ([`pidfd`]), what the scheduler does with them ([`perf`]) |
-//! | their threads | held still, their state, calls made in them ([`trace`]), followed with all that they start ([`trace::next`]), their system calls told and answered ([`seccomp`]) |
-//! | their memory | what is mapped ([`maps`]; [`smaps`] how much of it is there), which pages are there ([`pagemap`]), reading and writing it ([`foreign`]), its page faults served ([`userfault`]), calls that act on it made beside it ([`agent`]) |
-//! | their start | as a child or apart, stopped before their first instruction or at their entry ([`launch`]), what the kernel tells them ([`auxv`]) and believes of them ([`layout`]) |
+//! | this process | [`processor`], the processor a thread runs on; [`placement`] and [`adaptive_spin`], keeping workers near the programs they serve; [`barrier`], asymmetric memory barriers; [`clock`], cheap time stamps; [`credentials`], per-thread identities for files; [`latest`], the latest of several `'static` values; [`waiting`], work that waits for a ring; [`step`], counting instructions; [`keeper`], keeping descriptors open past the end of the process |
+//! | memory that is a file | [`memfd`], creating, sealing and punching; [`memory`], mapping; [`words`], sharing as atomic words, on which [`futex`] waits; [`mod@ring`], rings of bytes; [`library`], loading libraries from bytes |
+//! | other processes | [`process`], whether they exist; [`mod@status`], their status; [`pidfd`], descriptors of them; [`perf`], what the scheduler does with them |
+//! | their threads | [`trace`], stopping them, their state, system calls made in them, their events ([`trace::next`]); [`seccomp`], intercepting their system calls |
+//! | their memory | [`maps`] and [`smaps`], mappings and their use; [`pagemap`], the state of pages; [`foreign`], reading and writing; [`userfault`], serving page faults; [`agent`], making calls that act on the memory |
+//! | their start | [`launch`], starting them stopped; [`auxv`], what the kernel passes to them; [`layout`], where the kernel records their parts |
 //!
-//! Does not: any policy; no module here knows what an object or a file is.
+//! The crate has no policy: no module here knows what an object or a file is.
 //!
-//! Structures and numbers of the kernel's come from the crates `libc` and `linux-raw-sys`, which are made from its headers;
-//! `tests/kernel` holds each wrapper against the kernel that runs.
+//! Structures and constants of the kernel come from the crates `libc` and `linux-raw-sys`, which
+//! are generated from its headers; `tests/kernel` checks each wrapper against the running kernel.
 
 pub mod adaptive_spin;
 pub mod agent;

@@ -1,4 +1,5 @@
-//! What a process has mapped where, as `/proc/PID/maps` tells it: all of it ([`of`]), or what is at one address ([`Maps`]).
+//! The mappings of a process, from `/proc/PID/maps`: all of them ([`of`]), or the one at an address
+//! ([`Maps`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,54 +17,54 @@ use crate::text;
 /// One mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its addresses.
+    /// The address range.
     pub range: Range<u64>,
-    /// Whether the program may read, write and run it.
+    /// Whether the program may read it.
     pub readable: bool,
-    /// See `readable`.
+    /// Whether the program may write to it.
     pub writable: bool,
-    /// See `readable`.
+    /// Whether the program may execute it.
     pub executable: bool,
-    /// Whether what is written there is seen by other mappings of the same file.
+    /// Whether other mappings of the same file see what is written here.
     pub shared: bool,
-    /// Where in its file it begins, in bytes.
+    /// Offset in its file, in bytes.
     pub offset: u64,
-    /// Device and inode of its file; zeros where there is none.
+    /// Device and inode of its file; zeros if there is none.
     pub file: (u64, u64),
-    /// Its file's name as the process sees it, or what the kernel calls it (`[heap]`, `[vdso]`, `/memfd:name`); empty for
-    /// anonymous memory.
+    /// The name of its file as the process sees it, or the kernel's name for it (`[heap]`,
+    /// `[vdso]`, `/memfd:name`); empty for anonymous memory.
     pub name: PathBuf,
-    /// Whether the file has been deleted, or replaced, since it was mapped.
+    /// Whether the file has been deleted or replaced since it was mapped.
     pub deleted: bool,
 }
 
-/// What a mapping is for.
+/// The purpose of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Memory of the process alone.
+    /// Private memory of the process.
     Anonymous,
-    /// Memory that it shares with its children.
+    /// Anonymous memory that the process shares with its children.
     SharedAnonymous,
-    /// What `brk` has given.
+    /// The heap that `brk` allocates.
     Heap,
     /// The stack of the first thread.
     Stack,
-    /// Code of the kernel's that runs in the process (`[vdso]`, `[vsyscall]`).
+    /// Code that the kernel provides to the process (`[vdso]`, `[vsyscall]`).
     KernelCode,
-    /// What that code reads (`[vvar]`, `[vvar_vclock]`).
+    /// The data of that code (`[vvar]`, `[vvar_vclock]`).
     KernelData,
-    /// A file in memory that has no other name (memfd_create(2)).
+    /// An anonymous file in memory (memfd_create(2)).
     Memfd,
     /// System V shared memory.
     SystemV,
     /// A file.
     File,
-    /// Something else that the kernel has a name for.
+    /// Another mapping that has a name of the kernel's.
     Other,
 }
 
 impl Mapping {
-    /// What it is for.
+    /// Returns the purpose of the mapping.
     pub fn kind(&self) -> Kind {
         let name = self.name.as_os_str().as_bytes();
         let starts = |with: &str| name.starts_with(with.as_bytes());
@@ -73,7 +74,7 @@ impl Mapping {
             b"[stack]" => Kind::Stack,
             b"[vdso]" | b"[vsyscall]" => Kind::KernelCode,
             _ if starts("[vvar") => Kind::KernelData,
-            // What the program calls them (`PR_SET_VMA_ANON_NAME`, 5.17).
+            // The names that programs give to anonymous memory (`PR_SET_VMA_ANON_NAME`, 5.17).
             _ if starts("[anon:") => Kind::Anonymous,
             _ if starts("[anon_shmem:") => Kind::SharedAnonymous,
             b"/dev/zero" if self.deleted => Kind::SharedAnonymous,
@@ -85,10 +86,11 @@ impl Mapping {
     }
 }
 
-/// The mappings of a process, by address.
+/// Returns the mappings of a process, in the order of addresses.
 ///
 /// # Errors
-/// `ENOENT`: no such process. `EACCES`, `EPERM`: it is somebody else's. `EINVAL`: a line that is none.
+/// `ENOENT`: no such process. `EACCES`, `EPERM`: it belongs to another user. `EINVAL`: a line
+/// cannot be parsed.
 pub fn of(process: u32) -> io::Result<Vec<Mapping>> {
     let text = text::read(format!("/proc/{process}/maps"))?;
     text.split(|byte| *byte == b'\n')
@@ -99,11 +101,12 @@ pub fn of(process: u32) -> io::Result<Vec<Mapping>> {
 
 /// `PROCMAP_QUERY` (`linux/fs.h`).
 const QUERY: Opcode = opcode::read_write::<procmap_query>(b'f', 17);
-/// Bytes of the longest name, as long as the kernel's own buffer.
+/// Size of the buffer for names in bytes, the same as that of the kernel's own.
 const NAME: usize = 4096;
 
-/// The mappings of a process, one of which is asked for now and then: that takes microseconds, where reading them all takes some for each.
-/// They are those of the memory that it has now, and not of the next program that it becomes.
+/// Queries for single mappings of a process. A query takes microseconds, whereas reading the whole
+/// file takes some for each mapping. The queries refer to the memory that the process has when this
+/// is opened, not to that of a program that it executes later.
 #[derive(Debug)]
 pub struct Maps {
     file: File,
@@ -111,18 +114,18 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Those of a process.
+    /// Opens the mappings of a process.
     ///
     /// # Errors
-    /// As for [`of`].
+    /// As [`of`].
     pub fn open(process: u32) -> io::Result<Self> {
         Ok(Self { file: File::open(format!("/proc/{process}/maps"))?, process })
     }
 
-    /// The mapping of an address, or the first behind it.
+    /// Returns the mapping at an address or, if there is none, the first one behind it.
     ///
     /// # Errors
-    /// `ESRCH`: the memory is no more.
+    /// `ESRCH`: the process no longer has this memory.
     pub fn from(&self, address: u64) -> io::Result<Option<Mapping>> {
         let mut name = [0_u8; NAME];
         let mut query = procmap_query {
@@ -133,15 +136,16 @@ impl Maps {
             vma_name_addr: name.as_mut_ptr() as u64,
             ..NOTHING
         };
-        // SAFETY: the structure is that of the request, and tells the place and length of `name`, which the kernel fills.
+        // SAFETY: the structure is that of the request, and holds the address and length of `name`,
+        // which the kernel fills.
         match unsafe { crate::ioctl::ask(self.file.as_fd(), QUERY, &mut query) } {
-            // Its length has the zero at the end.
+            // The length includes the terminating zero.
             Ok(_) => {
                 Ok(Some(told(&query, &name[..(query.vma_name_size as usize).saturating_sub(1)])))
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOENT) => Ok(None),
-                // Before 6.11.
+                // Kernels before 6.11 lack the request.
                 Some(libc::ENOTTY) => {
                     Ok(of(self.process)?.into_iter().find(|one| one.range.end > address))
                 }
@@ -185,13 +189,13 @@ fn told(query: &procmap_query, name: &[u8]) -> Mapping {
     }
 }
 
-/// A name as the kernel tells it, and whether it is one that was.
+/// Splits a name as the kernel shows it into the path and whether the file has been deleted.
 fn named(name: &[u8]) -> (PathBuf, bool) {
     let kept = name.strip_suffix(b" (deleted)");
     (Path::new(OsStr::from_bytes(kept.unwrap_or(name))).to_path_buf(), kept.is_some())
 }
 
-/// A line of `/proc/PID/maps`; names may hold any bytes, a new line as `\012`.
+/// Parses a line of `/proc/PID/maps`; names may contain any bytes, a newline as `\012`.
 pub(crate) fn parse(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut word = || {
@@ -254,7 +258,7 @@ mod tests {
     fn one_mapping_is_told_as_among_all() {
         let all = of(std::process::id()).expect("our own");
         let maps = Maps::open(std::process::id()).expect("our own");
-        // Those of other tests come and go.
+        // The mappings of other tests come and go.
         let lasting = all.iter().filter(|one| one.kind() == Kind::File);
         for mapping in lasting {
             let middle = mapping.range.start + (mapping.range.end - mapping.range.start) / 2;

@@ -1,8 +1,9 @@
-//! Files that are memory, with no name anywhere: memfd_create(2), and what can be taken back of them: fallocate(2).
+//! Anonymous files in memory: memfd_create(2); and giving back ranges of files: fallocate(2).
 //!
-//! A hole that is punched reads as zeros, and everybody's mappings of it lose their pages: the next touch is a fault. Files in
-//! memory cannot be collapsed, that is cut in the middle (`FALLOC_FL_COLLAPSE_RANGE` is `EOPNOTSUPP`); their pages can be
-//! gathered into huge ones ([`crate::pidfd::Advice::Collapse`]).
+//! A punched hole reads as zeros, and all mappings of the file lose its pages there: the next
+//! access faults. Files in memory cannot be collapsed, that is, cut in the middle
+//! (`FALLOC_FL_COLLAPSE_RANGE` fails with `EOPNOTSUPP`), but their pages can be gathered into huge
+//! ones ([`crate::pidfd::Advice::Collapse`]).
 
 use std::ffi::CStr;
 use std::io;
@@ -11,26 +12,28 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 
-/// What nobody may do to a memfd any more (fcntl(2), file sealing).
+/// The operations that a seal forbids for good (fcntl(2), file sealing).
 pub use rustix::fs::SealFlags as Seals;
 
-/// The pages that a memfd is made of.
+/// The size of the pages that back a memfd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// Those of the machine, huge ones among them if it is set so (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
+    /// The machine's base pages, and transparent huge ones if the host enables them
+    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
     #[default]
     Base,
-    /// Huge ones of 2 MiB, from the pool that the administrator has set aside (`vm.nr_hugepages`).
+    /// Huge pages of 2 MiB, from the pool that the administrator has reserved (`vm.nr_hugepages`).
     Huge2M,
-    /// Huge ones of 1 GiB.
+    /// Huge pages of 1 GiB.
     Huge1G,
 }
 
-/// Makes a memfd of `length` bytes of zeros, closed on `exec`, which can be sealed. `name` shows in `/proc/PID/maps`.
+/// Creates a memfd of `length` bytes of zeros, which is closed on `exec` and can be sealed.
+/// `/proc/PID/maps` shows `name`.
 ///
 /// # Errors
-/// `EINVAL`: a name of more than 249 bytes, or a length that is no multiple of huge pages. `ENOENT`, `ENODEV`: no such huge
-/// pages on this machine. `EMFILE`, `ENFILE`, `ENOMEM`.
+/// `EINVAL`: the name is longer than 249 bytes, or the length is not a multiple of the huge page
+/// size. `ENOENT`, `ENODEV`: this machine has no such huge pages. `EMFILE`, `ENFILE`, `ENOMEM`.
 pub fn create(name: &CStr, length: u64, pages: Pages) -> io::Result<OwnedFd> {
     let huge = match pages {
         Pages::Base => MemfdFlags::empty(),
@@ -43,18 +46,21 @@ pub fn create(name: &CStr, length: u64, pages: Pages) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Forbids for good what the seals say: to make it longer or shorter, to write to it, to seal it further.
+/// Forbids for good the operations of `seals`: growing, shrinking, writing, further sealing.
 ///
 /// # Errors
-/// `EPERM`: that is sealed. `EBUSY`: it is mapped to be written, and `WRITE` forbids that. `EINVAL`: no such file.
+/// `EPERM`: it is sealed against further seals. `EBUSY`: `WRITE` was asked for, and a writable
+/// mapping exists. `EINVAL`: the file cannot be sealed.
 pub fn seal(fd: impl AsFd, seals: Seals) -> io::Result<()> {
     Ok(rustix::fs::fcntl_add_seals(fd, seals)?)
 }
 
-/// Gives the memory, or the disk space, of a range of a file back; it reads as zeros. The file stays as long as it is.
+/// Gives back the memory, or the disk space, of a range of a file, which reads as zeros afterwards.
+/// The length of the file stays the same.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: its file system cannot. `EPERM`: sealed against writing. `ENOSPC`, `EIO`: of the disk. `EINVAL`: empty.
+/// `EOPNOTSUPP`: the file system does not support it. `EPERM`: the file is sealed against writing.
+/// `ENOSPC`, `EIO`: errors of the disk. `EINVAL`: the range is empty.
 pub fn punch(fd: impl AsFd, range: Range<u64>) -> io::Result<()> {
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let length = range.end.saturating_sub(range.start);

@@ -1,15 +1,17 @@
-//! Memory that is a file: a memfd mapped `MAP_SHARED`, copied in and out of by offset.
+//! A memfd that is mapped `MAP_SHARED`, and copied to and from by offset.
 //!
 //! ## Rules
 //!
-//! 1. No reference into the mapping ever exists. Bytes enter and leave by raw copies only, so that the compiler never
-//!    assumes anything about memory that another mapping of the same memfd, in this process or in another, can change.
-//!    The words of [`crate::ring`] are the one exception: they are atomic, and nothing is copied from or to their place.
-//! 2. Every copy is checked against the length of the mapping; a copy that does not fit panics, because its offset is
-//!    computed from an index that the caller owns, never from outside input.
-//! 3. Two copies that overlap in the mapping and in time, one of them in, leave a mixture of the bytes of both. They
-//!    break nothing else here, but who wants whole data excludes them: that is the caller's duty (refit's page caches
-//!    touch a frame only under the lock of the page, or while the page is marked busy by the toucher).
+//! 1. No reference into the mapping ever exists. Bytes enter and leave by raw copies only, so that
+//!    the compiler never assumes anything about memory that another mapping of the same memfd, in
+//!    this process or in another, can change. The words of [`crate::ring`] are the one exception:
+//!    they are atomic, and nothing is copied from or to their addresses.
+//! 2. Every copy is checked against the length of the mapping. A copy that does not fit panics,
+//!    because its offset is computed from an index that the caller owns, never from outside input.
+//! 3. Two copies that overlap in the mapping and in time, at least one of them inwards, leave a
+//!    mixture of the bytes of both. They break nothing else here, but callers that need consistent
+//!    data have to exclude them (refit's page caches touch a frame only under the lock of the page,
+//!    or while the page is marked busy by the same thread).
 
 use std::ffi::CStr;
 use std::io;
@@ -21,7 +23,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::memfd::{self, Pages};
 
-/// A memfd and its mapping into this process. Pages take host memory only once they are written.
+/// Size of a page in bytes: the base page size of every machine that refit supports.
+pub const PAGE_SIZE: usize = 4096;
+/// [`PAGE_SIZE`] as a `u64`, for addresses and file offsets.
+pub const PAGE_SIZE_U64: u64 = PAGE_SIZE as u64;
+
+/// A memfd and its mapping into this process. A page takes host memory only once it is written.
 #[derive(Debug)]
 pub struct SharedMapping {
     fd: OwnedFd,
@@ -29,23 +36,25 @@ pub struct SharedMapping {
     len: usize,
 }
 
-// SAFETY: `base` points at a mapping that belongs to this value alone and lives as long as it; a mapping is not tied to
-// a thread, and all access goes through bounds-checked raw copies (rules 1 and 2).
+// SAFETY: `base` points at a mapping that belongs to this value alone and lives as long as it. A
+// mapping is not tied to a thread, and all access goes through bounds-checked raw copies (rules 1
+// and 2).
 unsafe impl Send for SharedMapping {}
-// SAFETY: as for `Send`; the methods that take `&self` never form a reference into the mapping, and who calls them
-// excludes overlapping copies (rule 3).
+// SAFETY: as for `Send`; the methods that take `&self` never form a reference into the mapping, and
+// their callers exclude overlapping copies (rule 3).
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Makes a memfd of `len` bytes of zeros, closed on `exec`, and maps it. `name` shows in `/proc/PID/maps`.
+    /// Creates a memfd of `len` bytes of zeros, which is closed on `exec`, and maps it.
+    /// `/proc/PID/maps` shows `name`.
     ///
     /// # Errors
-    /// What `memfd_create`, `ftruncate` or `mmap` say; `EINVAL` for a length of zero.
+    /// The errors of `memfd_create`, `ftruncate` and `mmap`; `EINVAL` if `len` is zero.
     pub fn new(name: &CStr, len: usize) -> io::Result<Self> {
         Self::of(memfd::create(name, len as u64, Pages::Base)?, len)
     }
 
-    /// Maps the first `len` bytes of a memfd, which is that long and stays so.
+    /// Maps the first `len` bytes of a memfd, which must be that long and stay so.
     pub(crate) fn of(fd: OwnedFd, len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let base = unsafe {
@@ -62,7 +71,7 @@ impl SharedMapping {
         Ok(Self { fd, base, len })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
         self.len
@@ -74,8 +83,8 @@ impl SharedMapping {
     /// When `offset + buf.len()` lies beyond the mapping.
     pub fn read_at(&self, offset: usize, buf: &mut [u8]) {
         let from = self.place(offset, buf.len());
-        // SAFETY: `place` checked that the source lies in the mapping; `buf` is a Rust slice and so cannot overlap a
-        // mapping into which no reference exists (rule 1).
+        // SAFETY: `place` checked that the source lies in the mapping; `buf` is a Rust slice and so
+        // cannot overlap a mapping into which no reference exists (rule 1).
         unsafe { std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len()) }
     }
 
@@ -85,7 +94,7 @@ impl SharedMapping {
     /// When `offset + data.len()` lies beyond the mapping.
     pub fn write_at(&self, offset: usize, data: &[u8]) {
         let to = self.place(offset, data.len());
-        // SAFETY: as in `read_at`, the other way round; the mapping is writable.
+        // SAFETY: as in `read_at`, in the other direction; the mapping is writable.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) }
     }
 
@@ -99,11 +108,11 @@ impl SharedMapping {
         unsafe { std::ptr::write_bytes(to, 0, range.len()) }
     }
 
-    /// Gives the memory of `range` back to the host; it reads as zeros afterwards. Only whole pages are given back, the
-    /// rest of the range is just zeroed.
+    /// Gives the memory of `range` back to the host; the range reads as zeros afterwards. Only
+    /// whole pages are given back, the rest of the range is just zeroed.
     ///
     /// # Errors
-    /// What `fallocate` says; the bytes are then what they were.
+    /// The errors of `fallocate`; the bytes are unchanged then.
     pub fn give_back(&self, range: Range<usize>) -> io::Result<()> {
         self.place(range.start, range.len());
         if range.is_empty() {
@@ -112,8 +121,9 @@ impl SharedMapping {
         memfd::punch(&self.fd, range.start as u64..range.end as u64)
     }
 
-    /// Which pages of `range` are in memory, one after the other, whoever has touched them last: mincore(2). The others have to be
-    /// made, or to be read from swap.
+    /// Returns, for each page of `range` in order, whether it is in memory, no matter which process
+    /// has accessed it last: mincore(2). Accessing one of the others allocates it or reads it from
+    /// swap.
     ///
     /// # Errors
     /// `EINVAL`: `range` begins within a page. `EAGAIN`: the kernel is short of memory.
@@ -123,17 +133,17 @@ impl SharedMapping {
     pub fn in_core(&self, range: Range<usize>) -> io::Result<Vec<bool>> {
         let from = self.place(range.start, range.len());
         let mut told = vec![0_u8; range.len().div_ceil(rustix::param::page_size())];
-        // SAFETY: the range lies in the mapping, and `told` has a byte for every page of it.
+        // SAFETY: the range lies in the mapping, and `told` has a byte for each of its pages.
         match unsafe { libc::mincore(from.cast(), range.len(), told.as_mut_ptr()) } {
             0 => Ok(told.into_iter().map(|byte| byte & 1 != 0).collect()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Bytes of host memory that the memfd takes now.
+    /// Returns the bytes of host memory that the memfd takes now.
     ///
     /// # Errors
-    /// What `fstat` says.
+    /// The errors of `fstat`.
     pub fn resident(&self) -> io::Result<u64> {
         let blocks = rustix::fs::fstat(&self.fd)?.st_blocks;
         Ok(u64::try_from(blocks).unwrap_or(0) * 512)
@@ -155,8 +165,8 @@ impl AsFd for SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value, and nothing points into it (rule 1). Unmapping what `mmap` gave
-        // cannot fail, and there is no one left to tell.
+        // SAFETY: the mapping belongs to this value, and nothing points into it (rule 1). Unmapping
+        // what `mmap` returned cannot fail, and `drop` could not report it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

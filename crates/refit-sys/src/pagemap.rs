@@ -1,8 +1,11 @@
-//! What pages of a process are: `/proc/PID/pagemap` (proc_pid_pagemap(5)) and its `PAGEMAP_SCAN` (6.7).
+//! The state of a process's pages: `/proc/PID/pagemap` (proc_pid_pagemap(5)) and its `PAGEMAP_SCAN`
+//! (6.7).
 //!
-//! One word a page tells ([`Pagemap::pages`]); a scan tells only of pages that one looks for, as ranges, and can write-protect
-//! them in the same step, so that what was written since the last scan is told once, exactly
-//! ([`userfault::Features::WP_ASYNC`](crate::userfault::Features::WP_ASYNC)). Nothing is touched by either. Addresses are bytes.
+//! The file has one word for each page ([`Pagemap::pages`]). A scan returns only the pages that
+//! match, as ranges. It can write-protect them in the same step, so that each page written since
+//! the last scan is reported exactly once
+//! ([`userfault::Features::WP_ASYNC`](crate::userfault::Features::WP_ASYNC)). Neither accesses the
+//! pages. Addresses are in bytes.
 
 use std::fs::File;
 use std::io;
@@ -15,90 +18,91 @@ use linux_raw_sys::general as raw;
 use rustix::ioctl::{Opcode, opcode};
 
 const SCAN: Opcode = opcode::read_write::<raw::pm_scan_arg>(b'f', 16);
-/// How many ranges are told at once.
-const AT_ONCE: usize = 512;
+/// Maximum number of regions that one scan returns.
+const REGIONS_PER_SCAN: usize = 512;
 
 bitflags! {
-    /// What a page is (`PAGE_IS_*`).
+    /// The properties of a page (`PAGE_IS_*`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Categories: u64 {
-        /// Its writes are followed without waiting (`WP_ASYNC`).
+        /// The kernel tracks its writes asynchronously (`WP_ASYNC`).
         const FOLLOWED = raw::PAGE_IS_WPALLOWED as u64;
-        /// It is not write-protected: it was written since.
+        /// It is not write-protected: it was written since the last scan that protected it.
         const WRITTEN = raw::PAGE_IS_WRITTEN as u64;
-        /// It is of a file, or of shared memory.
+        /// It belongs to a file, or to shared memory.
         const FILE = raw::PAGE_IS_FILE as u64;
         /// It is in memory.
         const PRESENT = raw::PAGE_IS_PRESENT as u64;
         /// It is in swap.
         const SWAPPED = raw::PAGE_IS_SWAPPED as u64;
-        /// It is the one page of zeros that stands for all that were only read.
+        /// It is the shared page of zeros, which backs all pages that were only read.
         const ZERO = raw::PAGE_IS_PFNZERO as u64;
         /// It is part of a huge page.
         const HUGE = raw::PAGE_IS_HUGE as u64;
-        /// It was written since soft-dirty bits were cleared, where the kernel has them.
+        /// It was written since soft-dirty bits were cleared, on kernels that have them.
         const SOFT_DIRTY = raw::PAGE_IS_SOFT_DIRTY as u64;
-        /// It is a guard (`MADV_GUARD_INSTALL`).
+        /// It is a guard page (`MADV_GUARD_INSTALL`).
         const GUARD = raw::PAGE_IS_GUARD as u64;
-        /// What later kernels tell.
+        /// Properties that later kernels add.
         const _ = !0;
     }
 }
 
-/// What is looked for.
+/// The parameters of a scan: which pages match, and what is done with them.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
-    /// Pages that are all of this,
+    /// A page matches if it has all of these properties,
     pub all: Categories,
-    /// and, unless it is empty, one of this at least,
+    /// and, unless this is empty, at least one of these,
     pub any: Categories,
-    /// and none of this.
+    /// and none of these.
     pub none: Categories,
-    /// What is told of them; ranges are joined that are alike in this.
+    /// The properties that are reported; adjacent pages that agree in these are joined.
     pub tell: Categories,
-    /// At most so many pages; 0: all.
+    /// Maximum number of matching pages; 0 for no limit.
     pub most: u64,
-    /// Write-protects what is found, in the same step. The memory must be followed, or it is passed over.
+    /// Write-protects the matching pages in the same step. Memory whose writes are not tracked is
+    /// skipped.
     pub protect: bool,
-    /// Fails with `EPERM` where memory is not followed.
+    /// Fails with `EPERM` where writes are not tracked.
     pub must_follow: bool,
 }
 
-/// Pages that are alike.
+/// A range of pages with the same properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Their addresses.
     pub range: Range<u64>,
-    /// What they are, of what was to be told.
+    /// Their properties, of those in [`Scan::tell`].
     pub categories: Categories,
 }
 
-/// One page, as its word tells.
+/// The entry of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page(u64);
 
 impl Page {
-    /// Whether it is in memory.
+    /// Returns whether the page is in memory.
     pub fn present(self) -> bool {
         self.bit(63)
     }
 
-    /// Whether it is in swap.
+    /// Returns whether the page is in swap.
     pub fn swapped(self) -> bool {
         self.bit(62)
     }
 
-    /// Whether it is of a file, or of shared memory (3.5).
+    /// Returns whether the page belongs to a file or to shared memory (3.5).
     pub fn file(self) -> bool {
         self.bit(61)
     }
 
-    /// Whether it is mapped here only (4.2).
+    /// Returns whether only this process maps the page (4.2).
     pub fn exclusive(self) -> bool {
         self.bit(56)
     }
 
-    /// Whether it is write-protected by `userfaultfd` (5.13).
+    /// Returns whether `userfaultfd` write-protects the page (5.13).
     pub fn protected(self) -> bool {
         self.bit(57)
     }
@@ -108,14 +112,14 @@ impl Page {
     }
 }
 
-/// The pages of a process.
+/// Access to the page map of a process.
 #[derive(Debug)]
 pub struct Pagemap {
     file: File,
 }
 
 impl Pagemap {
-    /// Those of a process.
+    /// Opens the page map of a process.
     ///
     /// # Errors
     /// `ENOENT`: no such process. `EACCES`, `EPERM`: the caller may not trace it.
@@ -123,10 +127,11 @@ impl Pagemap {
         Ok(Self { file: File::open(format!("/proc/{process}/pagemap"))? })
     }
 
-    /// The pages of a range, one after the other; fewer where the process has no such addresses.
+    /// Returns the entries of the pages of a range, in order; fewer where the process has no such
+    /// addresses.
     ///
     /// # Errors
-    /// What reading says.
+    /// The errors of reading the file.
     pub fn pages(&self, range: Range<u64>) -> io::Result<Vec<Page>> {
         let size = rustix::param::page_size() as u64;
         let first = range.start / size;
@@ -144,13 +149,16 @@ impl Pagemap {
         Ok(bytes[..done].chunks_exact(8).map(|bytes| Page(word(bytes))).collect())
     }
 
-    /// Adds to `into` what is found in a range, in order, up to 512 regions; where it stopped: at the end, or where one goes on.
+    /// Scans a range and appends what matches to `into`, in order, up to 512 regions. Returns the
+    /// address at which the scan stopped: the end of the range, or where the next scan has to
+    /// continue.
     ///
     /// # Errors
-    /// `ENOTTY`: a kernel before 6.7. `EINVAL`: not whole pages, or unknown categories. `EPERM`: [`Scan::must_follow`].
+    /// `ENOTTY`: the kernel is older than 6.7. `EINVAL`: the range is not whole pages, or a
+    /// property is unknown. `EPERM`: see [`Scan::must_follow`].
     pub fn scan(&self, range: Range<u64>, scan: &Scan, into: &mut Vec<Region>) -> io::Result<u64> {
         let none = raw::page_region { start: 0, end: 0, categories: 0 };
-        let mut found = vec![none; AT_ONCE];
+        let mut found = vec![none; REGIONS_PER_SCAN];
         let mut flags = 0;
         if scan.protect {
             flags |= raw::PM_SCAN_WP_MATCHING;
@@ -172,8 +180,9 @@ impl Pagemap {
             category_anyof_mask: scan.any.bits(),
             return_mask: scan.tell.bits(),
         };
-        // SAFETY: the structure is that of the request, and tells the place and number of `found`, which the kernel fills.
-        // Write protection of followed memory delays writes, and changes none.
+        // SAFETY: the structure is that of the request, and holds the address and length of
+        // `found`, which the kernel fills. Write protection of tracked memory delays writes, and
+        // changes none.
         let count = unsafe { crate::ioctl::ask(self.file.as_fd(), SCAN, &mut asked) }?;
         into.extend(found[..count as usize].iter().map(|one| Region {
             range: one.start..one.end,

@@ -1,16 +1,20 @@
-//! What the scheduler does: context switches, threads and their names, as `perf_event_open(2)` tells them.
+//! Scheduler events, context switches, threads and their names, from `perf_event_open(2)`.
 //!
-//! A *watch* is an event that counts nothing (`PERF_COUNT_SW_DUMMY`) and has the kernel write records into a ring that is
-//! shared with us: no hardware counter is needed. Two kinds:
+//! A *watch* is an event that counts nothing (`PERF_COUNT_SW_DUMMY`) and makes the kernel write
+//! records into a ring that it shares with this process; no hardware counter is needed. There are
+//! two kinds:
 //!
-//! - of a **processor**: every thread that comes and goes, with the one that it came after or made room for. Needs
-//!   `CAP_PERFMON` or `perf_event_paranoid` below 1;
-//! - of a **thread** and those that it makes, on one processor: only that it came or went. May be had for threads of one's own.
+//! - a watch of a **processor** reports every thread that is switched in or out, with the thread
+//!   that it replaces or makes room for. It needs `CAP_PERFMON` or `perf_event_paranoid` below 1.
+//! - a watch of a **thread** and of those that it creates, on one processor, reports only that they
+//!   are switched in or out. Users may watch their own threads.
 //!
-//! The kernel appends at `data_head` and never beyond `data_tail`; we read up to `data_head` and then move `data_tail`.
-//! What finds no room is lost and counted in a record of its own. The kernel's store of `data_head` comes after
-//! those of the data, and pairs with our load (Acquire); our store of `data_tail` (Release) comes after our reads, and
-//! pairs with the kernel's load of it (Linux, `kernel/events/ring_buffer.c`, head comment of `perf_output_put_handle`).
+//! The kernel appends records at `data_head` and never beyond `data_tail`; the reader reads up to
+//! `data_head` and then advances `data_tail`. Records that find no room are dropped, and counted in
+//! a record of their own. The kernel stores `data_head` after the data; that store pairs with the
+//! reader's load (Acquire). The reader stores `data_tail` (Release) after its reads; that store
+//! pairs with the kernel's load (Linux, `kernel/events/ring_buffer.c`, head comment of
+//! `perf_output_put_handle`).
 
 use std::fs::File;
 use std::io;
@@ -18,85 +22,86 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that the kernel tells.
+/// A scheduler event of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// `CLOCK_MONOTONIC_RAW`, in nanoseconds.
+pub struct SchedulerEvent {
+    /// Time by `CLOCK_MONOTONIC_RAW`, in nanoseconds.
     pub time: u64,
-    /// Where.
+    /// The processor on which it happened.
     pub processor: u32,
-    /// Of which process; 0 for the idle threads.
+    /// The thread's process; 0 for the idle threads.
     pub process: u32,
-    /// Of which thread.
+    /// The thread.
     pub thread: u32,
-    /// What.
-    pub what: What,
+    /// The event.
+    pub kind: EventKind,
 }
 
-/// What it tells.
+/// The kind of a scheduler event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// The thread got the processor, after another one; `None` where only one thread is watched.
+pub enum EventKind {
+    /// The thread was switched in, in the place of this one; `None` if a single thread is watched.
     In(Option<u32>),
-    /// The thread left the processor, for another one; with whether it could have gone on.
+    /// The thread was switched out.
     Out {
-        /// For whom; `None` where only one thread is watched.
+        /// The thread that is switched in; `None` if a single thread is watched.
         next: Option<u32>,
-        /// It was made to leave.
+        /// Whether the thread was still runnable.
         preempted: bool,
     },
-    /// The thread is called so from now on.
+    /// The thread has this name from now on.
     Named(String),
-    /// The thread began; its name is that of the thread that made it.
+    /// The thread was created; its name is that of its creator.
     Began,
     /// The thread ended.
     Ended,
-    /// So many records found no room.
+    /// This number of records was dropped for lack of room.
     Lost(u64),
 }
 
-/// Whom to watch.
+/// The target of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
-    /// Everybody on a processor.
+pub enum Target {
+    /// All threads on a processor.
     Processor(u32),
-    /// A thread and all that it makes, on a processor; from its next `execve` on, if so.
+    /// A thread, and all that it creates, on a processor.
     Thread {
-        /// Which.
+        /// The thread.
         thread: u32,
-        /// Where.
+        /// The processor.
         processor: u32,
-        /// Not before it executes a program.
+        /// Whether to begin only when the thread executes a program (`execve`).
         from_exec: bool,
     },
 }
 
-/// An event whose records come into a ring.
+/// A perf event whose records arrive in a ring.
 #[derive(Debug)]
 pub struct Watch {
     event: File,
     map: NonNull<u8>,
-    /// Size of the data area: a power of two, in bytes; one page of control is before it.
+    /// Size of the data area in bytes: a power of two. One control page precedes it.
     data: usize,
     page: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, its reader is `&mut self`, and the kernel does not care which thread
-// reads.
+// SAFETY: the mapping belongs to this value alone, it is read through `&mut self` only, and the
+// kernel does not care which thread reads.
 unsafe impl Send for Watch {}
 
 impl Watch {
     /// Begins to watch. `pages` is the size of the ring in pages: a power of two.
     ///
     /// # Errors
-    /// `EACCES`, `EPERM`: not allowed; `ESRCH`: no such thread; `ENODEV`: no such processor; and those of `mmap`.
-    pub fn new(whom: Whom, pages: usize) -> io::Result<Watch> {
+    /// `EACCES`, `EPERM`: the caller may not watch this target. `ESRCH`: no such thread. `ENODEV`:
+    /// no such processor. The errors of `mmap`.
+    pub fn new(target: Target, pages: usize) -> io::Result<Watch> {
         assert!(pages.is_power_of_two(), "the kernel takes powers of two only");
-        let event = open(whom)?;
+        let event = open(target)?;
         let page = rustix::param::page_size();
         let length = (1 + pages) * page;
-        // SAFETY: a new shared mapping of a perf event's own file, of the size that the kernel asks for: one page and a
-        // power of two of pages. It is unmapped in `drop` only.
+        // SAFETY: a new shared mapping of the perf event's own file, of the size that the kernel
+        // requires: one page and a power of two of pages. Only `drop` unmaps it.
         let map = unsafe {
             let (read, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
             libc::mmap(std::ptr::null_mut(), length, read, shared, event.as_raw_fd(), 0)
@@ -108,11 +113,11 @@ impl Watch {
         Ok(Watch { event, map, data: pages * page, page })
     }
 
-    /// Gives everything that has come to `take`, oldest first; how many there were.
-    pub fn read(&mut self, mut take: impl FnMut(Told)) -> usize {
-        // Pairs with the kernel's store, which comes after the data (see above).
+    /// Passes all pending events to `take`, oldest first. Returns their number.
+    pub fn read(&mut self, mut take: impl FnMut(SchedulerEvent)) -> usize {
+        // Pairs with the kernel's store, which follows the data (see the module documentation).
         let head = self.control(DATA_HEAD).load(Ordering::Acquire);
-        // Only we write it.
+        // Only this side writes it.
         let mut tail = self.control(DATA_TAIL).load(Ordering::Relaxed);
         let mut count = 0;
         let mut record = Vec::new();
@@ -122,35 +127,37 @@ impl Watch {
             let (kind, size) = (u32_at(&words, 0), u16::from_le_bytes([words[6], words[7]]));
             let misc = u16::from_le_bytes([words[4], words[5]]);
             if usize::from(size) < HEAD || u64::from(size) > head.wrapping_sub(tail) {
-                // The kernel does not write such a thing; what follows cannot be understood.
+                // The kernel never writes such a record; what follows it cannot be parsed.
                 tail = head;
                 break;
             }
             record.resize(usize::from(size) - HEAD, 0);
             self.copy(tail + HEAD as u64, &mut record);
-            if let Some(told) = told(kind, misc, &record) {
-                take(told);
+            if let Some(event) = parse(kind, misc, &record) {
+                take(event);
                 count += 1;
             }
             tail += u64::from(size);
         }
-        // Pairs with the kernel's load of it: our reads are before.
+        // Pairs with the kernel's load: the reads are complete.
         self.control(DATA_TAIL).store(tail, Ordering::Release);
         count
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: both offsets are multiples of 8 within the first page of the mapping, which lives as long as `self`;
-        // the kernel and we use these words with atomic loads and stores only.
+        // SAFETY: both offsets are multiples of 8 within the first page of the mapping, which lives
+        // as long as `self`. The kernel and this process access these words with atomic loads and
+        // stores only.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies out of the ring, around its end if need be.
+    /// Copies bytes out of the ring, across its end if necessary.
     fn copy(&self, from: u64, to: &mut [u8]) {
         let begin = (from % self.data as u64) as usize;
         let first = to.len().min(self.data - begin);
-        // SAFETY: both parts lie in the data area, which begins after the first page and is `data` bytes long; `to` is no
-        // longer than a record (64 KiB), and what is between tail and head is not written by the kernel.
+        // SAFETY: both parts lie in the data area, which begins after the first page and is `data`
+        // bytes long. `to` is no longer than a record (64 KiB), and the kernel does not write
+        // between tail and head.
         unsafe {
             let data = self.map.as_ptr().add(self.page);
             data.add(begin).copy_to_nonoverlapping(to.as_mut_ptr(), first);
@@ -160,7 +167,7 @@ impl Watch {
 }
 
 impl AsFd for Watch {
-    /// Readable when the ring is half full.
+    /// Polls readable when the ring is half full.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -168,7 +175,7 @@ impl AsFd for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this size, and nothing refers to it beyond `self`.
+        // SAFETY: `new` mapped it with this size, and nothing but `self` refers to it.
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.page + self.data) };
     }
 }
@@ -179,7 +186,7 @@ const DATA_TAIL: usize = 1032;
 /// Size of `struct perf_event_header`: kind, misc, size.
 const HEAD: usize = 8;
 
-/// `struct perf_event_attr` as far as `PERF_ATTR_SIZE_VER5` (`linux/perf_event.h`).
+/// The beginning of `struct perf_event_attr`, up to `PERF_ATTR_SIZE_VER5` (`linux/perf_event.h`).
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -221,12 +228,12 @@ const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 
-fn open(whom: Whom) -> io::Result<File> {
+fn open(target: Target) -> io::Result<File> {
     let mut flags =
         EXCLUDE_KERNEL | COMM | TASK | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID | CONTEXT_SWITCH;
-    let (thread, processor) = match whom {
-        Whom::Processor(processor) => (-1, processor),
-        Whom::Thread { thread, processor, from_exec } => {
+    let (thread, processor) = match target {
+        Target::Processor(processor) => (-1, processor),
+        Target::Thread { thread, processor, from_exec } => {
             flags |= INHERIT;
             if from_exec {
                 flags |= DISABLED | ENABLE_ON_EXEC;
@@ -244,8 +251,8 @@ fn open(whom: Whom) -> io::Result<File> {
         clock: libc::CLOCK_MONOTONIC_RAW,
         ..Attributes::default()
     };
-    // SAFETY: the structure is as large as its `size` says and outlives the call; the kernel reads it only. The
-    // descriptor is new and ours.
+    // SAFETY: the structure is as large as its `size` says and outlives the call, which only reads
+    // it. The returned descriptor is new and owned by nobody else.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_perf_event_open,
@@ -268,7 +275,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Kinds of records, and bits of their `misc` (`linux/perf_event.h`).
+/// Kinds of records, and bits of their `misc` field (`linux/perf_event.h`).
 const LOST: u32 = 2;
 const NAMED: u32 = 3;
 const EXIT: u32 = 4;
@@ -278,16 +285,17 @@ const SWITCH_CPU_WIDE: u32 = 15;
 const MISC_OUT: u16 = 1 << 13;
 const MISC_PREEMPTED: u16 = 1 << 14;
 
-/// What a record without its head says; `None`: nothing of interest, or not to be understood.
-fn told(kind: u32, misc: u16, body: &[u8]) -> Option<Told> {
-    // The trailer, since SAMPLE_ID_ALL: process, thread, time, processor, reserved.
+/// Parses a record without its header; `None` if it is of no interest or malformed.
+fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<SchedulerEvent> {
+    // The trailer that SAMPLE_ID_ALL adds: process, thread, time, processor, reserved.
     const TRAILER: usize = 24;
     let (body, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
     let mut trailer = Fields(trailer);
     let (process, thread) = (trailer.u32()?, trailer.u32()?);
     let (time, processor) = (trailer.u64()?, trailer.u32()?);
     let mut fields = Fields(body);
-    let told = |thread, process, what| Some(Told { time, processor, process, thread, what });
+    let event =
+        |thread, process, kind| Some(SchedulerEvent { time, processor, process, thread, kind });
     match kind {
         SWITCH | SWITCH_CPU_WIDE => {
             let other = if kind == SWITCH_CPU_WIDE {
@@ -296,32 +304,32 @@ fn told(kind: u32, misc: u16, body: &[u8]) -> Option<Told> {
             } else {
                 None
             };
-            let what = if misc & MISC_OUT != 0 {
-                What::Out { next: other, preempted: misc & MISC_PREEMPTED != 0 }
+            let switch = if misc & MISC_OUT != 0 {
+                EventKind::Out { next: other, preempted: misc & MISC_PREEMPTED != 0 }
             } else {
-                What::In(other)
+                EventKind::In(other)
             };
-            told(thread, process, what)
+            event(thread, process, switch)
         }
         NAMED => {
             let (process, thread) = (fields.u32()?, fields.u32()?);
             let name = fields.0.split(|b| *b == 0).next()?;
-            told(thread, process, What::Named(String::from_utf8_lossy(name).into_owned()))
+            event(thread, process, EventKind::Named(String::from_utf8_lossy(name).into_owned()))
         }
         FORK | EXIT => {
             let (process, _parent) = (fields.u32()?, fields.u32()?);
             let (thread, _) = (fields.u32()?, fields.u32()?);
-            told(thread, process, if kind == FORK { What::Began } else { What::Ended })
+            event(thread, process, if kind == FORK { EventKind::Began } else { EventKind::Ended })
         }
         LOST => {
             let _id = fields.u64()?;
-            told(thread, process, What::Lost(fields.u64()?))
+            event(thread, process, EventKind::Lost(fields.u64()?))
         }
         _ => None,
     }
 }
 
-/// Numbers out of bytes, in order.
+/// A parser of consecutive numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -347,14 +355,14 @@ mod tests {
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
         let trailer = [10, 11, 5, 0, 3, 0];
         let body = words(&[&[20, 21], &trailer[..]].concat());
-        let out = told(SWITCH_CPU_WIDE, MISC_OUT | MISC_PREEMPTED, &body).expect("it is whole");
-        let what = What::Out { next: Some(21), preempted: true };
-        assert_eq!(out, Told { time: 5, processor: 3, process: 10, thread: 11, what });
-        let came = told(SWITCH, 0, &words(&trailer)).expect("it is whole");
-        assert_eq!(came.what, What::In(None));
+        let out = parse(SWITCH_CPU_WIDE, MISC_OUT | MISC_PREEMPTED, &body).expect("it is whole");
+        let kind = EventKind::Out { next: Some(21), preempted: true };
+        assert_eq!(out, SchedulerEvent { time: 5, processor: 3, process: 10, thread: 11, kind });
+        let came = parse(SWITCH, 0, &words(&trailer)).expect("it is whole");
+        assert_eq!(came.kind, EventKind::In(None));
         for cut in 0..body.len() {
-            // Whatever it makes of it, it does not panic.
-            told(SWITCH_CPU_WIDE, 0, &body[..cut]);
+            // The result does not matter; a truncated record must not panic.
+            parse(SWITCH_CPU_WIDE, 0, &body[..cut]);
         }
     }
 }

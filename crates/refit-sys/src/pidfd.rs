@@ -1,6 +1,8 @@
-//! A process by a descriptor, which names no other one when it has ended: pidfd_open(2) (5.3).
+//! A descriptor of a process, which never refers to another process after this one has ended:
+//! pidfd_open(2) (5.3).
 //!
-//! Its end can be waited for beside other things: the descriptor polls readable then ([`Pidfd::as_fd`]).
+//! The descriptor polls readable once the process has ended ([`Pidfd::as_fd`]), so a caller can
+//! wait for that along with other events.
 
 use std::io;
 use std::ops::Range;
@@ -13,10 +15,10 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 /// `PIDFD_GET_INFO` (`linux/pidfd.h`).
 const INFO: Opcode = opcode::read_write::<Info>(0xff, 11);
-/// Numbers are told (`PIDFD_INFO_PID`).
+/// The request for process numbers (`PIDFD_INFO_PID`).
 const NUMBERS: u64 = 1;
 
-/// `struct pidfd_info`, as it was first.
+/// `struct pidfd_info`, in its first version.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -29,48 +31,49 @@ struct Info {
     code: i32,
 }
 
-/// A process, or a thread.
+/// A descriptor of a process or of a thread.
 #[derive(Debug)]
 pub struct Pidfd {
     fd: OwnedFd,
 }
 
-/// What is done to pages of another process, whatever they hold: nothing is lost by any of it (madvise(2)).
+/// Advice about pages of another process. None of it loses data (madvise(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// They are not used soon (5.10).
+    /// The pages are not used soon (5.10).
     Cold,
-    /// They go to swap, or back to their file, now (5.10).
+    /// The pages go to swap, or back to their file, now (5.10).
     PageOut,
-    /// They are used soon: they are read in (5.10).
+    /// The pages are used soon, and are read in (5.10).
     WillNeed,
-    /// They are made huge pages, as far as they fill some (6.1).
+    /// The pages are collapsed into huge pages, as far as they fill some (6.1).
     Collapse,
 }
 
 impl Pidfd {
-    /// The process with this number.
+    /// Opens the process with this number.
     ///
     /// # Errors
-    /// `ESRCH`: there is none. `EINVAL`: it is a thread, or no number of one.
+    /// `ESRCH`: no such process. `EINVAL`: the number is that of a thread other than the first, or
+    /// not valid.
     pub fn open(process: u32) -> io::Result<Self> {
         Ok(Self { fd: rustix::process::pidfd_open(number(process)?, PidfdFlags::empty())? })
     }
 
-    /// The thread with this number (6.9).
+    /// Opens the thread with this number (6.9).
     ///
     /// # Errors
-    /// As [`open`](Self::open); `EINVAL` also on an earlier kernel.
+    /// As [`open`](Self::open); `EINVAL` also on earlier kernels.
     pub fn open_thread(thread: u32) -> io::Result<Self> {
         const PIDFD_THREAD: u32 = libc::O_EXCL.cast_unsigned();
         let flags = PidfdFlags::from_bits_retain(PIDFD_THREAD);
         Ok(Self { fd: rustix::process::pidfd_open(number(thread)?, flags)? })
     }
 
-    /// The process that it belongs to (6.13).
+    /// Returns the number of the process that the thread belongs to (6.13).
     ///
     /// # Errors
-    /// `ENOTTY`: an earlier kernel. `ESRCH`: it is no more.
+    /// `ENOTTY`: the kernel is too old. `ESRCH`: the thread has been reaped.
     pub fn process(&self) -> io::Result<u32> {
         let mut info = Info { mask: NUMBERS, ..Info::default() };
         // SAFETY: the structure is the one of the request, which the kernel fills.
@@ -78,20 +81,22 @@ impl Pidfd {
         Ok(info.process)
     }
 
-    /// A descriptor for the open file that the process has under `number` (5.6): the same one, with its position and locks.
-    /// It is closed on `exec`.
+    /// Returns a descriptor of the open file that the process has under `number` (5.6): the same
+    /// open file description, with its position and locks. The descriptor is closed on `exec`.
     ///
     /// # Errors
-    /// `EBADF`: it has none such. `EPERM`: the caller may not trace it. `ESRCH`: it has ended.
+    /// `EBADF`: the process has no such descriptor. `EPERM`: the caller may not trace it. `ESRCH`:
+    /// it has ended.
     pub fn get_fd(&self, number: u32) -> io::Result<OwnedFd> {
         let number = i32::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok(rustix::process::pidfd_getfd(&self.fd, number, PidfdGetfdFlags::empty())?)
     }
 
-    /// Sends a signal; 0 sends none, but tells whether one could be sent.
+    /// Sends a signal; 0 sends none, but checks whether one could be sent.
     ///
     /// # Errors
-    /// `ESRCH`: it has ended and been waited for. `EPERM`: it is somebody else's. `EINVAL`: no such signal.
+    /// `ESRCH`: the process has ended and been reaped. `EPERM`: it belongs to another user.
+    /// `EINVAL`: no such signal.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let none = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open; no memory is passed.
@@ -101,21 +106,24 @@ impl Pidfd {
         if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Waits for its end, for as long as `limit`; whether it has ended. Who its parent is does not matter.
+    /// Waits for the end of the process, but no longer than `limit`. Returns whether it has ended.
+    /// The process need not be a child of this one.
     ///
     /// # Errors
-    /// `EINTR`: a signal came. What poll(2) says.
+    /// `EINTR`: a signal arrived. The other errors of poll(2).
     pub fn wait_for_end(&self, limit: Duration) -> io::Result<bool> {
         let limit = rustix::time::Timespec::try_from(limit).ok();
         let mut asked = [PollFd::new(&self.fd, PollFlags::IN)];
         Ok(poll(&mut asked, limit.as_ref())? > 0)
     }
 
-    /// Gives advice about ranges of its memory, whole pages of it, in order; how many bytes of them it was given for.
+    /// Gives advice about ranges of the process's memory, which are whole pages, in order. Returns
+    /// the number of bytes that were advised.
     ///
     /// # Errors
-    /// `EPERM`: the caller may not (it needs `CAP_SYS_NICE`, and to read it as a tracer). `EINVAL`: not for this memory,
-    /// not whole pages, or more than 1024 ranges. `ENOMEM`: the first is not mapped. `ESRCH`: it has ended.
+    /// `EPERM`: the caller needs `CAP_SYS_NICE`, and the right to read the process as a tracer.
+    /// `EINVAL`: the advice does not apply to this memory, the ranges are not whole pages, or there
+    /// are more than 1024. `ENOMEM`: the first range is not mapped. `ESRCH`: the process has ended.
     pub fn advise(&self, ranges: &[Range<u64>], advice: Advice) -> io::Result<u64> {
         let places: Vec<libc::iovec> = ranges
             .iter()
@@ -124,8 +132,8 @@ impl Pidfd {
                 iov_len: range.end.saturating_sub(range.start) as usize,
             })
             .collect();
-        // SAFETY: `places` holds as many as are told, and names memory of the other process; this advice changes no
-        // contents, so that it may be this process as well.
+        // SAFETY: `places` has the length that is passed, and names memory of the other process.
+        // This advice changes no contents, so the process may also be this one.
         let advised = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
@@ -139,13 +147,16 @@ impl Pidfd {
         u64::try_from(advised).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Frees the memory of a process that has been killed, before it gets to do so itself (process_mrelease(2), 5.15).
+    /// Frees the memory of a process that has been killed, before it gets to do so itself
+    /// (process_mrelease(2), 5.15).
     ///
     /// # Errors
-    /// `EINVAL`: it has not been killed. `ESRCH`: its memory is gone already. `EAGAIN`: not all of it could be freed now;
-    /// `EINTR`: a signal came; ask again.
+    /// `EINVAL`: the process has not been killed. `ESRCH`: its memory is gone already. `EAGAIN`:
+    /// not all of it could be freed now. `EINTR`: a signal arrived. After the last two, the caller
+    /// may try again.
     pub fn release_memory(&self) -> io::Result<()> {
-        // SAFETY: the descriptor is open; no memory is passed. A process that is not being killed is refused.
+        // SAFETY: the descriptor is open; no memory is passed. The kernel refuses a process that is
+        // not being killed.
         let done = unsafe { libc::syscall(libc::SYS_process_mrelease, self.fd.as_raw_fd(), 0) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -168,13 +179,13 @@ impl AsFd for Pidfd {
     }
 }
 
-/// Closes a descriptor; what the file system says to that, which may be that something could not be written earlier (close(2)). The descriptor is gone
-/// either way.
+/// Closes a descriptor and reports the error of close(2), which may be that of an earlier write.
+/// The descriptor is closed in any case.
 ///
 /// # Errors
-/// What it says.
+/// The error of close(2).
 pub fn close(descriptor: OwnedFd) -> io::Result<()> {
-    // SAFETY: it is ours, and nobody has it any more.
+    // SAFETY: the descriptor is owned by this function, and no longer used.
     match unsafe { libc::close(descriptor.into_raw_fd()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

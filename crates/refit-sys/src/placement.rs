@@ -1,24 +1,26 @@
-//! Workers follow the programs they serve from processor to processor.
+//! Placement: workers follow the programs that they serve from processor to processor.
 //!
 //! # Why
 //!
-//! A round trip through `/dev/fuse` is two wake-ups. On one processor each is a switch of a few microseconds; across
-//! processors each wakes an idle one, which on a virtual machine costs tens of microseconds, several times the work of
-//! a request. The scheduler wakes both where they ran last: a program that is bound to a processor, or that stays on
-//! it because the others are busy, is served from wherever the worker happens to be, fast or slow by chance.
+//! A round trip through `/dev/fuse` is two wake-ups. On one processor each is a switch of a few
+//! microseconds; across processors each wakes an idle one, which on a virtual machine costs tens of
+//! microseconds, several times the work of a request. The scheduler wakes both threads where they
+//! ran last. So a program that is bound to a processor, or that stays on it because the others are
+//! busy, is served from wherever the worker happens to be, fast or slow by chance.
 //!
 //! # How
 //!
-//! Every now and then a worker asks on which processor the requesting thread waits (`/proc/TID/stat`), before it
-//! answers. When two looks in a row name the same other processor, the worker moves there: it narrows its affinity to
-//! that processor, at which the kernel moves it, and widens it again, so that the scheduler stays free to move it
-//! when the processor is wanted for something else.
+//! From time to time, before it answers, a worker looks up the processor on which the requesting
+//! thread waits (`/proc/TID/stat`). When two lookups in a row name the same other processor, the
+//! worker moves there: it narrows its affinity to that processor, whereupon the kernel moves it,
+//! and widens it again, so that the scheduler can move it when the processor is wanted for
+//! something else.
 //!
 //! # When it does not help
 //!
-//! A program that wakes on an idle processor while the worker is on its own is moved there by the scheduler, and
-//! following it makes it move again. So each move doubles the time to the next look, and each look that finds worker
-//! and program together halves it.
+//! A program that wakes on an idle processor while the worker is on its own is moved there by the
+//! scheduler, and following it makes it move again. So each move doubles the time to the next
+//! lookup, and each lookup that finds worker and program together halves it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -26,9 +28,9 @@ use std::io::Read;
 
 use crate::processor;
 
-/// Requests between two looks, at least and at most.
+/// Minimum and maximum number of requests between two lookups.
 const PERIODS: std::ops::RangeInclusive<u32> = 16..=4096;
-/// Looks in a row that must agree before the worker moves.
+/// Consecutive lookups that must agree before the worker moves.
 const AGREE: u32 = 2;
 
 thread_local! {
@@ -37,20 +39,21 @@ thread_local! {
     };
 }
 
-/// What a worker remembers of its programs.
+/// A worker's record of where its programs run.
 struct Follower {
-    /// Requests until the next look.
+    /// Requests until the next lookup.
     countdown: u32,
-    /// Requests between looks now.
+    /// The current number of requests between lookups.
     period: u32,
-    /// Processor that the last look named.
+    /// The processor that the last lookup named.
     wanted: usize,
-    /// Looks in a row that named it.
+    /// Consecutive lookups that named it.
     agreed: u32,
 }
 
-/// Called by a worker that has carried out a request of thread `tid` (0: not a thread that can be seen from here) and
-/// has not answered yet, so that the thread still waits.
+/// Moves the calling worker towards thread `tid` if lookups agree on it. A worker calls this when
+/// it has carried out a request of that thread and has not answered yet, so that the thread still
+/// waits. `tid` is 0 if the thread cannot be seen from here.
 pub fn follow(tid: u32) {
     FOLLOWER.with_borrow_mut(|follower| {
         follower.countdown -= 1;
@@ -79,11 +82,12 @@ impl Follower {
     }
 }
 
-/// Processor on which a thread runs or ran last: field 39 of its `stat`.
+/// Returns the processor on which a thread runs or ran last: field 39 of its `stat`.
 pub fn processor_of(tid: u32) -> Option<usize> {
     let mut text = [0; 1024];
     let n = File::open(format!("/proc/{tid}/stat")).ok()?.read(&mut text).ok()?;
-    // The name is in parentheses and can hold anything; the third field follows the last one.
+    // The name is in parentheses and can contain anything; the third field follows the last
+    // parenthesis.
     let end_of_name = text[..n].iter().rposition(|byte| *byte == b')')?;
     let fields = std::str::from_utf8(&text[end_of_name + 1..n]).ok()?;
     fields.split_ascii_whitespace().nth(36)?.parse().ok()
@@ -107,7 +111,7 @@ mod tests {
     #[test]
     fn each_move_makes_looks_rarer_and_each_meeting_more_frequent() {
         let mut follower = Follower { countdown: 1, period: 64, wanted: 0, agreed: 0 };
-        // The own thread is where it is, unless it is moved between the two looks of `look`.
+        // A thread is always where it runs, unless it is moved between the two lookups of `look`.
         let own = crate::thread::id();
         assert!((0..1000).any(|_| {
             follower.look(own);

@@ -1,7 +1,8 @@
-//! Names as text that can be shown, read back, and does not act on a terminal.
+//! Names as text that can be shown and read back, and that has no effect on a terminal.
 //!
-//! A file name is any bytes but `/` and NUL. Shown as it is, it can move the cursor, forge a row of a table, or end a line. Two functions write
-//! what is not printable as `\xHH`, one pair of hexadecimal digits for each byte:
+//! A file name is any sequence of bytes but `/` and NUL. Shown as it is, it could move the cursor,
+//! forge a row of a table, or end a line. Two functions write each unprintable byte as `\xHH`, with
+//! two hexadecimal digits:
 //!
 //! | function | `\` becomes | for |
 //! |---|---|---|
@@ -10,7 +11,8 @@
 
 use std::borrow::Cow;
 
-/// Whether a character is shown as it is: no control character, and none of those that change the order or the shape of what stands around them.
+/// Returns whether a character is shown as it is: it is neither a control character nor one that
+/// changes the order or the shape of the text around it.
 fn shown(c: char) -> bool {
     !c.is_control()
         && !matches!(c,
@@ -38,14 +40,15 @@ fn escape(bytes: &[u8], text: &mut String, double: bool) {
     }
 }
 
-/// A name as text, from which [`bytes`] gives back the name.
+/// Returns a name as text, from which [`bytes`] recovers the name.
 pub fn name(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     escape(bytes, &mut text, true);
     text
 }
 
-/// The bytes of a name that was written by [`name`], or typed by a person: a `\` that begins no escape stands for itself.
+/// Returns the bytes of a name that [`name`] has written or a person has typed; a `\` that begins
+/// no escape stands for itself.
 pub fn bytes(text: &str) -> Vec<u8> {
     let from = text.as_bytes();
     let mut found = Vec::with_capacity(from.len());
@@ -71,7 +74,7 @@ pub fn bytes(text: &str) -> Vec<u8> {
     found
 }
 
-/// A line for people: nothing in it acts on a terminal, and it stays one line.
+/// Escapes a line for people: nothing in it acts on a terminal, and it stays one line.
 pub fn line(text: &str) -> Cow<'_, str> {
     if text.chars().all(shown) {
         return Cow::Borrowed(text);

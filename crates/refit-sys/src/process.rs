@@ -1,5 +1,6 @@
-//! Whether a process or thread is still there, for those who must not wait for the dead ([`life`], [`exists`]: safe in
-//! signal handlers, nothing is allocated), its threads, and whether two share their memory.
+//! Processes and threads: whether they still exist ([`life`] and [`exists`], which never wait,
+//! allocate nothing, and are safe in signal handlers), the threads of a process, and whether two
+//! share their memory.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,28 +8,29 @@ use std::io;
 use crate::status::Status;
 use crate::text;
 
-/// What `/proc` says of a process or thread.
+/// The state of a process or thread, from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The letter of its state: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
     pub state: u8,
-    /// When it began, in clock ticks since the host did: tells it from a later one with the same number.
+    /// Its start time in clock ticks since the host booted, which distinguishes it from a later one
+    /// with the same number.
     pub began: u64,
 }
 
 impl Life {
-    /// Whether it will never run again, though its number is still taken.
+    /// Returns whether it will never run again, though its number is still taken.
     pub fn ended(self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 
-    /// Whether somebody has stopped it (`SIGSTOP`, a debugger).
+    /// Returns whether it is stopped (`SIGSTOP`, a debugger).
     pub fn stopped(self) -> bool {
         matches!(self.state, b'T' | b't')
     }
 }
 
-/// What is known of the process or thread with this number; `None`: there is none.
+/// Returns the state of the process or thread with this number, or `None` if there is none.
 pub fn life(id: u32) -> Option<Life> {
     let mut path = [0; 24];
     let text = stat_path(id, &mut path);
@@ -37,26 +39,29 @@ pub fn life(id: u32) -> Option<Life> {
     parse(&buffer[..length])
 }
 
-/// Whether there is a process with this number, ended or not; asks for nothing but its number.
+/// Returns whether there is a process with this number, ended or not. Looks at nothing but the
+/// number.
 pub fn exists(id: u32) -> bool {
-    // Numbers below zero stand for groups.
+    // Negative numbers would denote process groups.
     let number = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     let asked = number.map(rustix::process::test_kill_process);
     asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
 }
 
-/// The processes of the host that this one sees now; none where there is no `/proc`.
+/// Returns the processes of the host that this one can see; none where there is no `/proc`.
 pub fn all() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The threads of a process now; none if there is no such process.
+/// Returns the threads of a process; none if there is no such process.
 ///
-/// One list of the kernel's can lack threads that are there: behind one that ends meanwhile it begins anew by counting, and passes over
-/// some, or ends (`proc_task_readdir` in `fs/proc/base.c`). So there are two lists, and between them the kernel says how many threads
-/// there are, which it counts under the lock that they come and go under. Threads that both lists hold were there at that moment; when
-/// there were as many as that, they were all. Where threads come and go without pause, all that have been seen are told.
+/// A single listing by the kernel can lack threads that exist: if the thread at which it continues
+/// has ended, it starts over by counting, and skips some, or stops (`proc_task_readdir` in
+/// `fs/proc/base.c`). So this function takes two listings, and between them asks for the number of
+/// threads, which the kernel counts under the lock under which threads come and go. Threads in both
+/// listings existed at that moment; if they are as many as that number, they were all. If threads
+/// come and go without pause, it returns all that it has seen.
 pub fn threads(process: u32) -> Vec<u32> {
     const TIMES: usize = 100;
     let mut seen = BTreeSet::new();
@@ -73,7 +78,8 @@ pub fn threads(process: u32) -> Vec<u32> {
     seen.into_iter().collect()
 }
 
-/// How many threads a process has, the first one until all have ended; `None`: there is no such process.
+/// Returns the number of threads of a process, which includes the first one until all have ended;
+/// `None` if there is no such process.
 fn counted(process: u32) -> Option<usize> {
     let stat = text::read(format!("/proc/{process}/stat")).ok()?;
     fields(&stat)?.nth(fields::THREADS).and_then(number).filter(|count| *count > 0)
@@ -84,9 +90,11 @@ fn listed(process: u32) -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// A thread of a process that has not ended; the process itself if its first thread has not. `None`: all have, or there is none.
+/// Returns a thread of a process that has not ended, preferably the first. `None`: all have ended,
+/// or there is no such process.
 ///
-/// A process goes on when its first thread has ended, which is then told as a zombie, without memory or files of its own.
+/// A process goes on when its first thread has ended. The kernel then shows that thread as a
+/// zombie, without memory or files of its own.
 pub fn living(process: u32) -> Option<u32> {
     let lives = |thread: &u32| life(*thread).is_some_and(|life| !life.ended());
     if lives(&process) {
@@ -95,20 +103,20 @@ pub fn living(process: u32) -> Option<u32> {
     threads(process).into_iter().find(lives)
 }
 
-/// Whether each thread of a process has stopped or ended. `SIGSTOP` stops them one by one, each
-/// when it is told of the signal.
+/// Returns whether each thread of a process has stopped or ended. `SIGSTOP` stops the threads one
+/// by one, as each handles the signal.
 pub fn stands(process: u32) -> bool {
     let stands = |thread: u32| life(thread).is_none_or(|life| life.stopped() || life.ended());
     threads(process).into_iter().all(stands)
 }
 
-/// Whether a thread's system calls are limited (seccomp(2)). One that is gone makes none.
+/// Returns whether a thread's system calls are filtered (seccomp(2)); false for one that has ended.
 pub fn is_filtered(thread: u32) -> bool {
     let mode = Status::of(thread).ok().and_then(|status| status.number("Seccomp"));
     mode.is_some_and(|mode| mode != 0)
 }
 
-/// Where a thread that waits in the kernel goes on in its program.
+/// The place where a thread waits in the kernel, and returns to in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// The system call that it waits in; `None`: it waits for a page.
@@ -119,7 +127,8 @@ pub struct Waits {
     pub stack: u64,
 }
 
-/// Where a thread waits; `None`: it has a processor or is about to have one, or it is gone. The caller needs the right to trace it.
+/// Returns where a thread waits; `None`: it is running or runnable, or has ended. The caller needs
+/// the right to trace it.
 pub fn waits(thread: u32) -> Option<Waits> {
     let line = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -133,21 +142,21 @@ pub fn waits(thread: u32) -> Option<Waits> {
     })
 }
 
-/// What a thread was doing when it was looked at.
+/// The activity of a thread at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// It had a processor, or was about to have one: in a system call or not.
+    /// It was running or runnable, in a system call or not.
     Running,
     /// It waited in this system call.
     Call(i64),
-    /// It waited somewhere else: for a page, or since it was stopped.
+    /// It waited elsewhere: for a page, or because it was stopped.
     Waiting,
-    /// It is the kernel's own, which works for the process (`io_uring`).
+    /// It is a kernel thread that works for the process (`io_uring`).
     Kernels,
 }
 
-/// What the threads of a process are doing (`/proc/PID/task/TID/syscall`; asks for the right to trace it). One that cannot be
-/// asked is told as running, unless it has ended.
+/// Returns the activities of a process's threads (`/proc/PID/task/TID/syscall`, which needs the
+/// right to trace it). A thread that cannot be read counts as running, unless it has ended.
 pub fn doing(process: u32) -> Vec<Doing> {
     let text = |thread: u32, what: &str| {
         std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{what}"))
@@ -170,41 +179,43 @@ pub fn doing(process: u32) -> Vec<Doing> {
     threads(process).into_iter().filter_map(doing).collect()
 }
 
-/// Whether two processes, or threads, share one memory (kcmp(2)).
+/// Returns whether two processes or threads share their memory (kcmp(2)).
 ///
 /// # Errors
-/// `ESRCH`: one has ended. `EPERM`: the caller may not trace both. `ENOSYS`: the kernel lacks it (`CONFIG_KCMP`).
+/// `ESRCH`: one has ended. `EPERM`: the caller may not trace both. `ENOSYS`: the kernel lacks the
+/// call (`CONFIG_KCMP`).
 pub fn same_memory(a: u32, b: u32) -> io::Result<bool> {
-    /// Of the kernel's `linux/kcmp.h`.
+    /// From the kernel's `linux/kcmp.h`.
     const KCMP_VM: i32 = 1;
-    // SAFETY: numbers only. The last two say which descriptors, and are not looked at.
+    // SAFETY: numbers only. The last two name descriptors, and are ignored for this comparison.
     match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
         -1 => Err(io::Error::last_os_error()),
-        // Else it tells an order.
+        // Any other result is an order of the two.
         compared => Ok(compared == 0),
     }
 }
 
-/// Whether files may become as large as they can when a process writes to them (`RLIMIT_FSIZE`); else it might be sent `SIGXFSZ`.
+/// Returns whether a process may write files of any size (`RLIMIT_FSIZE`); otherwise a write may
+/// raise `SIGXFSZ`.
 ///
 /// # Errors
-/// `ESRCH`: it has ended. `EPERM`: it is somebody else's.
+/// `ESRCH`: the process has ended. `EPERM`: it belongs to another user.
 pub fn writes_without_limit(process: u32) -> io::Result<bool> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let none = std::ptr::null();
     let process = process.cast_signed();
-    // SAFETY: the limit is put to `limit`, which lives over the call, and none is set.
+    // SAFETY: the kernel writes the limit to `limit`, which outlives the call, and sets none.
     match unsafe { libc::prlimit64(process, libc::RLIMIT_FSIZE, none, &raw mut limit) } {
         0 => Ok(limit.rlim_cur == libc::RLIM64_INFINITY),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// `/proc/ID/stat`, with a zero at its end.
+/// Formats `/proc/ID/stat` with a terminating zero.
 fn stat_path(id: u32, path: &mut [u8; 24]) -> &[u8] {
     use std::io::Write;
     let mut rest = &mut path[..];
-    // The longest number leaves room for everything.
+    // Even the longest number leaves room for everything.
     let _ = write!(rest, "/proc/{id}/stat\0");
     let left = rest.len();
     &path[..24 - left]
@@ -217,13 +228,14 @@ fn read(path: &[u8], buffer: &mut [u8]) -> Option<usize> {
     rustix::io::read(&fd, buffer).ok()
 }
 
-/// Where fields stand behind the name (proc_pid_stat(5)).
+/// Indices of fields behind the name (proc_pid_stat(5)).
 mod fields {
     pub(super) const THREADS: usize = 17;
     pub(super) const BEGAN: usize = 19;
 }
 
-/// What stands behind the name, which in its parentheses can hold anything: the state comes first.
+/// Returns the fields behind the name, the state first. The name, in parentheses, can contain
+/// anything.
 fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     Some(stat.get(name_end + 2..)?.split(|byte| *byte == b' '))
@@ -240,30 +252,31 @@ fn parse(stat: &[u8]) -> Option<Life> {
     Some(Life { state, began })
 }
 
-/// What the kernel calls a process; empty if it has ended.
+/// Returns the kernel's name of a process; empty if it has ended.
 pub fn name(process: u32) -> String {
     let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
     String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
 }
 
-/// The number that a process has for itself: in its own namespace of processes.
+/// Returns the number of a process in its own, innermost PID namespace.
 ///
 /// # Errors
-/// It has ended.
+/// The process has ended.
 pub fn number_within(process: u32) -> io::Result<u32> {
     let status = Status::of(process)?;
     let innermost = status.line("NSpid").and_then(|all| all.split_whitespace().next_back());
-    // A kernel without namespaces.
+    // A kernel without namespaces has no such line.
     Ok(innermost.and_then(|number| number.parse().ok()).unwrap_or(process))
 }
 
-/// Sends a thread of another process the signal that nobody misses (`SIGURG`), so that whoever traces it is told of a stop.
+/// Sends `SIGURG`, which is ignored by default, to a thread of another process, so that its tracer
+/// sees a stop.
 pub fn interrupt_thread(process: u32, thread: u32) {
     // SAFETY: a system call without memory; a thread that is gone is not found.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
 }
 
-/// Whether a process has a thread with this number, as far as it may be sent signals.
+/// Returns whether a process has a thread with this number that the caller may signal.
 pub fn has_thread(process: u32, thread: u32) -> bool {
     // SAFETY: a system call without memory; no signal is sent.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) == 0 }

@@ -1,22 +1,26 @@
-//! What becomes of a system call that waits when its thread is stopped without a signal, by number: x86-64.
+//! What happens to a blocking system call, by its number, when its thread is stopped without a
+//! signal (x86-64).
 //!
-//! A stop interrupts a call as a signal does, but no handler runs. What the kernel leaves in `rax`
-//! then is of four kinds (`signal(7)`, "Interruption of system calls by stop signals", and the
-//! sources of 6.18):
+//! A stop interrupts a call as a signal does, but no handler runs. The kernel then leaves one of
+//! four kinds of value in `rax` (`signal(7)`, "Interruption of system calls by stop signals", and
+//! the sources of 6.18):
 //!
-//! - `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`: the kernel makes the call again with the same arguments;
-//! - `ERESTART_RESTARTBLOCK`: it has it go on, for what remains of its time;
-//! - `EINTR`: nothing was done. Whoever has stopped the thread puts `ERESTARTNOHAND` in its place ([`redo`]): the kernel makes
-//!   the call again, unless a handler of a signal is to run after all, after which it ends with `EINTR`. A time limit among its
-//!   arguments would begin anew; [`limit`] tells it, so that only what remains of it is asked for;
-//! - a count: some was done, and the call would have gone on. The rest is to be asked for ([`left`]).
+//! - `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`: the kernel makes the call again with the
+//!   same arguments;
+//! - `ERESTART_RESTARTBLOCK`: the kernel continues the call for what remains of its time;
+//! - `EINTR`: nothing was done. The tracer replaces it by `ERESTARTNOHAND` ([`redo`]): the kernel
+//!   makes the call again, unless a signal handler runs after all, after which the call fails with
+//!   `EINTR`. A time limit among its arguments would start over; [`limit`] finds it, so that the
+//!   repeated call asks only for what remains;
+//! - a count: part was done, and without the stop the call would have continued. The rest has to be
+//!   asked for ([`left`]).
 //!
-//! `splice`, `tee` and `vmsplice` return as soon as there is nothing more at hand, so what they
-//! return is their result, too. Calls that begin to wait only where a file's own driver does so
-//! (`ioctl`) are [`Restart::Kernel`]: what it returns has to be believed.
+//! `splice`, `tee` and `vmsplice` return as soon as nothing more is available, so what they return
+//! is their result, too. Calls that block only in a file's driver (`ioctl`) are
+//! [`Restart::Kernel`]: their result has to be taken as it is.
 //!
-//! `ppoll`, `pselect6` and `select` are told the remaining time by the kernel, in their argument,
-//! and made again by it; only where it cannot write there they end with `EINTR`.
+//! The kernel writes the remaining time of `ppoll`, `pselect6` and `select` to their argument and
+//! repeats them itself; only where it cannot write there do they fail with `EINTR`.
 
 mod left;
 mod limit;
@@ -26,65 +30,69 @@ pub use limit::{Limit, LimitedCall, limit};
 
 use crate::trace::Registers;
 
-/// `ERESTARTNOHAND` of the kernel's `linux/errno.h`: to be made again, if no handler of a signal has run.
+/// `ERESTARTNOHAND` of the kernel's `linux/errno.h`: the call is made again if no signal handler
+/// has run.
 pub const NO_HANDLER: i64 = -514;
-/// `ERESTART_RESTARTBLOCK` of it: to be gone on with by `restart_syscall`.
+/// `ERESTART_RESTARTBLOCK` of the same file: `restart_syscall` continues the call.
 pub const RESTART_BLOCK: i64 = -516;
-/// What the kernel keeps to itself (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`): nothing was done, and the
-/// call is to be made again.
+/// The kernel-internal errors (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
+/// `ERESTART_RESTARTBLOCK`): nothing was done, and the call has to be made again.
 pub const AGAIN: [i64; 4] = [-512, -513, NO_HANDLER, RESTART_BLOCK];
 
-/// How a call goes on after a stop.
+/// How a call continues after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// The kernel sees to it, or it does not wait where a stop reaches it. What it returns is its result.
+    /// The kernel continues it, or it does not block where a stop reaches it. Its return value is
+    /// its result.
     Kernel,
-    /// It ends with `EINTR` and is to be made again.
+    /// It fails with `EINTR` and has to be made again.
     Again(Limit),
-    /// It can end with a count that is less than was asked for, or with `EINTR` if nothing was done.
+    /// It can return a count that is less than was asked for, or `EINTR` if nothing was done.
     Short(Rest),
-    /// The same, of memory in several pieces.
+    /// As [`Restart::Short`], for memory in several pieces.
     Pieces(Pieces),
 }
 
-/// How the rest of a call is asked for: arguments are numbered from 0.
+/// How the rest of a call is asked for. Arguments are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// The argument that is an address: it grows by as many units as were done.
+    /// The argument that is an address: it advances by as many units as were done.
     pub address: Option<usize>,
-    /// The argument that is a position: it grows by as much as was done.
+    /// The argument that is a position: it advances by as much as was done.
     pub position: Option<usize>,
-    /// The argument that says how much is left.
+    /// The argument that holds the amount left.
     pub left: usize,
-    /// Bytes that an address grows by for each that was done: 64 for messages (`struct mmsghdr`).
+    /// Bytes that the address advances by for each unit done: 64 for messages (`struct mmsghdr`).
     pub unit: u64,
-    /// When the call means to go on until all is done.
+    /// The condition under which the call continues until all is done.
     pub all: All,
 }
 
-/// When a call that ends with a count goes on until all is done.
+/// The condition under which a call that has returned a count was meant to continue until all is
+/// done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum All {
     /// Always.
     Always,
-    /// With `MSG_WAITALL` in this argument.
+    /// If this argument has `MSG_WAITALL`.
     WaitAll(usize),
-    /// Without `MSG_WAITFORONE` in this argument, and without a time limit in the next.
+    /// If this argument lacks `MSG_WAITFORONE`, and the next one is not a time limit.
     Messages(usize),
 }
 
-/// Where a call finds the pieces of memory (`struct iovec`) that it is to go through.
+/// Where a call finds the pieces of memory (`struct iovec`) that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pieces {
-    /// The second argument is their address, the third how many there are: `writev`.
+    /// The second argument is their address, the third their number: `writev`.
     Array,
-    /// The same, and the call has a position and flags: only one without both goes on, as `writev`.
+    /// As [`Pieces::Array`], for a call with a position and flags. Only without both does it
+    /// continue, as `writev` does.
     ArrayAt,
-    /// The second argument is a `struct msghdr`, the third are flags: `sendmsg`.
+    /// The second argument is a `struct msghdr`, the third holds flags: `sendmsg`.
     Sent,
-    /// The same: `recvmsg`, which goes on until all is done with `MSG_WAITALL` only. Where it has
-    /// asked for control messages, what was left of the room for them is not known any more, and it
-    /// does not go on.
+    /// As [`Pieces::Sent`], for `recvmsg`, which continues until all is done only with
+    /// `MSG_WAITALL`. If it has asked for control messages, the room left for them is no longer
+    /// known, and it does not continue.
     Received,
 }
 
@@ -97,25 +105,26 @@ const fn rest(left: usize) -> Rest {
     Rest { address: None, position: None, left, unit: 1, all: All::Always }
 }
 
-/// Missing in `libc`; from the kernel's `syscall_64.tbl`.
+/// Not in `libc`; from the kernel's `syscall_64.tbl`.
 const IO_PGETEVENTS: i64 = 333;
-/// The highest number of a call that was looked at.
+/// The highest call number that this table has considered.
 const LAST: i64 = 470;
 
-/// Calls that are not [`Restart::Kernel`].
+/// The calls that are not [`Restart::Kernel`].
 const TABLE: &[(i64, Restart)] = {
     use Limit::{Milliseconds, None as Unlimited};
     use Restart::{Again, Pieces as Several, Short};
-    /// A limit with which a call that has none of its events returns 0.
+    /// A limit after which the call returns 0 if none of its events has occurred.
     const fn timespec(argument: usize) -> Restart {
         Again(Limit::Timespec { argument, late: 0 })
     }
-    /// A limit with which it fails.
+    /// A limit after which the call fails.
     const fn timespec_or_again(argument: usize) -> Restart {
         Again(Limit::Timespec { argument, late: -(libc::EAGAIN as i64) })
     }
     &[
-        // What reads returns as soon as there is something: EINTR only, with a time limit on the socket.
+        // A read returns as soon as there is something: it fails with EINTR only if the socket has
+        // a time limit.
         (libc::SYS_read, Again(Unlimited)),
         (libc::SYS_readv, Again(Unlimited)),
         (libc::SYS_preadv2, Again(Unlimited)),
@@ -138,7 +147,7 @@ const TABLE: &[(i64, Restart)] = {
         (libc::SYS_connect, Again(Unlimited)),
         (libc::SYS_accept, Again(Unlimited)),
         (libc::SYS_accept4, Again(Unlimited)),
-        // Where the kernel cannot write what remains of the time.
+        // These get here only if the kernel cannot write the remaining time.
         (libc::SYS_ppoll, Again(Unlimited)),
         (libc::SYS_pselect6, Again(Unlimited)),
         (libc::SYS_select, Again(Unlimited)),
@@ -154,38 +163,40 @@ const TABLE: &[(i64, Restart)] = {
     ]
 };
 
-/// How a call goes on after a stop, by its number; `None`: a number that no kernel had when this was written.
+/// Returns how the call with this number continues after a stop; `None` for a number that no kernel
+/// had when the table was written.
 pub fn of(number: u64) -> Option<Restart> {
     let number = i64::try_from(number).ok().filter(|number| *number <= LAST)?;
     let found = TABLE.iter().find(|(known, _)| *known == number);
     Some(found.map_or(Restart::Kernel, |(_, restart)| *restart))
 }
 
-/// The numbers of all calls that are not [`Restart::Kernel`].
+/// Returns the numbers of all calls that are not [`Restart::Kernel`].
 pub fn rows() -> impl Iterator<Item = u64> {
     TABLE.iter().map(|(number, _)| number.cast_unsigned())
 }
 
-/// The arguments of a call, as registers of a thread tell them.
+/// Returns the arguments of a call from the registers of its thread.
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = *registers;
     [rdi, rsi, rdx, r10, r8, r9]
 }
 
-/// Sets what [`arguments`] tells.
+/// Sets the registers that [`arguments`] reads.
 pub fn set_arguments(registers: &mut Registers, arguments: [u64; 6]) {
     let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = registers;
     [*rdi, *rsi, *rdx, *r10, *r8, *r9] = arguments;
 }
 
-/// Whether a thread that was stopped in the call with this number shows that the kernel has ended it with `EINTR`, nothing being done.
+/// Returns whether the registers of a thread that was stopped in the call with this number show
+/// that the kernel has ended the call with `EINTR`, with nothing done.
 pub fn is_redone(registers: &Registers, number: u64) -> bool {
     let interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
     interrupted && !matches!(of(number), None | Some(Restart::Kernel))
 }
 
-/// The registers with which a thread, which stands in an event stop within such a call, has the kernel make the call again, unless a
-/// handler of a signal is to run. `None`: it is in no such call.
+/// Returns the registers with which a thread that is in an event stop within such a call repeats
+/// the call, unless a signal handler runs first. `None`: it is in no such call.
 pub fn redo(registers: &Registers) -> Option<Registers> {
     is_redone(registers, registers.orig_rax)
         .then(|| Registers { rax: NO_HANDLER.cast_unsigned(), ..*registers })

@@ -1,21 +1,26 @@
-//! Rings of bytes between two processes, in a memfd: each is written by one side and read by the other.
+//! Rings of bytes between two processes, in a memfd: one side writes each ring and the other reads
+//! it.
 //!
-//! # Shape
+//! # Layout
 //!
-//! A memfd holds some rings. Each begins with a page of four words, on a cache line each, then come [`CAPACITY`] bytes. The words are how
-//! many bytes have ever been written, and read, and a wakeup word (`crate::wakeup`) for each side. Who finds no byte, or no room, looks out for it for a moment
-//! ([`crate::adaptive_spin`]), then sleeps on its wakeup word.
+//! A memfd holds several rings. Each begins with a page of four words, each on a cache line of its
+//! own, followed by [`CAPACITY`] bytes. The words are the number of bytes ever written, the number
+//! ever read, and a wakeup word (`crate::wakeup`) for each side. A side that finds no byte, or no
+//! room, spins for a moment ([`crate::adaptive_spin`]), then sleeps on its wakeup word.
 //!
-//! # What is believed of the other side
+//! # Trust in the other side
 //!
-//! Nothing. Each side knows its own count and never reads it back; the other's count is believed only if it leaves between 0 and
-//! [`CAPACITY`] bytes in the ring, and what is at the place of a byte is never more than that byte. A side that changes bytes that it has
-//! already given, or the bells, harms those bytes and delays the other one by `GUARD` at most. The memfd can be cut by nobody.
+//! None. Each side keeps its own count and never reads it back. It accepts the other's count only
+//! if that leaves between 0 and [`CAPACITY`] bytes in the ring, and whatever stands in the place of
+//! a byte is never more than that byte. A side that changes bytes that it has already passed on, or
+//! the wakeup words, damages those bytes and delays the other side by at most `MAX_SLEEP`. Neither
+//! side can shrink the memfd.
 //!
-//! # Orders
+//! # Memory orderings
 //!
-//! The bytes are copied in before the writer's count is stored (`Release`), and copied out after it has been loaded (`Acquire`); the reader's count
-//! is stored (`Release`) after they have been copied out, and loaded (`Acquire`) before their place is written again.
+//! The writer copies bytes in before it stores its count (`Release`), and the reader copies them
+//! out after it has loaded that count (`Acquire`). The reader stores its count (`Release`) after it
+//! has copied bytes out, and the writer loads that count (`Acquire`) before it overwrites them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,22 +30,23 @@ use std::time::Duration;
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::memfd::{self, Pages, Seals};
-use crate::memory::SharedMapping;
+use crate::memory::{PAGE_SIZE, SharedMapping};
 use crate::{futex, wakeup};
 
-/// Bytes that a ring holds. A power of two, so that counts can overflow.
+/// Bytes that a ring holds. A power of two, so that the counts may wrap around.
 pub const CAPACITY: usize = 256 << 10;
-/// Bytes before those of a ring.
-const HEAD: usize = 4096;
-/// Where the words are, from the beginning of a ring.
+/// Bytes of the header of a ring.
+const HEAD: usize = PAGE_SIZE;
+/// Offsets of the words from the beginning of a ring.
 const WRITTEN: usize = 0;
 const READ: usize = 64;
 const READER_WAKEUP: usize = 128;
 const WRITER_WAKEUP: usize = 192;
-/// The longest sleep: a wakeup that the other side has broken is not waited for any longer.
-const GUARD: Duration = Duration::from_secs(1);
+/// The longest sleep, after which a side looks again even if the other side has damaged its wakeup
+/// word.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// Some rings, and whether the other side is gone.
+/// Several rings, and whether the other side has ended.
 #[derive(Debug)]
 pub struct Rings {
     mapping: SharedMapping,
@@ -49,20 +55,21 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Makes so many, empty, in a memfd that can be given to another process.
+    /// Creates `count` empty rings in a memfd that can be passed to another process.
     ///
     /// # Errors
-    /// What the system says; `EINVAL` for none.
+    /// The errors of the system; `EINVAL` if `count` is zero.
     pub fn new(count: usize) -> io::Result<Arc<Self>> {
         let fd = memfd::create(c"refit-rings", length(count)? as u64, Pages::Base)?;
         memfd::seal(&fd, Seals::SHRINK | Seals::GROW | Seals::SEAL)?;
         Self::open(fd, count)
     }
 
-    /// Maps the rings that another process has made.
+    /// Maps the rings that another process has created.
     ///
     /// # Errors
-    /// `InvalidData`: it could be made shorter, or is not as long as so many rings. What the system says.
+    /// `InvalidData`: the memfd could be shrunk, or does not have the length of `count` rings. The
+    /// errors of the system.
     pub fn open(fd: OwnedFd, count: usize) -> io::Result<Arc<Self>> {
         let length = length(count)?;
         let seals = rustix::fs::fcntl_get_seals(&fd)?;
@@ -74,31 +81,32 @@ impl Rings {
         Ok(Arc::new(Self { mapping, count, gone: AtomicBool::new(false) }))
     }
 
-    /// The other side is gone: readers come to an end when they have read all that there is, writers fail.
+    /// Marks the other side as ended: readers reach the end after the remaining bytes, and writers
+    /// fail.
     pub fn end(&self) {
-        // Ordered by the fence in `ring`; partner: `gone` within `sleep`.
+        // Ordered by the fence in `ring`; pairs with the load of `gone` within `sleep`.
         self.gone.store(true, Ordering::Relaxed);
         for ring in 0..self.count {
             for which in [READER_WAKEUP, WRITER_WAKEUP] {
-                // The other side is not there any more, or wakes for nothing.
+                // The other side has ended, or wakes up for nothing.
                 wakeup::ring(self.word(ring, which), futex::wake);
             }
         }
     }
 
-    /// The only one on this side that writes to this ring.
+    /// Returns the writer of a ring, which must be the only one on this side.
     ///
     /// # Panics
-    /// When there are not so many rings.
+    /// If there is no ring with this number.
     pub fn writer(self: &Arc<Self>, ring: usize) -> Writer {
         assert!(ring < self.count, "there is no ring {ring}");
         Writer { rings: Arc::clone(self), ring, written: 0, spin: AdaptiveSpin::default() }
     }
 
-    /// The only one on this side that reads from this ring.
+    /// Returns the reader of a ring, which must be the only one on this side.
     ///
     /// # Panics
-    /// When there are not so many rings.
+    /// If there is no ring with this number.
     pub fn reader(self: &Arc<Self>, ring: usize) -> Reader {
         assert!(ring < self.count, "there is no ring {ring}");
         Reader { rings: Arc::clone(self), ring, read: 0, spin: AdaptiveSpin::default() }
@@ -106,8 +114,9 @@ impl Rings {
 
     fn word(&self, ring: usize, which: usize) -> &AtomicU64 {
         let place = self.mapping.place(ring * (HEAD + CAPACITY) + which, size_of::<AtomicU64>());
-        // SAFETY: `place` lies in the mapping, which lives as long as `self` and is page-aligned, as `which` and `HEAD` and
-        // `CAPACITY` keep it for a word; these bytes are never copied, only accessed as atomics, here and in the other process.
+        // SAFETY: `place` lies in the mapping, which lives as long as `self` and is page-aligned;
+        // `which`, `HEAD` and `CAPACITY` are multiples of a word. These bytes are never copied,
+        // only accessed as atomics, here and in the other process.
         unsafe { AtomicU64::from_ptr(place.cast()) }
     }
 
@@ -115,7 +124,7 @@ impl Rings {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// How many bytes there are in a ring, of which the one count is one's own.
+    /// Returns the number of bytes in a ring; one of the counts is this side's own.
     fn held(written: u64, read: u64) -> io::Result<usize> {
         match usize::try_from(written.wrapping_sub(read)) {
             Ok(held) if held <= CAPACITY => Ok(held),
@@ -123,18 +132,19 @@ impl Rings {
         }
     }
 
-    /// Where the byte of this count is, and how many follow it without a break.
+    /// Returns the offset of the byte with this count, and the number of bytes that follow it
+    /// without wrapping around.
     fn at(ring: usize, count: u64) -> (usize, usize) {
         let within = (count % CAPACITY as u64) as usize;
         (ring * (HEAD + CAPACITY) + HEAD + within, CAPACITY - within)
     }
 
-    /// Waits until there may be what `ready` looks for.
+    /// Waits until `ready` may return true.
     fn wait(&self, ring: usize, which: usize, spin: &AdaptiveSpin, ready: impl Fn() -> bool) {
         if spin.wait_for(&ready) {
             return;
         }
-        let wait = |word: &AtomicU64| futex::wait(word, wakeup::ASLEEP, GUARD);
+        let wait = |word: &AtomicU64| futex::wait(word, wakeup::ASLEEP, MAX_SLEEP);
         wakeup::sleep(self.word(ring, which), || ready() || self.gone(), wait);
     }
 }
@@ -149,7 +159,7 @@ fn length(count: usize) -> io::Result<usize> {
     count.checked_mul(HEAD + CAPACITY).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Puts bytes into a ring.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub struct Writer {
     rings: Arc<Rings>,
@@ -159,18 +169,19 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes some of these bytes, at least one if there are any; how many. Waits for room, or not.
+    /// Writes as many of these bytes as fit, at least one if there are any. Returns their number.
+    /// If there is no room, it waits if `wait` is set.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room, and it does not wait. `BrokenPipe`: the other side is gone. `InvalidData`: it counts
-    /// as nobody can.
+    /// `WouldBlock`: there is no room, and `wait` is not set. `BrokenPipe`: the other side has
+    /// ended. `InvalidData`: the other side's count is impossible.
     pub fn write(&mut self, bytes: &[u8], wait: bool) -> io::Result<usize> {
         let read = self.rings.word(self.ring, READ);
         loop {
             if self.rings.gone() {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            // Partner: the reader's store of its count.
+            // Pairs with the reader's store of its count.
             let held = Rings::held(self.written, read.load(Ordering::Acquire))?;
             let count = bytes.len().min(CAPACITY - held);
             if count > 0 || bytes.is_empty() {
@@ -192,13 +203,13 @@ impl Writer {
         self.rings.mapping.write_at(at, first);
         self.rings.mapping.write_at(Rings::at(self.ring, 0).0, second);
         self.written = self.written.wrapping_add(bytes.len() as u64);
-        // Partner: the reader's load of this count.
+        // Pairs with the reader's load of this count.
         self.rings.word(self.ring, WRITTEN).store(self.written, Ordering::Release);
         wakeup::ring(self.rings.word(self.ring, READER_WAKEUP), futex::wake);
     }
 }
 
-/// Takes bytes out of a ring.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub struct Reader {
     rings: Arc<Rings>,
@@ -208,13 +219,14 @@ pub struct Reader {
 }
 
 impl io::Read for Reader {
-    /// Waits for bytes; there are none when the other side is gone. `InvalidData`: it counts as nobody can.
+    /// Waits for bytes; returns 0 when the other side has ended. `InvalidData`: the other side's
+    /// count is impossible.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let written = self.rings.word(self.ring, WRITTEN);
         loop {
-            // Before the count: what was written before the end is read.
+            // Loaded before the count, so that bytes written before the end are still read.
             let gone = self.rings.gone();
-            // Partner: the writer's store of its count.
+            // Pairs with the writer's store of its count.
             let held = Rings::held(written.load(Ordering::Acquire), self.read)?;
             let count = into.len().min(held);
             if count > 0 || into.is_empty() || gone {
@@ -234,7 +246,7 @@ impl Reader {
         self.rings.mapping.read_at(at, first);
         self.rings.mapping.read_at(Rings::at(self.ring, 0).0, second);
         self.read = self.read.wrapping_add(into.len() as u64);
-        // Partner: the writer's load of this count.
+        // Pairs with the writer's load of this count.
         self.rings.word(self.ring, READ).store(self.read, Ordering::Release);
         wakeup::ring(self.rings.word(self.ring, WRITER_WAKEUP), futex::wake);
     }
@@ -260,7 +272,7 @@ mod tests {
         let mut writer = one.writer(1);
         let writes = thread::spawn(move || {
             for count in 0..200_000_u64 {
-                // Of all lengths; now and then both sides have time to fall asleep.
+                // Chunks of all lengths; now and then both sides have time to fall asleep.
                 let bytes = vec![count as u8; 1 + (count % 97) as usize];
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {

@@ -1,20 +1,21 @@
-//! How urgent a thread is to the scheduler: sched(7).
+//! Scheduling policy, priority and affinity of threads: sched(7).
 
 use std::io;
 use std::mem::MaybeUninit;
 
-/// How urgent a thread is.
+/// The scheduling parameters of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Urgency {
     /// `SCHED_OTHER`, `SCHED_FIFO`, …
     pub policy: i32,
-    /// Among those of a real-time policy; 0 with others.
+    /// The priority of a real-time policy; 0 with others.
     pub priority: i32,
-    /// From -20, the most urgent, to 19.
+    /// The nice value, from -20, the most urgent, to 19.
     pub nice: i32,
 }
 
-/// How urgent the thread with this number is; `None`: there is none, or it may not be known.
+/// Returns the scheduling parameters of a thread; `None` if it does not exist or the caller may not
+/// see it.
 pub fn urgency(thread: u32) -> Option<Urgency> {
     let id = libc::pid_t::try_from(thread).ok()?;
     let number = rustix::process::Pid::from_raw(id);
@@ -27,12 +28,13 @@ pub fn urgency(thread: u32) -> Option<Urgency> {
     if policy < 0 || told < 0 {
         return None;
     }
-    // SAFETY: it was written, above.
+    // SAFETY: written above.
     let priority = unsafe { parameters.assume_init() }.sched_priority;
     Some(Urgency { policy: policy & !libc::SCHED_RESET_ON_FORK, priority, nice })
 }
 
-/// Has the thread with this number be so urgent, as far as that is permitted; whether all of it is.
+/// Sets the scheduling parameters of a thread, as far as that is permitted. Returns whether all of
+/// them are set.
 pub fn set_urgency(thread: u32, urgency: Urgency) -> bool {
     let Ok(id) = libc::pid_t::try_from(thread) else { return false };
     let Urgency { policy, priority, nice } = urgency;
@@ -44,29 +46,31 @@ pub fn set_urgency(thread: u32, urgency: Urgency) -> bool {
     nicely && set == 0
 }
 
-/// Bytes of the largest set of processors: 8192, as many as Linux can be built for.
+/// Bytes of the largest set of processors: 8192 of them, the maximum that Linux can be built for.
 pub const SET: usize = 1024;
 
-/// Which processors the thread with this number may use, a bit each; how many bytes of `into` that takes.
+/// Stores the processors that a thread may use in `into`, one bit each. Returns the number of bytes
+/// that takes.
 ///
 /// # Errors
-/// `ESRCH`: there is no such thread. `EINVAL`: `into` is shorter than the sets of this kernel, or no whole number of words.
+/// `ESRCH`: no such thread. `EINVAL`: `into` is shorter than the sets of this kernel, or not a
+/// whole number of words.
 pub fn processors(thread: u32, into: &mut [u8]) -> io::Result<usize> {
     let (of, length, set) = (thread as libc::pid_t, into.len(), into.as_mut_ptr());
-    // SAFETY: the kernel writes so many bytes at most.
+    // SAFETY: the kernel writes at most that many bytes.
     let told = unsafe { libc::syscall(libc::SYS_sched_getaffinity, of, length, set) };
     usize::try_from(told).map_err(|_| io::Error::last_os_error())
 }
 
-/// A set of processors, as a thread may use them.
+/// A set of processors that a thread may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processors(Vec<u8>);
 
 impl Processors {
-    /// Those that the thread with this number may use.
+    /// Returns the processors that a thread may use.
     ///
     /// # Errors
-    /// `ESRCH`: there is no such thread.
+    /// `ESRCH`: no such thread.
     pub fn of(thread: u32) -> io::Result<Self> {
         let mut set = vec![0; SET];
         let told = processors(thread, &mut set)?;
@@ -74,13 +78,14 @@ impl Processors {
         Ok(Self(set))
     }
 
-    /// Has the thread with this number use them, and no others.
+    /// Restricts a thread to these processors.
     ///
     /// # Errors
-    /// `ESRCH`: there is no such thread. `EPERM`: it is another user's. `EINVAL`: it may use none of them.
+    /// `ESRCH`: no such thread. `EPERM`: it belongs to another user. `EINVAL`: none of the
+    /// processors can be used.
     pub fn give(&self, thread: u32) -> io::Result<()> {
         let (of, length, set) = (thread as libc::pid_t, self.0.len(), self.0.as_ptr());
-        // SAFETY: the kernel reads so many bytes.
+        // SAFETY: the kernel reads that many bytes.
         match unsafe { libc::syscall(libc::SYS_sched_setaffinity, of, length, set) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -1,19 +1,23 @@
-//! Where a thread of a program stays while its instructions are run elsewhere: it makes the system calls that are left for it.
+//! The shadow stub: code in which a thread of a program waits while its instructions run elsewhere,
+//! and makes the system calls that are forwarded to it.
 //!
 //! ```text
-//!   whoever runs the thread's instructions          the thread, in the code here
-//!     call: number, arguments ──► slot (CALL) ──────► makes the call, with its own descriptors, signals and number
-//!     result ◄─────────────────── slot (DONE) ◄────── puts what it returns there
+//!   thread's runner                               the thread, in this code
+//!     call: number, arguments ──► slot (CALL) ──► makes the call, with its own descriptors and signals
+//!     result ◄─────────────────── slot (DONE) ◄── stores the result there
 //! ```
 //!
-//! The code uses no stack and none of the program's memory but a [`Slot`] of [`SLOT`] bytes, which both sides have mapped shared. A
-//! thread that is stopped there stands in one of three places ([`Place`]), so that whoever takes it out again knows what has become of the
-//! call. Once `DONE` is stored the call may have been answered, and the next one asked for, while the thread is still on its way back to
-//! the beginning: from there on it stands before a call. One that was begun outside goes on here ([`enter_in_call`]), with what the
-//! kernel keeps of it: the time that is left of a `nanosleep` is not lost.
+//! The code uses no stack and no memory of the program but a [`Slot`] of [`SLOT`] bytes, which both
+//! sides map shared. A thread that is stopped in the code is in one of three places ([`Place`]), so
+//! that whoever takes it out again knows the state of the call. Once `DONE` is stored, the call may
+//! have been answered, and the next one asked for, while the thread is still on its way back to the
+//! beginning; from there on it counts as before a call. A call that was begun outside continues
+//! here ([`enter_in_call`]), with the state that the kernel keeps of it: the remaining time of a
+//! `nanosleep` is not lost.
 //!
-//! Orderings: the code's loads and stores are the processor's own (total store order), and a store of the state follows what it
-//! speaks of, on both sides; [`Slot::ask`]'s Release store pairs with the code's load of the state, the code's store of `DONE` with the
+//! Memory orderings: the code's loads and stores are the processor's own (total store order), and
+//! on both sides the store of the state follows the stores that it announces. The Release store in
+//! [`Slot::ask`] pairs with the code's load of the state, and the code's store of `DONE` with the
 //! Acquire load in [`Slot::answer`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,27 +36,27 @@ const NUMBER: usize = 1;
 const ARGUMENTS: usize = 2;
 const RESULT: usize = 8;
 const STACK: usize = 9;
-/// Counts what whoever waits for an answer has to look at.
-const BELL: usize = 10;
+/// Incremented at each event that a waiter for an answer has to look at.
+const WAKEUP: usize = 10;
 
 const IDLE: u64 = 0;
 const CALL: u64 = 1;
 const DONE: u64 = 2;
 
-// `syscall` leaves all registers as they are but rax, rcx and r11.
+// `syscall` preserves all registers but rax, rcx and r11.
 std::arch::global_asm!(
-    ".pushsection .rodata.refit_park, \"a\", @progbits",
-    ".globl refit_park_code",
-    ".hidden refit_park_code",
-    ".globl refit_park_call",
-    ".hidden refit_park_call",
-    ".globl refit_park_told",
-    ".hidden refit_park_told",
-    ".globl refit_park_rest",
-    ".hidden refit_park_rest",
-    ".globl refit_park_end",
-    ".hidden refit_park_end",
-    "refit_park_code:",
+    ".pushsection .rodata.refit_shadow_stub, \"a\", @progbits",
+    ".globl refit_shadow_stub_code",
+    ".hidden refit_shadow_stub_code",
+    ".globl refit_shadow_stub_call",
+    ".hidden refit_shadow_stub_call",
+    ".globl refit_shadow_stub_told",
+    ".hidden refit_shadow_stub_told",
+    ".globl refit_shadow_stub_rest",
+    ".hidden refit_shadow_stub_rest",
+    ".globl refit_shadow_stub_end",
+    ".hidden refit_shadow_stub_end",
+    "refit_shadow_stub_code:",
     "2:  mov edx, [r12]",
     "    cmp edx, 1", // CALL
     "    je 3f",
@@ -71,10 +75,10 @@ std::arch::global_asm!(
     "    mov r9, [r12 + 56]",
     "    mov rax, [r12 + 8]",
     "    syscall",
-    "refit_park_call:",
+    "refit_shadow_stub_call:",
     "    mov [r12 + 64], rax",
     "    mov qword ptr [r12], 2", // DONE
-    "refit_park_told:",
+    "refit_shadow_stub_told:",
     "    lock inc dword ptr [r12 + 80]",
     "    lea rdi, [r12 + 80]", // futex(wakeup, FUTEX_WAKE, all)
     "    mov esi, 1",
@@ -82,12 +86,12 @@ std::arch::global_asm!(
     "    mov eax, 202",
     "    syscall",
     "    jmp 2b",
-    // Where a thread that is nobody's waits: pause(2).
-    "refit_park_rest:",
+    // A thread without a runner waits here: pause(2).
+    "refit_shadow_stub_rest:",
     "4:  mov eax, 34",
     "    syscall",
     "    jmp 4b",
-    "refit_park_end:",
+    "refit_shadow_stub_end:",
     ".popsection",
 );
 
@@ -98,81 +102,82 @@ const LOAD: u64 = 5;
 
 fn marks() -> [*const u8; 5] {
     unsafe extern "C" {
-        static refit_park_code: u8;
-        static refit_park_call: u8;
-        static refit_park_told: u8;
-        static refit_park_rest: u8;
-        static refit_park_end: u8;
+        static refit_shadow_stub_code: u8;
+        static refit_shadow_stub_call: u8;
+        static refit_shadow_stub_told: u8;
+        static refit_shadow_stub_rest: u8;
+        static refit_shadow_stub_end: u8;
     }
     [
-        &raw const refit_park_code,
-        &raw const refit_park_call,
-        &raw const refit_park_told,
-        &raw const refit_park_rest,
-        &raw const refit_park_end,
+        &raw const refit_shadow_stub_code,
+        &raw const refit_shadow_stub_call,
+        &raw const refit_shadow_stub_told,
+        &raw const refit_shadow_stub_rest,
+        &raw const refit_shadow_stub_end,
     ]
 }
 
-/// The machine code, to be put anywhere.
+/// Returns the machine code, which is position-independent.
 pub fn code() -> &'static [u8] {
     let [begin, .., end] = marks();
     // SAFETY: the bytes between the two marks are constants of this program.
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-/// Where in the code a call has just been made.
+/// Returns the offset in the code right behind the call.
 fn after_call() -> u64 {
     let [begin, call, ..] = marks();
     (call.addr() - begin.addr()) as u64
 }
 
-/// Where in the code it has just been said that the call was made.
+/// Returns the offset in the code right behind the store of `DONE`.
 fn after_told() -> u64 {
     let [begin, _, told, ..] = marks();
     (told.addr() - begin.addr()) as u64
 }
 
-/// Where in the code a thread that waits for nothing begins.
+/// Returns the offset in the code at which a thread without a runner begins to wait.
 pub fn rest() -> u64 {
     let [begin, _, _, rest, _] = marks();
     (rest.addr() - begin.addr()) as u64
 }
 
-/// A `syscall` instruction in the code, for [`crate::trace::Tracee::call`].
+/// Returns the offset of a `syscall` instruction in the code, for [`crate::trace::Tracee::call`].
 pub fn instruction() -> u64 {
     rest() + LOAD
 }
 
-/// Has a thread wait for calls in a slot that is at `slot` in its memory; the code is at `code`.
+/// Sets the registers of a thread so that it waits for calls in the slot at `slot` in its memory;
+/// the code is at `code`.
 pub fn enter(registers: &mut Registers, code: u64, slot: u64) {
     registers.rip = code;
     registers.r12 = slot;
     registers.orig_rax = u64::MAX;
-    // A string instruction may be half done.
+    // The direction flag may be set if a string instruction was interrupted.
     registers.eflags &= !(1 << 10);
 }
 
-/// As [`enter`], of a thread that stands in a system call, whose result comes to the slot.
+/// As [`enter`], for a thread that is in a system call, whose result is stored in the slot.
 pub fn enter_in_call(registers: &mut Registers, code: u64, slot: u64) {
     registers.rip = code + after_call();
     registers.r12 = slot;
     registers.eflags &= !(1 << 10);
 }
 
-/// What has become of the call that a slot asks for, by where the thread stands.
+/// The state of the call that a slot asks for, by the place of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It has not been begun, unless the slot says that it was made.
+    /// The call has not begun, unless the slot says that it is done.
     Before,
-    /// The thread is back from it, or was interrupted in it: its registers say how.
+    /// The thread has returned from the call, or was interrupted in it, as its registers show.
     At,
-    /// Its result is in the slot, which does not say so yet.
+    /// The result is in the slot, whose state does not show that yet.
     Behind,
-    /// The thread is somewhere else.
+    /// The thread is not in this code.
     Outside,
 }
 
-/// Where a thread stands that has entered the code at `code`.
+/// Returns the place of a thread that has entered the code at `code`.
 pub fn place(registers: &Registers, code: u64) -> Place {
     let Some(offset) = registers.rip.checked_sub(code) else { return Place::Outside };
     let call = after_call();
@@ -184,47 +189,48 @@ pub fn place(registers: &Registers, code: u64) -> Place {
     }
 }
 
-/// Steps back to the `syscall` instruction that the registers stand behind.
+/// Moves the registers from behind a `syscall` instruction back to it.
 pub fn step_back(registers: &mut Registers, number: u64) {
     registers.rip -= INSTRUCTION;
     registers.rax = number;
     registers.orig_rax = u64::MAX;
 }
 
-/// Steps over the `syscall` instruction that the registers stand before, as if the call had returned this.
+/// Moves the registers over the `syscall` instruction that they are at, as if the call had returned
+/// `value`.
 pub fn step_over(registers: &mut Registers, value: i64) {
     registers.rip += INSTRUCTION;
     registers.rax = value.cast_unsigned();
     registers.orig_rax = u64::MAX;
 }
 
-/// What two sides speak over, one of which is a thread in the code here.
+/// The memory by which two sides communicate, one of which is a thread in this code.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     words: &'static [AtomicU64],
 }
 
 impl Slot {
-    /// The slot with this number in memory that both have; `None`: there are not so many.
+    /// Returns the slot with this number in shared memory; `None` if there are fewer slots.
     pub fn at(words: &'static [AtomicU64], number: usize) -> Option<Self> {
         words.get(number * WORDS..(number + 1) * WORDS).map(|words| Self { words })
     }
 
-    /// Nothing is asked for.
+    /// Resets the slot: no call is asked for.
     pub fn clear(&self) {
-        // Whoever clears it has stopped the thread, or has not let it in yet.
+        // The caller has stopped the thread, or has not let it in yet.
         self.words[STATE].store(IDLE, Ordering::Release);
     }
 
-    /// A call is under way already that the thread has brought with it.
+    /// Marks a call as in progress that the thread was in when it entered.
     pub fn under_way(&self, number: u64) {
         self.words[NUMBER].store(number, Ordering::Relaxed);
         self.words[STATE].store(CALL, Ordering::Release);
     }
 
-    /// Asks for a call; `stack` is the stack pointer it is made with.
+    /// Asks for a call, which is made with `stack` as the stack pointer.
     pub fn ask(&self, number: u64, arguments: [u64; 6], stack: u64) {
-        // Relaxed: published by the state.
+        // Relaxed: published by the store of the state.
         self.words[NUMBER].store(number, Ordering::Relaxed);
         for (word, argument) in self.words[ARGUMENTS..].iter().zip(arguments) {
             word.store(argument, Ordering::Relaxed);
@@ -235,7 +241,7 @@ impl Slot {
         futex::wake(&self.words[STATE]);
     }
 
-    /// What the call has returned, once it has; nothing is asked for then.
+    /// Returns the result of the call once it is done, and resets the slot.
     pub fn answer(&self) -> Option<u64> {
         // Pairs with the code's store of `DONE`.
         if self.words[STATE].load(Ordering::Acquire) != DONE {
@@ -246,27 +252,29 @@ impl Slot {
         Some(result)
     }
 
-    /// What the last call has returned.
+    /// Returns the result of the last call.
     pub fn result(&self) -> u64 {
         self.words[RESULT].load(Ordering::Relaxed)
     }
 
-    /// How often something has happened that whoever waits for an answer has to look at.
+    /// Returns the count of events that a waiter for an answer has to look at.
     pub fn wakeup(&self) -> u32 {
-        // Pairs with the code's increment, which follows its store of `DONE`, and with that of `ring`.
-        self.words[BELL].load(Ordering::Acquire) as u32
+        // Pairs with the code's increment, which follows its store of `DONE`, and with the one in
+        // `ring`.
+        self.words[WAKEUP].load(Ordering::Acquire) as u32
     }
 
-    /// Waits until something has happened since the wakeup word was at `heard`, or for so long; or for no reason.
+    /// Waits until an event has happened since the wakeup word was `heard`, but no longer than
+    /// `limit`. May return spuriously.
     pub fn wait(&self, heard: u32, limit: Duration) {
-        futex::wait(&self.words[BELL], heard, limit);
+        futex::wait(&self.words[WAKEUP], heard, limit);
     }
 
-    /// Has who waits look again.
+    /// Makes a waiter look again.
     pub fn ring(&self) {
-        // Its low half only, as the code does: a carry would not be seen.
-        self.words[BELL].fetch_add(1, Ordering::Release);
-        futex::wake(&self.words[BELL]);
+        // The low half only, as in the code: a carry would not be seen.
+        self.words[WAKEUP].fetch_add(1, Ordering::Release);
+        futex::wake(&self.words[WAKEUP]);
     }
 }
 
@@ -276,7 +284,7 @@ mod tests {
 
     #[test]
     fn places_are_told_apart() {
-        // SAFETY: all zeros are a value of this plain structure of integers.
+        // SAFETY: all zeros are a valid value of this plain structure of integers.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         enter(&mut registers, 0x1000, 0x9000);
         assert_eq!(place(&registers, 0x1000), Place::Before);

@@ -1,24 +1,28 @@
-//! Which processes have the memory of another one: those of `vfork`, and of `clone` with `CLONE_VM`.
+//! Finds the processes that share the memory of another one: children of `vfork`, and of `clone`
+//! with `CLONE_VM`.
 //!
-//! The kernel compares the memory of two processes (kcmp(2)), a microsecond each. A process that has another memory keeps another: it comes to
-//! share one by being made only. So those that have been compared need not be again ([`Sharers`]), and who is about to stop a program compares them
-//! before. A process is told from a later one of the same number by the inode of its directory in `/proc`, which is made with it and goes with it.
+//! The kernel compares the memory of two processes (kcmp(2)), which takes a microsecond each.
+//! Processes share memory only from their creation on; one that has its own never comes to share
+//! another's. So a process that has been compared need not be compared again ([`Sharers`]), and a
+//! caller that is about to stop a program compares before it stops it. The inode of its directory
+//! in `/proc`, which exists as long as the process, distinguishes it from a later one with the same
+//! number.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirEntryExt;
 
 use crate::process::same_memory;
 
-/// A search for those that share the memory of one process.
+/// A search for the processes that share the memory of one process.
 #[derive(Debug, Default)]
 pub struct Sharers {
-    /// Number and inode of those that do not.
+    /// Number and inode of processes that do not.
     others: BTreeSet<(u32, u64)>,
 }
 
 impl Sharers {
-    /// Processes that have the memory of `thread` now and are not `own`, its process. One that may not be compared is none: it
-    /// cannot be held still either.
+    /// Returns the processes that share the memory of `thread` and are not `own`, its process. A
+    /// process that the caller may not compare is left out: the caller could not stop it either.
     pub fn of(&mut self, thread: u32, own: u32) -> Vec<u32> {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let mut found = Vec::new();
@@ -44,7 +48,8 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// A shell that has been compared stays compared; the one after it, whatever its number, is another.
+    /// A process that has been compared stays compared; a later one is another, whatever its
+    /// number.
     #[test]
     fn a_process_is_compared_once() {
         let own = std::process::id();

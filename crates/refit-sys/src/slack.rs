@@ -1,8 +1,11 @@
-//! Bytes of a program's code that nobody runs: the zeros behind the last instruction of a mapping, up to the end of its last page.
+//! Slack: bytes of a program's code that never run, the zeros behind the last instruction of a
+//! mapping up to the end of its last page.
 //!
-//! Code that refit needs in a program for the length of a call stands there ([`crate::trace::Tracee::call_returning`]), and so does what
-//! completes a call that a stop has cut short ([`crate::restart`]). The mapping stays as it is; the page becomes the process's own when it is
-//! first written to. `[vdso]` comes first: every program has it, and nobody compares it with a file.
+//! Code that refit needs in a program for the length of a call goes there
+//! ([`crate::trace::Tracee::call_returning`]), and so does the code that completes a call which a
+//! stop has cut short ([`crate::restart`]). The mapping stays as it is; the first write gives the
+//! process its own copy of the page. `[vdso]` is tried first: every program has it, and nothing
+//! compares it with a file.
 
 use std::ops::Range;
 
@@ -11,10 +14,11 @@ use crate::maps::Mapping;
 
 /// Bytes of a slack.
 pub const SIZE: u64 = 1024;
-/// What stands at the beginning of one that is in use.
+/// The first bytes of a slack that is in use.
 pub const MARK: [u8; 16] = *b"refit slack 1\0\0\0";
 
-/// The slacks of a program, in the order in which they are to be tried: the last [`SIZE`] bytes of mappings, all zeros, or in use by refit.
+/// Returns the slacks of a program in the order in which to try them: the last [`SIZE`] bytes of
+/// each mapping, if they are all zeros or in use by refit.
 pub fn all<'a>(
     memory: &'a Memory,
     mappings: &'a [Mapping],
@@ -24,13 +28,13 @@ pub fn all<'a>(
         if memory.read(range.start, &mut bytes).is_err() {
             return false;
         }
-        // Clear of the last instruction, whose own last bytes may be zeros.
+        // There must be a distance to the last instruction, whose own last bytes may be zeros.
         let clear = bytes.iter().all(|byte| *byte == 0) && is_clear_before(memory, range.start);
         clear || bytes.starts_with(&MARK)
     })
 }
 
-/// Those of them that refit has something in.
+/// Returns the slacks that refit uses.
 pub fn in_use<'a>(
     memory: &'a Memory,
     mappings: &'a [Mapping],
@@ -50,7 +54,7 @@ fn candidates(mappings: &[Mapping]) -> impl Iterator<Item = Range<u64>> + '_ {
 }
 
 fn is_clear_before(memory: &Memory, address: u64) -> bool {
-    /// Bytes of the longest instruction, and one.
+    /// Bytes of the longest instruction, plus one.
     const APART: usize = 16;
     let mut before = [1; APART];
     memory.read(address - APART as u64, &mut before).is_ok() && before == [0; APART]

@@ -1,41 +1,43 @@
-//! How much of its mappings a process has in memory, and what the kernel has been told of them: proc_pid_smaps(5).
+//! The memory use of a process's mappings, and the kernel's flags for them: proc_pid_smaps(5).
 //!
-//! The kernel looks at every page for it, with the process's memory locked for a while: not for often.
+//! To compute this the kernel walks all pages with the process's memory locked, so it must not be
+//! read often.
 
 use std::io;
 
 use crate::maps::{self, Mapping};
 
-/// A mapping and what it takes, in bytes.
+/// A mapping and its use of memory, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// What is mapped.
+    /// The mapping.
     pub mapping: Mapping,
-    /// In memory.
+    /// Bytes in memory.
     pub resident: u64,
-    /// In memory, and not in a file: written, or never of one.
+    /// Bytes in memory that are not of a file: written to, or never of one.
     pub anonymous: u64,
-    /// Written since it was read, by this process or another.
+    /// Bytes written since they were read, by this process or another.
     pub dirty: u64,
-    /// In swap.
+    /// Bytes in swap.
     pub swapped: u64,
-    /// What the kernel knows of it.
+    /// The kernel's flags.
     pub flags: Flags,
 }
 
-/// What the kernel knows of a mapping, in words of two letters (3.8).
+/// The kernel's flags of a mapping, words of two letters (3.8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags(Vec<[u8; 2]>);
 
 impl Flags {
-    /// Whether there is this one: `sh` shared, `gd` grows down, `lo` locked, `dc` not copied on fork, `wf` wiped on fork,
-    /// `dd` not dumped, `ht` huge pages, `um`, `uw`, `ui` missing, protected and minor pages served by user space, …
+    /// Returns whether the mapping has a flag: `sh` shared, `gd` grows down, `lo` locked, `dc` not
+    /// copied on fork, `wf` wiped on fork, `dd` not dumped, `ht` huge pages, `um`, `uw`, `ui`
+    /// missing, protected and minor pages served by user space, …
     pub fn has(&self, flag: [u8; 2]) -> bool {
         self.0.contains(&flag)
     }
 }
 
-/// The mappings of a process, by address.
+/// Returns the mappings of a process, in the order of addresses.
 ///
 /// # Errors
 /// As [`maps::of`].

@@ -1,44 +1,46 @@
-//! What `/proc/PID/status` says of a thread, by the names of its lines (proc_pid_status(5)).
+//! The fields of a thread's `/proc/PID/status`, by name (proc_pid_status(5)).
 
 use std::fmt::Display;
 use std::io;
 
 use crate::text;
 
-/// The text of one moment.
+/// The text at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status(String);
 
 impl Status {
-    /// Reads it of a thread, or of a process by its first thread: by number, or as `thread-self`.
+    /// Reads the status of a thread, or of a process by its first thread: by number, or as
+    /// `thread-self`.
     ///
     /// # Errors
-    /// There is none, or it may not be seen.
+    /// There is no such thread, or it may not be seen.
     pub fn of(thread: impl Display) -> io::Result<Self> {
         let text = text::read(format!("/proc/{thread}/status"))?;
         String::from_utf8(text).map(Self).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
-    /// What stands behind `name` and its colon; `None`: this kernel has no such line.
+    /// Returns the value of the field `name`; `None` if this kernel lacks it.
     pub fn line(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
     }
 
-    /// A line that is a number.
+    /// Returns a field that is a number.
     pub fn number(&self, name: &str) -> Option<u32> {
         self.line(name)?.parse().ok()
     }
 
-    /// A line that is a set: of signals, where signal `n` is bit `n - 1`, or of capabilities.
+    /// Returns a field that is a set: of signals, where signal `n` is bit `n - 1`, or of
+    /// capabilities.
     pub fn set(&self, name: &str) -> Option<u64> {
         u64::from_str_radix(self.line(name)?, 16).ok()
     }
 
-    /// How many filters look at the thread's system calls; `None`: it is not told, or next to
-    /// nothing is permitted (seccomp(2)).
+    /// Returns the number of filters on the thread's system calls; `None` if the kernel does not
+    /// report it, or the thread is in strict mode (seccomp(2)).
     pub fn filters(&self) -> Option<u32> {
         match self.number("Seccomp") {
-            // None: a kernel without filters.
+            // Without the field, the kernel has no filters.
             None | Some(0) => Some(0),
             Some(2) => self.number("Seccomp_filters"),
             Some(_) => None,

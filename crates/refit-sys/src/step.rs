@@ -1,29 +1,30 @@
-//! Counting the instructions between two marks of a program, one step at a time.
+//! Counts the instructions between two marks of a program by single-stepping it.
 //!
-//! An emulator counts too, but offers neither rseq nor membarrier to the program; the processor itself, stepped with
-//! `ptrace`, runs exactly what runs otherwise. A system call counts as one instruction.
+//! An emulator counts too, but offers the program neither rseq nor membarrier; the processor
+//! itself, stepped with `ptrace`, runs exactly the instructions that it runs otherwise. A system
+//! call counts as one instruction.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Marks a place for [`count_instructions`]; ends a process that is not stepped with `SIGTRAP`.
+/// Marks a place for [`count_instructions`]. Kills a process that is not stepped with `SIGTRAP`.
 #[inline(always)]
 pub fn mark() {
-    // SAFETY: a breakpoint trap; the tracer lets the process go on behind it, nothing is changed.
+    // SAFETY: a breakpoint trap; the tracer resumes the process behind it, and nothing is changed.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("int3", options(nomem, nostack, preserves_flags));
     }
-    // SAFETY: no memory is touched; the signal is handled by the tracer.
+    // SAFETY: no memory is accessed; the tracer handles the signal.
     #[cfg(not(target_arch = "x86_64"))]
     unsafe {
         libc::raise(libc::SIGTRAP);
     }
 }
 
-/// Runs a program to its end; the instructions of its main thread from each odd mark to the next even one, both marks
-/// left out.
+/// Runs a program to its end. Returns, for each pair of marks, the number of instructions that its
+/// main thread has run from the first to the second, without the marks.
 ///
 /// # Errors
 /// It cannot be started or traced, it dies of a signal, or it ends with an open mark.
@@ -39,7 +40,7 @@ pub fn count_instructions(command: &mut Command) -> io::Result<Vec<u64>> {
     let pid = child.id() as libc::pid_t;
     let result = step_through(pid);
     if result.is_err() {
-        // SAFETY: `pid` is a child of ours that has not been waited for.
+        // SAFETY: `pid` is a child of this process that has not been waited for.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL);
@@ -65,7 +66,7 @@ fn step_through(pid: libc::pid_t) -> io::Result<Vec<u64>> {
             }
             Stop::Signal(libc::SIGTRAP) if at_mark(pid)? => {
                 match open.take() {
-                    // The step onto the mark has run the mark.
+                    // The step to the mark has executed it.
                     Some(steps) => counts.push(steps),
                     None => open = Some(0),
                 }
@@ -87,7 +88,7 @@ enum Stop {
 
 fn wait(pid: libc::pid_t) -> io::Result<Stop> {
     let mut status = 0;
-    // SAFETY: `status` is a valid place for the answer.
+    // SAFETY: `status` is valid for the answer.
     if unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } != pid {
         return Err(io::Error::last_os_error());
     }
@@ -99,16 +100,16 @@ fn wait(pid: libc::pid_t) -> io::Result<Stop> {
 }
 
 fn resume(pid: libc::pid_t, how: libc::c_uint, signal: i32) -> io::Result<()> {
-    // SAFETY: the child is stopped and ours; no memory is passed.
+    // SAFETY: the child is stopped and traced by this thread; no memory is passed.
     match unsafe { libc::ptrace(how, pid, 0_usize, signal as usize) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether the stop is that of a breakpoint instruction, and not of a step.
+/// Returns whether the stop is that of a breakpoint instruction, and not of a step.
 fn at_mark(pid: libc::pid_t) -> io::Result<bool> {
-    // SAFETY: a zeroed siginfo_t is a valid place for the answer.
+    // SAFETY: a zeroed siginfo_t is valid for the answer.
     let info = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         if libc::ptrace(libc::PTRACE_GETSIGINFO, pid, 0_usize, &raw mut info) != 0 {
@@ -116,6 +117,6 @@ fn at_mark(pid: libc::pid_t) -> io::Result<bool> {
         }
         info
     };
-    // A step says TRAP_TRACE; int3 says SI_KERNEL, and `raise` SI_TKILL.
+    // A step has TRAP_TRACE; int3 has SI_KERNEL, and `raise` has SI_TKILL.
     Ok(info.si_code != libc::TRAP_TRACE)
 }

@@ -1,27 +1,27 @@
-//! What the kernel knows of the other end of a TCP connection: tcp(7), `TCP_INFO`.
+//! The kernel's view of the peer of a TCP connection: tcp(7), `TCP_INFO`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// What the other host's kernel has acknowledged, whatever its programs do.
+/// What the peer's kernel has acknowledged, independently of its programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// How many segments it has not.
+    /// The number of segments that it has not acknowledged.
     pub outstanding: u32,
-    /// How long ago it last has.
+    /// The time since its last acknowledgement.
     pub since: Duration,
 }
 
-/// Asks what the other end of a connection has acknowledged.
+/// Returns what the peer of a connection has acknowledged.
 ///
 /// # Errors
-/// `EOPNOTSUPP`, `ENOPROTOOPT`: it is no TCP connection.
+/// `EOPNOTSUPP`, `ENOPROTOOPT`: the socket is not a TCP connection.
 pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<Acknowledged> {
-    // SAFETY: all zeros are a value of this plain structure of integers.
+    // SAFETY: all zeros are a valid value of this plain structure of integers.
     let mut told: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the place is valid, and as long as is told.
+    // SAFETY: the pointer is valid for the length that is passed.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,15 +1,16 @@
-//! Files of `/proc`, each read in as few system calls as its length asks for.
+//! Files of `/proc`, each read in as few system calls as its length requires.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Such a file says that it is empty. Whoever believes it reads a few bytes first, then twice as many, and so on; the kernel gives a page at once.
-const FIRST: usize = 16 << 10;
+/// The initial capacity. Such a file reports a length of zero, on which the standard library begins
+/// with a few bytes and doubles them; the kernel delivers a page at once.
+const INITIAL_CAPACITY: usize = 16 << 10;
 
-/// All of the file at `path`.
+/// Returns the contents of the file at `path`.
 pub(crate) fn read(path: String) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(FIRST);
-    // Not from the file itself, which would be asked for its length.
+    let mut bytes = Vec::with_capacity(INITIAL_CAPACITY);
+    // Not through `File` itself, which would query the length.
     File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -1,48 +1,52 @@
-//! Who a thread is, for reports that name it; and what another one has told the kernel of itself.
+//! The identity and the scheduling of threads, and what a thread has registered with the kernel.
 
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, compiler_fence};
 
-/// Linux id of the calling thread.
+/// Returns the Linux id of the calling thread.
 pub fn id() -> u32 {
     // SAFETY: no arguments, no memory; always succeeds.
     let tid = unsafe { libc::gettid() };
     u32::try_from(tid).unwrap_or(0)
 }
 
-/// Where the list of the mutexes begins that a thread holds, and others are to be told of when it ends (get_robust_list(2)); `None`: it has
-/// none. One that has left its memory has none any more.
+/// Returns the address of a thread's list of robust mutexes, whose waiters the kernel notifies when
+/// the thread ends (get_robust_list(2)); `None` if it has none. A thread that has left its memory
+/// has none any more.
 ///
 /// # Errors
-/// `ESRCH`, `EPERM`: no such thread, or the caller may not trace it.
+/// `ESRCH`: no such thread. `EPERM`: the caller may not trace it.
 pub fn robust_list(thread: u32) -> io::Result<Option<u64>> {
     let (mut head, mut length) = (0_u64, 0_usize);
     let list = libc::SYS_get_robust_list;
-    // SAFETY: the kernel puts an address and a length into these two, which outlive the call.
+    // SAFETY: the kernel writes an address and a length to these two, which outlive the call.
     let told = unsafe { libc::syscall(list, thread, &raw mut head, &raw mut length) };
     if told < 0 { Err(io::Error::last_os_error()) } else { Ok((head != 0).then_some(head)) }
 }
 
 thread_local! {
-    /// What [`Busy::begin`] found: the thread's id, 0 while it is not known, with [`BUSY`] while it is within.
-    /// `const` and without a destructor: reading it initialises nothing, in a signal handler or right after `fork`.
+    /// The thread's id as found by [`Busy::begin`], 0 while it is unknown, with [`BUSY`] set while
+    /// the thread is in a section. `const` and without a destructor: reading it initialises
+    /// nothing, in a signal handler or right after `fork`.
     static BUSY_ID: AtomicU32 = const { AtomicU32::new(0) };
 }
 
-/// Ids are far below this (`PID_MAX_LIMIT` is 2²²).
+/// A bit that no id has (`PID_MAX_LIMIT` is 2²²).
 const BUSY: u32 = 1 << 31;
 
-/// A thread within a short section that a signal handler of the same thread can interrupt and enter once more.
+/// A thread in a short section that a signal handler of the same thread can interrupt and enter
+/// once more.
 #[derive(Debug)]
 pub struct Busy {
-    /// The word as it was found.
+    /// The word before the section began.
     found: u32,
 }
 
 impl Busy {
-    /// Begins the section. Costs about a nanosecond; safe in signal handlers. In a child of `fork` the id is right if
-    /// [`prepare_fork`] was called before; `vfork` children show their parent's.
+    /// Begins the section. Takes about a nanosecond; safe in signal handlers. In a child of `fork`
+    /// the id is right if [`prepare_fork`] was called before; children of `vfork` have their
+    /// parent's.
     #[inline(always)]
     pub fn begin() -> Self {
         let mut found = BUSY_ID.with(|word| word.load(Relaxed));
@@ -50,19 +54,19 @@ impl Busy {
             found = first_id();
         }
         BUSY_ID.with(|word| word.store(found | BUSY, Relaxed));
-        // A handler that interrupts what follows finds the mark: it runs in this thread, so only the compiler could
-        // reorder. Pairs with the fence in `end`.
+        // A handler that interrupts the section finds the mark: it runs in this thread, so only the
+        // compiler could reorder. Pairs with the fence in `end`.
         compiler_fence(std::sync::atomic::Ordering::SeqCst);
         Self { found }
     }
 
-    /// Linux id of the thread.
+    /// Returns the Linux id of the thread.
     #[inline(always)]
     pub fn id(&self) -> u32 {
         self.found & !BUSY
     }
 
-    /// Whether a handler has interrupted the section of the same thread.
+    /// Returns whether a handler has interrupted a section of the same thread.
     pub fn nested(&self) -> bool {
         self.found & BUSY != 0
     }
@@ -81,57 +85,62 @@ fn first_id() -> u32 {
     id()
 }
 
-/// From now on a child of `fork` forgets the id that its thread had in the parent.
+/// Makes children of `fork` forget the id that their thread had in the parent.
 pub fn prepare_fork() {
     extern "C" fn forget() {
         BUSY_ID.with(|word| word.store(0, Relaxed));
     }
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
-        // SAFETY: `forget` is a function of the program itself and touches nothing but a word of its thread. Without
-        // memory for the entry ids are the parent's in children: wrong names, nothing worse.
+        // SAFETY: `forget` is a function of the program itself and touches only a word of its
+        // thread. If the registration fails for lack of memory, children report their parent's ids:
+        // wrong names, and nothing worse.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(forget)) };
     });
 }
 
-/// Name of a thread of this process as the kernel knows it; empty if it has ended.
+/// Returns the kernel's name of a thread of this process; empty if it has ended.
 pub fn name(tid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }
 
-/// Lets another thread run on this processor.
+/// Yields the processor to another thread.
 pub fn give_way() {
     // SAFETY: no arguments, no memory.
     unsafe { libc::sched_yield() };
 }
 
-/// How much before others: a thread with the very highest of ordinary priorities, -20, does not run others by yielding, so that whoever
-/// looks out for work of theirs keeps them from making it (`bench/RESULTS.md`, domains).
+/// The nice value of threads that others wait for. A thread with the very highest of ordinary
+/// priorities, -20, lets no other thread run by yielding, so that a thread that spins for work of
+/// others would keep them from producing it (`bench/RESULTS.md`, domains).
 const BEFORE_OTHERS: i32 = -15;
 
-/// The calling thread runs, from now on, before ordinary ones, as soon as it has something to do (a high `nice`), if the host lets us
-/// (`CAP_SYS_NICE`, or `RLIMIT_NICE`). For threads that others wait for.
+/// Gives the calling thread a low nice value, so that it runs before ordinary threads as soon as it
+/// is runnable, if the host permits (`CAP_SYS_NICE`, or `RLIMIT_NICE`). For threads that others
+/// wait for.
 pub fn go_before_others() {
     let_go_before_others(0);
 }
 
-/// As [`go_before_others`], of another thread; 0 is the calling one.
+/// As [`go_before_others`], for another thread; 0 is the calling one.
 pub fn let_go_before_others(thread: u32) {
     // SAFETY: no memory.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, BEFORE_OTHERS) };
 }
 
-/// While it lives, no ordinary thread delays this one: `SCHED_FIFO` at the lowest real-time priority, if the host
-/// lets us (root, or `RLIMIT_RTPRIO`). For sections that are short and that others wait for; a section that waits must
-/// sleep, not yield, since only threads that sleep let ordinary ones run.
+/// A guard: while it lives, no ordinary thread delays this one. It sets `SCHED_FIFO` at the lowest
+/// real-time priority, if the host permits (root, or `RLIMIT_RTPRIO`). For short sections that
+/// others wait for. A section that waits must sleep, not yield, since only threads that sleep let
+/// ordinary ones run.
 #[derive(Debug)]
 pub struct Urgent {
-    /// What to go back to; `None` where it is not permitted or the thread had a policy of its own.
+    /// The policy to restore; `None` if the change is not permitted or the thread had a special
+    /// policy already.
     before: Option<libc::c_int>,
 }
 
-/// The kernel said no once; it will again.
+/// Set when the kernel has refused once; it would again.
 static NOT_PERMITTED: AtomicBool = AtomicBool::new(false);
 
 impl Urgent {
@@ -148,7 +157,7 @@ impl Urgent {
         Urgent { before: taken.then_some(before) }
     }
 
-    /// Whether the thread is urgent now.
+    /// Returns whether the thread is urgent now.
     pub fn granted(&self) -> bool {
         self.before.is_some()
     }
@@ -157,7 +166,7 @@ impl Urgent {
 impl Drop for Urgent {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // Going down needs no privilege, so this cannot fail.
+            // Lowering the priority needs no privilege, so this cannot fail.
             set_policy(before, 0);
         }
     }
@@ -165,7 +174,7 @@ impl Drop for Urgent {
 
 fn set_policy(policy: libc::c_int, priority: libc::c_int) -> bool {
     let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: 0 is the calling thread; the kernel reads the struct.
+    // SAFETY: 0 is the calling thread; the kernel reads the structure.
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 

@@ -1,11 +1,13 @@
-//! Holding threads of other processes still, from outside: `ptrace` without its surprises.
+//! Stopping threads of other processes, by `ptrace` without its surprises.
 //!
-//! A thread is held with `PTRACE_SEIZE` and `PTRACE_INTERRUPT`: nothing is sent to it, its parent learns nothing, and
-//! it goes on where it was when it is let go, or when whoever holds it dies. Every call here has to come from the thread
-//! that seized ([`Tracee`] is not `Send`).
+//! A thread is attached to with `PTRACE_SEIZE` and stopped with `PTRACE_INTERRUPT`: no signal is
+//! sent to it, and its parent learns nothing. When it is detached, or its tracer dies, it continues
+//! where it was. Every call here has to come from the thread that seized ([`Tracee`] is not
+//! `Send`).
 //!
-//! A held thread always stands in an event stop, never before the delivery of a signal: a signal that arrives
-//! meanwhile is delivered first ([`Tracee::settle`]), so letting go can lose none.
+//! A stopped thread is always in an event stop, never before the delivery of a signal: a signal
+//! that arrives in the meantime is delivered first ([`Tracee::settle`]), so detaching cannot lose
+//! one.
 
 pub mod batch;
 pub(crate) mod call;
@@ -24,41 +26,44 @@ pub use state::{Information, SystemCall};
 
 pub use libc::user_regs_struct as Registers;
 
-/// A thread of another process that is traced by the calling thread, and stopped but for short runs.
+/// A thread of another process that the calling thread traces, and that is stopped but for short
+/// runs.
 #[derive(Debug)]
 pub struct Tracee {
     thread: libc::pid_t,
-    /// It has ended, or its number is that of a thread of another program by now.
+    /// Whether it has ended, or its number is by now that of a thread of another program.
     gone: bool,
-    /// Whether it stood at the beginning of its program when it was to do something first.
+    /// Whether it was at the beginning of its program when it first made a call; `None` before
+    /// that.
     began_at_exec: Option<bool>,
-    /// `ptrace` answers the tracing thread only.
+    /// `ptrace` serves the tracing thread only.
     here: PhantomData<*const ()>,
 }
 
-/// What a traced thread did last.
+/// The last stop of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// It was interrupted, or its process is stopped (`SIGSTOP`).
     Event,
-    /// It has run another program; it stands before the first instruction of it.
+    /// It has executed another program, and is before its first instruction.
     Exec,
-    /// It is about to be given this signal; none (0) where it stops for [`Options`] that only [`next`] tells apart.
+    /// It is about to receive this signal; 0 for stops by [`Options`] that only [`next`]
+    /// distinguishes.
     Signal(i32),
     /// It has ended.
     Ended,
 }
 
 impl Tracee {
-    /// Traces a thread; it goes on running until [`interrupt`](Self::interrupt).
+    /// Traces a thread, which runs on until [`interrupt`](Self::interrupt).
     ///
     /// # Errors
-    /// `ESRCH`: no such thread. `EPERM`: it is somebody else's, or another process traces it.
+    /// `ESRCH`: no such thread. `EPERM`: it belongs to another user, or another process traces it.
     pub fn seize(thread: u32) -> io::Result<Self> {
         Self::seize_with(thread, Options::EXEC)
     }
 
-    /// As [`seize`](Self::seize), and says what else is told of it ([`next`]).
+    /// As [`seize`](Self::seize), with the options that select further events ([`next`]).
     ///
     /// # Errors
     /// As [`seize`](Self::seize).
@@ -68,19 +73,20 @@ impl Tracee {
         Ok(held)
     }
 
-    /// A thread that the calling thread traces already: it was made by one that is traced, or asked for it itself. Who is
-    /// done with it before its tracing is to end [`leave`](Self::leave)s it.
+    /// Returns a thread that the calling thread traces already, because a tracee created it or it
+    /// asked for it itself. A caller that is done with it before its tracing ends has to
+    /// [`leave`](Self::leave) it.
     pub fn of(thread: u32) -> Self {
         let thread = thread as libc::pid_t;
         Self { thread, gone: false, began_at_exec: None, here: PhantomData }
     }
 
-    /// Its number.
+    /// Returns the thread's number.
     pub fn thread(&self) -> u32 {
         self.thread as u32
     }
 
-    /// Asks it to stop; [`settle`](Self::settle) waits until it has.
+    /// Asks the thread to stop; [`settle`](Self::settle) waits until it has.
     ///
     /// # Errors
     /// `ESRCH`: it has ended.
@@ -88,30 +94,33 @@ impl Tracee {
         self.ask(libc::PTRACE_INTERRUPT, 0)
     }
 
-    /// Waits for the stop that [`interrupt`](Self::interrupt) asked for. Signals that come first are delivered.
-    /// [`Stop::Exec`]: it runs another program now; else [`Stop::Event`].
+    /// Waits for the stop that [`interrupt`](Self::interrupt) has asked for, and delivers signals
+    /// that come first. Returns [`Stop::Exec`] if the thread runs another program now, else
+    /// [`Stop::Event`].
     ///
     /// # Errors
-    /// `ESRCH`: the thread has ended. `ETIMEDOUT`: it has not stopped by `deadline`, since it cannot (it waits
-    /// for the child of a `vfork`, or for a device); it is let go when the calling thread ends.
+    /// `ESRCH`: the thread has ended. `ETIMEDOUT`: it has not stopped by `deadline`, since it
+    /// cannot (it waits for the child of a `vfork`, or for a device); it is detached when the
+    /// calling thread ends.
     pub fn settle(&mut self, deadline: Instant) -> io::Result<Stop> {
         loop {
             match self.look(deadline)? {
                 stop @ (Stop::Event | Stop::Exec) => return Ok(stop),
-                // The thread begins its handler, or the default action, and comes back here: the interruption is
-                // still to come.
+                // The thread begins its handler, or the default action, and returns here: the
+                // interruption is still pending.
                 Stop::Signal(signal) => self.ask(libc::PTRACE_CONT, signal as usize)?,
                 Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
             }
         }
     }
 
-    /// Its next stop, or `ETIMEDOUT` if there is none by `deadline`.
+    /// Returns its next stop, or `ETIMEDOUT` if there is none by `deadline`.
     ///
     /// # Errors
-    /// What `waitid` says.
+    /// The errors of `waitid`.
     pub fn look(&mut self, deadline: Instant) -> io::Result<Stop> {
-        // A thread that runs stops within microseconds; one that has to be scheduled first needs a tick.
+        // A running thread stops within microseconds; one that has to be scheduled first needs a
+        // tick.
         for round in 0_u32.. {
             if let Some(stop) = self.ask_for_stop()? {
                 return Ok(stop);
@@ -127,12 +136,13 @@ impl Tracee {
         Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
     }
 
-    /// Its stop, if it has stopped. Its end is left to its parent, which this process may be.
+    /// Returns its stop, if it has stopped. Its end is left for its parent to reap, which may be
+    /// this process.
     fn ask_for_stop(&mut self) -> io::Result<Option<Stop>> {
-        // SAFETY: all zeros are a value of this plain structure.
+        // SAFETY: all zeros are a valid value of this plain structure.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let how = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
-        // SAFETY: `info` is a valid place for the answer.
+        // SAFETY: `info` is valid for the answer.
         let answer =
             unsafe { libc::waitid(libc::P_PID, self.thread as libc::id_t, &raw mut info, how) };
         if answer != 0 {
@@ -152,7 +162,7 @@ impl Tracee {
             libc::PTRACE_EVENT_STOP => Stop::Event,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
             0 if status & 0x80 == 0 => Stop::Signal(status),
-            // What options ask for is for `next`: nothing is to be delivered.
+            // A stop that options ask for, which `next` reports: there is no signal to deliver.
             _ => Stop::Signal(0),
         }))
     }
@@ -162,18 +172,18 @@ impl Tracee {
         Stop::Ended
     }
 
-    /// Its general registers. The thread must be stopped.
+    /// Returns its general registers. The thread must be stopped.
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    /// `ESRCH`: it is not stopped, or was killed.
     pub fn registers(&self) -> io::Result<Registers> {
-        // SAFETY: all zeros are a value of this plain structure of integers.
+        // SAFETY: all zeros are a valid value of this plain structure of integers.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         let mut place =
             libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
         self.set(libc::PTRACE_GETREGSET, libc::NT_PRSTATUS, &mut place)?;
         if place.iov_len != size_of::<Registers>() {
-            // A 32-bit thread answers with fewer bytes.
+            // The state of a 32-bit thread has fewer bytes.
             return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
         }
         Ok(registers)
@@ -182,7 +192,7 @@ impl Tracee {
     /// Sets its general registers. The thread must be stopped.
     ///
     /// # Errors
-    /// As [`registers`](Self::registers); `EIO` for a selector that user code may not have.
+    /// As [`registers`](Self::registers); `EIO` for a segment selector that user code may not have.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         let mut registers = *registers;
         let mut place =
@@ -190,17 +200,17 @@ impl Tracee {
         self.set(libc::PTRACE_SETREGSET, libc::NT_PRSTATUS, &mut place)
     }
 
-    /// Which signals it blocks, bit by bit from `SIGHUP` on.
+    /// Returns the set of signals that it blocks, where signal `n` is bit `n - 1`.
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    /// `ESRCH`: it is not stopped, or was killed.
     pub fn signal_mask(&self) -> io::Result<u64> {
         let mut mask = 0_u64;
         self.mask(libc::PTRACE_GETSIGMASK, &mut mask)?;
         Ok(mask)
     }
 
-    /// Sets which signals it blocks. `SIGKILL` and `SIGSTOP` cannot be.
+    /// Sets which signals it blocks. `SIGKILL` and `SIGSTOP` cannot be blocked.
     ///
     /// # Errors
     /// As [`signal_mask`](Self::signal_mask).
@@ -209,17 +219,17 @@ impl Tracee {
     }
 
     fn mask(&self, request: libc::c_uint, mask: &mut u64) -> io::Result<()> {
-        // SAFETY: `mask` is a valid place of the size that is told, to be read or written.
+        // SAFETY: `mask` is valid for the size that is passed, for reading and writing.
         match unsafe { libc::ptrace(request, self.thread, size_of::<u64>(), &raw mut *mask) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Where its restartable-sequence area is, if it has registered one: its address.
+    /// Returns the address of its restartable-sequence area, if it has registered one.
     ///
     /// # Errors
-    /// `EINVAL` or `EIO` on kernels that cannot tell (before 5.13).
+    /// `EINVAL` or `EIO` on kernels that lack the request (before 5.13).
     pub fn rseq(&self) -> io::Result<Option<u64>> {
         #[repr(C)]
         #[derive(Default)]
@@ -232,7 +242,7 @@ impl Tracee {
         }
         const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
         let mut found = Configuration::default();
-        // SAFETY: `found` is a valid place of the size that is told.
+        // SAFETY: `found` is valid for the size that is passed.
         let answer = unsafe {
             libc::ptrace(
                 PTRACE_GET_RSEQ_CONFIGURATION,
@@ -247,20 +257,20 @@ impl Tracee {
         Ok((found.address != 0).then_some(found.address))
     }
 
-    /// Lets it run one instruction, a system call being one, and waits until it has.
+    /// Lets it run one instruction, which may be a system call, and waits for its next stop.
     ///
     /// # Errors
-    /// `ESRCH`: it has ended. `ETIMEDOUT`: it has not come back for a minute.
+    /// `ESRCH`: it has ended. `ETIMEDOUT`: it has not stopped for a minute.
     pub fn step(&mut self) -> io::Result<Stop> {
         self.ask(libc::PTRACE_SINGLESTEP, 0)?;
-        // No call that is made so waits for anything but the processor.
+        // The calls that are made here wait for nothing but the processor.
         self.look(Instant::now() + Duration::from_secs(60))
     }
 
-    /// Lets it run to its next stop, which code of ours has it come to: a breakpoint.
+    /// Lets it run to its next stop, a breakpoint in refit's code.
     pub(crate) fn until_trap(&mut self) -> io::Result<Stop> {
         self.ask(libc::PTRACE_CONT, 0)?;
-        // As above.
+        // As in `step`.
         self.look(Instant::now() + Duration::from_secs(60))
     }
 
@@ -272,20 +282,20 @@ impl Tracee {
         self.ask(libc::PTRACE_CONT, signal as usize)
     }
 
-    /// Lets it go on untraced. What has ended is let go as well.
+    /// Detaches it, so that it continues untraced. Succeeds also if it has ended.
     ///
     /// # Errors
-    /// `ESRCH` never; anything else that `ptrace` says.
+    /// The errors of `ptrace` but `ESRCH`.
     pub fn let_go(mut self) -> io::Result<()> {
         self.release()
     }
 
-    /// Leaves it as it is, running or stopped, and traced: [`of`](Self::of) finds it again.
+    /// Leaves it as it is, running or stopped, and traced: [`of`](Self::of) returns it again.
     pub fn leave(mut self) {
         self.gone = true;
     }
 
-    /// Lets it go untraced, but as if it had been sent `SIGSTOP`.
+    /// Detaches it as if it had been sent `SIGSTOP`.
     pub(crate) fn let_go_stopped(mut self) -> io::Result<()> {
         self.gone = true;
         self.ask(libc::PTRACE_DETACH, libc::SIGSTOP as usize)
@@ -302,7 +312,8 @@ impl Tracee {
     }
 
     fn set(&self, request: libc::c_uint, kind: i32, place: &mut libc::iovec) -> io::Result<()> {
-        // SAFETY: `place` tells a valid place and its size, which the caller has taken from a local value.
+        // SAFETY: `place` holds a valid address and its size, which the caller has taken from a
+        // local value.
         match unsafe { libc::ptrace(request, self.thread, kind as usize, &raw mut *place) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -310,7 +321,7 @@ impl Tracee {
     }
 
     fn ask(&self, request: libc::c_uint, data: usize) -> io::Result<()> {
-        // SAFETY: requests that pass a number, no memory.
+        // SAFETY: requests that pass a number, and no memory.
         match unsafe { libc::ptrace(request, self.thread, 0_usize, data) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -320,7 +331,7 @@ impl Tracee {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // Detaching needs a stopped thread; one that runs is let go when the tracing thread ends.
+        // Detaching needs a stopped thread; one that runs is detached when the tracing thread ends.
         let _ = self.release();
     }
 }

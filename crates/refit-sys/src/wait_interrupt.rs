@@ -1,20 +1,23 @@
-//! Ending a thread's wait for what it traces, from another thread: without fail.
+//! Ends a thread's `wait4` for its tracees from another thread, without fail.
 //!
-//! A signal ends a `wait4` that is under way; one that comes right before it is made ends nothing, and the thread sleeps although it was
-//! called. So the [`Wakeup`] is looked at by the last instructions before the call, and the signal's handler has a thread that it has
-//! interrupted between that look and the call go to the end instead:
+//! A signal ends a `wait4` in progress. But one that arrives right before the call ends nothing,
+//! and the thread sleeps although it was called. So the last instructions before the call check the
+//! [`Wakeup`], and the signal handler sends a thread that it has interrupted between that check and
+//! the call to the end instead:
 //!
 //! ```text
-//!   ring:  RUNG, then the signal        wait:  look: is it rung? ──► end
-//!                                                    call  wait4     ▲
-//!                                       handler: between look and call ─┘
+//!   ring:  RUNG, then the signal        wait:  check: is it rung? ──► end
+//!                                                call  wait4        ▲
+//!                                   handler: between check and call ─┘
 //! ```
 //!
-//! Whenever the signal comes: before the look, it is seen by it; between look and call, the handler leads away from the call; in the
-//! call, that ends with `EINTR`. After it there is nothing to end.
+//! Whenever the signal arrives, the wait ends: a signal before the check is seen by the check;
+//! between check and call, the handler leads away from the call; during the call, the call fails
+//! with `EINTR`. After the call there is nothing to end.
 //!
-//! Orderings: the Release store in [`Wakeup::ring`] is before the signal, and what was done before it is seen by who has
-//! [answered](Wakeup::answer) (Acquire). The look is the processor's own load (total store order).
+//! Memory orderings: the Release store in [`Wakeup::ring`] precedes the signal, and a thread that
+//! has [answered](Wakeup::answer) (Acquire) sees everything that was done before. The check is the
+//! processor's own load (total store order).
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +27,7 @@ use crate::thread::id;
 const QUIET: u32 = 0;
 const RUNG: u32 = 1;
 
-// wait(wakeup, status, options): wait4(-1, status, options, 0), or `EINTR` if the wakeup is signalled.
+// wait(wakeup, status, options): wait4(-1, status, options, 0), or `EINTR` if the wakeup is rung.
 std::arch::global_asm!(
     ".pushsection .text.refit_interruptible, \"ax\", @progbits",
     ".globl refit_interruptible_wait",
@@ -59,48 +62,51 @@ unsafe extern "C" {
     static refit_interruptible_end: u8;
 }
 
-/// What one thread is called by, which [waits](crate::trace::next_unless) for what it traces.
+/// Wakes one thread that [waits](crate::trace::next_unless) for its tracees.
 #[derive(Debug, Default)]
 pub struct Wakeup {
     rung: AtomicU32,
-    /// Whom to call; 0: nobody waits yet.
+    /// The thread to wake; 0 while nobody waits yet.
     thread: AtomicU32,
 }
 
 impl Wakeup {
-    /// From now on the calling thread is called. That uses the signal `SIGURG`, which nobody else here may use.
+    /// Makes the calling thread the one that is woken. Uses the signal `SIGURG`, which nothing else
+    /// in this process may use.
     ///
     /// # Errors
-    /// None that sigaction(2) knows.
+    /// The errors of sigaction(2), of which none is known to occur.
     pub fn hear(&self) -> io::Result<()> {
         accept()?;
-        // Both sides store first and load then: who rings sees us, or we see that it is rung.
+        // Both sides store first and load afterwards: either the ringing side sees this thread, or
+        // this thread sees that it was rung.
         self.thread.store(id(), Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// Calls it. It has to be a thread of this process.
+    /// Wakes the thread, which has to belong to this process.
     pub fn ring(&self) {
         self.rung.store(RUNG, Ordering::SeqCst);
         match self.thread.load(Ordering::SeqCst) {
             0 => {}
-            // SAFETY: no memory. A thread that has ended is none.
+            // SAFETY: no memory. A thread that has ended does not exist, and the call fails.
             thread => unsafe {
                 libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
             },
         }
     }
 
-    /// Whether it was rung since it was last asked.
+    /// Returns whether it was rung since the last call of this function.
     pub fn answer(&self) -> bool {
         self.rung.load(Ordering::Relaxed) != QUIET
             && self.rung.swap(QUIET, Ordering::Acquire) != QUIET
     }
 
-    /// `wait4` for any, unless it is rung.
+    /// Calls `wait4` for any child or tracee, unless it was rung.
     pub(crate) fn wait4(&self, status: &mut i32, options: i32) -> io::Result<i32> {
-        // SAFETY: both are valid places, the function keeps to its calling convention, and leaves its frame as a plain call does.
+        // SAFETY: both pointers are valid; the function obeys its calling convention, and unwinding
+        // passes it like a plain call.
         let answer = unsafe { refit_interruptible_wait(self.rung.as_ptr(), status, options) };
         match answer {
             error @ ..0 => Err(io::Error::from_raw_os_error(-(error as i32))),
@@ -109,12 +115,14 @@ impl Wakeup {
     }
 }
 
-/// Sets the handler, which ends a system call with `EINTR` and leads a thread away from one that it is about to make in `wait4`.
+/// Installs the handler, which makes a system call fail with `EINTR` and leads a thread away from
+/// the call that it is about to make in `wait4`.
 fn accept() -> io::Result<()> {
     extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         let between = (&raw const refit_interruptible_look).addr()
             ..(&raw const refit_interruptible_called).addr();
-        // SAFETY: the kernel hands a handler of this kind the registers of the thread, which nobody else looks at meanwhile.
+        // SAFETY: the kernel passes the registers of the thread to a handler of this kind, and
+        // nobody else accesses them.
         let instruction = unsafe {
             &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize]
         };
@@ -122,11 +130,13 @@ fn accept() -> io::Result<()> {
             *instruction = (&raw const refit_interruptible_end).addr() as i64;
         }
     }
-    // SAFETY: all zeros are a value of this plain structure: no `SA_RESTART` for one, no signal blocked.
+    // SAFETY: all zeros are a valid value of this plain structure: no `SA_RESTART`, no signal
+    // blocked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler changes nothing but where one function of ours goes on, and so can interrupt anything.
+    // SAFETY: the handler only changes where one function of this module continues, so it can
+    // interrupt anything.
     match unsafe { libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -143,7 +153,7 @@ mod tests {
     use super::*;
     use crate::trace;
 
-    /// Each call is answered before the next: were one lost, this would never end.
+    /// Each ring is answered before the next: if one were lost, this would never end.
     #[test]
     fn no_call_is_lost_however_it_meets_the_wait() {
         const TIMES: u64 = 500;
@@ -151,7 +161,7 @@ mod tests {
         let answered = Arc::new(AtomicU64::new(0));
         let (own, count) = (Arc::clone(&wakeup), Arc::clone(&answered));
         let waits = thread::spawn(move || {
-            // Without anybody to wait for, it would not wait.
+            // With nothing to wait for, it would not wait.
             let mut child = Command::new("sleep").arg("1000").spawn().expect("there is `sleep`");
             own.hear().expect("signals can be had");
             while count.load(Ordering::Relaxed) < TIMES {

@@ -1,12 +1,15 @@
-//! What waits until something has changed, and the ring that has it tried again.
+//! A list of work that waits until something has changed, and the ring after which it is tried
+//! again.
 //!
 //! # Why nothing waits for ever
 //!
-//! Whoever frees something rings after it; a ring is heard by one thread, which tries all that waits then. What has found nothing free
-//! and does not stand among the others yet must not miss that ring: who puts it there compares the number of rings with what it was
-//! before the try. If it is another, it is time to ring again. If it is the same, the ring comes after that look, and whoever hears it takes
-//! what waits under the lock under which this was put there before: one who had taken the lock earlier, after a ring, would
-//! have brought the number of that ring with it.
+//! A thread that frees something rings afterwards; one thread hears each ring, and tries everything
+//! that waits. Work that has found nothing free, but is not in the list yet, must not miss such a
+//! ring. So the thread that adds it compares the number of rings with the number before the try. If
+//! it has changed, the thread has to ring again. If not, every further ring comes after that
+//! comparison, and the thread that hears it takes the list under the lock under which the work was
+//! added before: a thread that had taken that lock earlier, after a ring, would have passed on the
+//! number of that ring with it.
 //!
 //! The model below fails without the comparison.
 
@@ -23,7 +26,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// What waits.
+/// A list of waiting work.
 #[derive(Debug, Default)]
 pub struct Waiting<T> {
     all: Mutex<Vec<T>>,
@@ -32,40 +35,42 @@ pub struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// How often it has been rung: what was freed before that is seen from now on.
+    /// Returns the number of rings so far. Whatever was freed before those is visible afterwards.
     pub fn rings(&self) -> u64 {
         // Pairs with `ring`.
         self.rings.load(Ordering::Acquire)
     }
 
-    /// Puts something there that was tried when it had been rung so often; whether it must be rung again, since it was meanwhile.
+    /// Adds work that was tried when the number of rings was `rings`. Returns whether the caller
+    /// must ring again, because there was a ring in the meantime.
     #[must_use]
     pub fn add(&self, one: T, rings: u64) -> bool {
         self.lock().push(one);
         self.rings() != rings
     }
 
-    /// Has what waits tried again; whether nobody knows of it yet: who sleeps is to be woken.
+    /// Rings. Returns whether no thread has noticed yet, so that the caller has to wake a sleeping
+    /// one.
     #[must_use]
     pub fn ring(&self) -> bool {
-        // What was freed is seen by who sees this: `rings`, `heard`.
+        // Pairs with the loads in `rings` and `heard`, which make visible what was freed.
         self.rings.fetch_add(1, Ordering::Release);
         !self.rung.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether it has been rung. Nobody else hears that then.
+    /// Returns whether there was a ring, which no other thread hears then.
     pub fn heard(&self) -> bool {
-        // Pairs with `ring`. The look before it takes the cache line from nobody.
+        // Pairs with `ring`. The load before the swap does not take the cache line from others.
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel)
     }
 
-    /// Takes all that waits.
+    /// Takes all waiting work.
     pub fn take(&self, into: &mut Vec<T>) {
         into.append(&mut self.lock());
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<T>> {
-        // It is whole at any time.
+        // A panic cannot leave it half-changed.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,7 +95,7 @@ mod tests {
     }
 }
 
-/// Two threads serve; what one of them tries is freed by a third.
+/// Two threads serve; a third frees what one of them tries to get.
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
@@ -105,12 +110,12 @@ mod model {
     }
 
     impl World {
-        /// One round of a server; whether there is nothing left to be heard.
+        /// Runs one round of a server. Returns whether there was nothing left to hear.
         fn serve(&self, mut tries: Vec<u64>) {
             loop {
                 for one in tries.drain(..) {
                     let rings = self.waiting.rings();
-                    // Relaxed, as the budget is: who sees the ring sees it.
+                    // Relaxed, as the budget is: a thread that sees the ring sees it.
                     if self.free.load(Ordering::Relaxed) > 0 {
                         self.done.fetch_add(1, Ordering::Relaxed);
                     } else if self.waiting.add(one, rings) {
@@ -130,14 +135,14 @@ mod model {
         loom::model(|| {
             let world = Arc::new(World::default());
             let (one, other) = (Arc::clone(&world), Arc::clone(&world));
-            // It hears a ring, and may do so before what the other tries waits.
+            // It hears a ring, possibly before the work that the other one tries has been added.
             let listens = thread::spawn(move || one.serve(Vec::new()));
             let tries = thread::spawn(move || other.serve(vec![7]));
             world.free.store(1, Ordering::Relaxed);
             let _ = world.waiting.ring();
             listens.join().unwrap();
             tries.join().unwrap();
-            // Who sleeps is woken by a ring that nobody has heard yet.
+            // A ring that nobody has heard yet wakes a sleeping thread.
             world.serve(Vec::new());
             assert_eq!(world.done.load(Ordering::Relaxed), 1);
         });

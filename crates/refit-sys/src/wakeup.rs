@@ -1,11 +1,12 @@
-//! Who sleeps until somebody rings, where both are processes that share a word of memory.
+//! Sleeping until another process rings, by a word of memory that both share.
 //!
 //! # Why nobody sleeps through a ring
 //!
-//! The sleeper says that it sleeps, then looks once more whether there is what it waits for; the ringer says what there is, then looks whether anybody
-//! sleeps. Each has a sequentially consistent fence between the two, so at least one of them sees what the other said: either the sleeper does not
-//! sleep, or the ringer wakes it. A ringer that comes between that look and the sleep has changed the word, which the kernel compares before it
-//! puts anybody to sleep.
+//! The sleeper announces that it sleeps, then checks once more for what it waits for. The ringer
+//! publishes what there is, then checks whether anybody sleeps. Each has a sequentially consistent
+//! fence between the two steps, so at least one of them sees the other's store: either the sleeper
+//! does not sleep, or the ringer wakes it. A ringer that comes between that check and the sleep has
+//! changed the word, which the kernel compares before it puts a thread to sleep.
 //!
 //! The model below fails without either fence.
 
@@ -14,29 +15,30 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What the word is while somebody sleeps.
+/// The value of the word while the sleeper sleeps.
 pub(crate) const ASLEEP: u32 = 1;
 
-/// Wakes who sleeps, if anybody does; called after what it waits for has been stored.
+/// Wakes the sleeper, if it sleeps. Called after the store of what it waits for.
 pub(crate) fn ring(wakeup: &AtomicU64, wake: impl FnOnce(&AtomicU64)) {
-    // Partner: the fence in `sleep`.
+    // Pairs with the fence in `sleep`.
     fence(Ordering::SeqCst);
-    // Relaxed: the fence orders it. Who sees 0 here was seen by the sleeper's look.
+    // Relaxed: ordered by the fence. If this loads 0, the sleeper's check sees the store.
     if wakeup.load(Ordering::Relaxed) != 0 {
-        // Relaxed: the kernel compares the word with a lock held that `wake` takes too.
+        // Relaxed: the kernel compares the word under a lock that `wake` takes too.
         wakeup.store(0, Ordering::Relaxed);
         wake(wakeup);
     }
 }
 
-/// Sleeps until it is rung, unless `ready` already; `wait` sleeps while the word is [`ASLEEP`]. May come back for no reason.
+/// Sleeps until it is rung, unless `ready` returns true. `wait` sleeps while the word is
+/// [`ASLEEP`]. May return spuriously.
 pub(crate) fn sleep(
     wakeup: &AtomicU64,
     ready: impl FnOnce() -> bool,
     wait: impl FnOnce(&AtomicU64),
 ) {
     wakeup.store(u64::from(ASLEEP), Ordering::Relaxed);
-    // Partner: the fence in `ring`.
+    // Pairs with the fence in `ring`.
     fence(Ordering::SeqCst);
     if !ready() {
         wait(wakeup);
@@ -44,7 +46,7 @@ pub(crate) fn sleep(
     wakeup.store(0, Ordering::Relaxed);
 }
 
-/// Two threads; the kernel is a lock and those who sleep.
+/// A model of two threads; the kernel is a lock and a condition variable for the sleepers.
 #[cfg(all(test, loom))]
 mod model {
     use super::*;

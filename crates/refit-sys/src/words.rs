@@ -1,7 +1,9 @@
-//! Memory that several processes share as atomic words: a memfd or a file, mapped `MAP_SHARED` and never unmapped.
+//! Memory that several processes share as atomic words: a memfd or a file, mapped `MAP_SHARED` and
+//! never unmapped.
 //!
-//! Whoever has such memory may write anything to it at any time, so it is given out as atomics only. It stays mapped
-//! until the process ends, so that references to it can be kept in statics and used in signal handlers.
+//! Any process that has such memory may write anything to it at any time, so it is accessible as
+//! atomics only. It stays mapped until the process ends, so that references to it can be kept in
+//! statics and used in signal handlers.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -15,7 +17,7 @@ use rustix::mm::{MapFlags, MlockFlags, ProtFlags};
 /// Size of a word in bytes.
 pub const WORD: usize = size_of::<AtomicU64>();
 
-/// A file and its mapping into this process.
+/// A file of words and its mapping into this process.
 #[derive(Debug)]
 pub struct Words {
     fd: OwnedFd,
@@ -24,10 +26,11 @@ pub struct Words {
 }
 
 impl Words {
-    /// Makes a memfd of `count` words of zero, closed on `exec`, and maps it as [`open`](Words::open) does.
+    /// Creates a memfd of `count` words of zero, which is closed on `exec`, and maps it as
+    /// [`open`](Words::open) does.
     ///
     /// # Errors
-    /// What `memfd_create`, `ftruncate` or `mmap` say; `EINVAL` for a count of zero.
+    /// The errors of `memfd_create`, `ftruncate` and `mmap`; `EINVAL` if `count` is zero.
     pub fn new(name: &CStr, count: usize) -> io::Result<Self> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
         let length = count.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
@@ -35,11 +38,13 @@ impl Words {
         Self::map(fd, count)
     }
 
-    /// Maps a file that holds words, touches every page of it, and locks them in memory as far as the limit permits.
+    /// Maps a file of words, touches every page of it, and locks the pages in memory as far as the
+    /// limit permits.
     ///
     /// # Errors
-    /// What `fstat` or `mmap` say; `EINVAL` for an empty file. A file that is made shorter later kills who touches
-    /// what is gone (`SIGBUS`): [`new`](Words::new) gives files that nobody has a reason to cut.
+    /// The errors of `fstat` and `mmap`; `EINVAL` for an empty file. If the file is shrunk later,
+    /// an access beyond its end raises `SIGBUS`; [`new`](Words::new) creates files that nobody has
+    /// a reason to shrink.
     pub fn open(file: File) -> io::Result<Self> {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         Self::map(file.into(), length / WORD)
@@ -58,28 +63,31 @@ impl Words {
                 0,
             )
         }?;
-        // SAFETY: the range is the mapping just made. Locking changes no contents; a refusal (RLIMIT_MEMLOCK) is told
-        // by `locked`.
+        // SAFETY: the range is the mapping just made. Locking changes no contents; `locked` records
+        // a refusal (RLIMIT_MEMLOCK).
         let locked = unsafe { rustix::mm::mlock_with(base, length, MlockFlags::empty()) }.is_ok();
-        // SAFETY: the mapping is page-aligned, `count` words long, readable and writable, and is never unmapped; other
-        // mappings of the file are accessed by other processes' atomics, or their bytes change as if by those.
+        // SAFETY: the mapping is page-aligned, `count` words long, readable and writable, and is
+        // never unmapped. Other processes access their mappings of the file by atomics, or change
+        // its bytes as if by those.
         let words = unsafe { std::slice::from_raw_parts(base.cast::<AtomicU64>(), count) };
         Ok(Self { fd, words, locked })
     }
 
-    /// The words.
+    /// Returns the words.
     pub fn get(&self) -> &'static [AtomicU64] {
         self.words
     }
 
-    /// Puts private pages of zeros in the place of the file's, so that this process keeps none of its memory. References to the words stay good; what
-    /// they are used for from here on is seen by nobody else.
+    /// Replaces the file's pages by private pages of zeros, so that this process keeps none of its
+    /// memory. References to the words stay valid; what is done with them from here on is invisible
+    /// to other processes.
     ///
     /// # Errors
-    /// What `mmap` says; the words are the file's still then.
+    /// The errors of `mmap`; the words are still the file's then.
     pub fn withdraw(&self) -> io::Result<()> {
-        // SAFETY: the range is the mapping of this value, which stays mapped, readable and writable throughout: the kernel replaces it in one step. The
-        // words are atomics whose values anybody may change at any time, so that none of them may be relied on.
+        // SAFETY: the range is the mapping of this value, which stays mapped, readable and writable
+        // throughout, since the kernel replaces it in one step. The words are atomics whose values
+        // any process may change at any time, so nothing may rely on them.
         unsafe {
             rustix::mm::mmap_anonymous(
                 self.words.as_ptr().cast_mut().cast(),
@@ -91,7 +99,7 @@ impl Words {
         Ok(())
     }
 
-    /// Whether the pages are locked in memory.
+    /// Returns whether the pages are locked in memory.
     pub fn locked(&self) -> bool {
         self.locked
     }

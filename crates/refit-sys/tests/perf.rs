@@ -1,28 +1,28 @@
-//! What the scheduler is told to have done is what was made to happen.
+//! The scheduler events that a watch reports are those that the test has caused.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-use refit_sys::perf::{Told, Watch, What, Whom};
+use refit_sys::perf::{EventKind, SchedulerEvent, Target, Watch};
 use refit_sys::{processor, thread};
 
 /// Never reached unless the test is wrong.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A watch, or `None` where the host does not let us.
-fn watch(whom: Whom) -> Option<Watch> {
-    match Watch::new(whom, 64) {
+fn watch(target: Target) -> Option<Watch> {
+    match Watch::new(target, 64) {
         Ok(watch) => Some(watch),
         Err(e) if [ErrorKind::PermissionDenied, ErrorKind::Unsupported].contains(&e.kind()) => {
             println!("skipped: perf_event_open: {e}");
             None
         }
-        Err(e) => panic!("{whom:?}: {e}"),
+        Err(e) => panic!("{target:?}: {e}"),
     }
 }
 
 /// Reads until it has seen what it looks for.
-fn until(watches: &mut [Watch], mut seen: impl FnMut(&Told) -> bool) {
+fn until(watches: &mut [Watch], mut seen: impl FnMut(&SchedulerEvent) -> bool) {
     let end = Instant::now() + LONG;
     let mut found = false;
     while !found {
@@ -37,7 +37,7 @@ fn until(watches: &mut [Watch], mut seen: impl FnMut(&Told) -> bool) {
 fn a_thread_that_waits_leaves_and_comes_back() {
     let own = thread::id();
     let watches = (0..processor::count() as u32)
-        .map(|processor| watch(Whom::Thread { thread: own, processor, from_exec: false }));
+        .map(|processor| watch(Target::Thread { thread: own, processor, from_exec: false }));
     let Some(mut watches) = watches.collect::<Option<Vec<_>>>() else { return };
     let (mut here, mut there) = std::os::unix::net::UnixStream::pair().expect("two ends");
     let other = std::thread::Builder::new().name("answers".into()).spawn(move || {
@@ -55,11 +55,11 @@ fn a_thread_that_waits_leaves_and_comes_back() {
     let other = other.expect("it began").join().expect("it ends");
     let (mut left, mut came, mut named, mut ended) = (0, 0, false, false);
     until(&mut watches, |told| {
-        match &told.what {
-            What::Out { .. } if told.thread == own => left += 1,
-            What::In(_) if told.thread == own => came += 1,
-            What::Named(name) if told.thread == other => named = name == "answers",
-            What::Ended if told.thread == other => ended = true,
+        match &told.kind {
+            EventKind::Out { .. } if told.thread == own => left += 1,
+            EventKind::In(_) if told.thread == own => came += 1,
+            EventKind::Named(name) if told.thread == other => named = name == "answers",
+            EventKind::Ended if told.thread == other => ended = true,
             _ => {}
         }
         left > 0 && came > 0 && named && ended
@@ -68,7 +68,7 @@ fn a_thread_that_waits_leaves_and_comes_back() {
 
 #[test]
 fn a_processor_tells_who_came_after_whom() {
-    let Some(watch) = watch(Whom::Processor(0)) else { return };
+    let Some(watch) = watch(Target::Processor(0)) else { return };
     let (mut here, mut there) = std::os::unix::net::UnixStream::pair().expect("two ends");
     let other = std::thread::spawn(move || {
         assert!(processor::bind(0), "it is there");
@@ -92,14 +92,14 @@ fn a_processor_tells_who_came_after_whom() {
     // Others can come between the two now and then, but not a thousand times.
     until(
         &mut [watch],
-        |told| matches!(told.what, What::Out { next: Some(next), .. } if (told.thread, next) == (mine, other)),
+        |told| matches!(told.kind, EventKind::Out { next: Some(next), .. } if (told.thread, next) == (mine, other)),
     );
 }
 
 #[test]
 fn a_thread_that_is_not_there_is_an_error() {
     // Above the highest number that Linux gives.
-    let whom = Whom::Thread { thread: 1 << 23, processor: 0, from_exec: false };
-    let error = Watch::new(whom, 1).expect_err("there is none");
+    let target = Target::Thread { thread: 1 << 23, processor: 0, from_exec: false };
+    let error = Watch::new(target, 1).expect_err("there is none");
     assert!([Some(libc::ESRCH), Some(libc::EACCES)].contains(&error.raw_os_error()), "{error}");
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use refit_sys::clock;
-use refit_sys::perf::{Told, Watch, What as Says, Whom};
+use refit_sys::perf::{EventKind, SchedulerEvent, Target, Watch};
 
 use super::source::{Found, Source};
 use crate::block::Thread;
@@ -41,12 +41,12 @@ impl Scheduler {
         let mut watches = Vec::new();
         for processor in processors {
             match threads {
-                None => watches.push(Watch::new(Whom::Processor(processor), PAGES)?),
+                None => watches.push(Watch::new(Target::Processor(processor), PAGES)?),
                 Some(threads) => {
                     for thread in threads {
                         let (thread, from_exec) = (*thread, false);
-                        let whom = Whom::Thread { thread, processor, from_exec };
-                        watches.push(Watch::new(whom, PAGES / 4)?);
+                        let target = Target::Thread { thread, processor, from_exec };
+                        watches.push(Watch::new(target, PAGES / 4)?);
                     }
                 }
             }
@@ -69,10 +69,10 @@ impl Scheduler {
     }
 
     /// The record of a switch; `None`: it is none.
-    fn record(&self, told: &Told, ticks: u64) -> Option<Record> {
-        let (id, payload) = match told.what {
-            Says::In(previous) => (self.switch_in, u64::from(previous.unwrap_or(0))),
-            Says::Out { next, preempted } => {
+    fn record(&self, told: &SchedulerEvent, ticks: u64) -> Option<Record> {
+        let (id, payload) = match told.kind {
+            EventKind::In(previous) => (self.switch_in, u64::from(previous.unwrap_or(0))),
+            EventKind::Out { next, preempted } => {
                 let next = u64::from(next.unwrap_or(0));
                 (self.switch_out, next | u64::from(preempted) << 32)
             }
@@ -100,7 +100,7 @@ impl Scheduler {
 
 impl Source for Scheduler {
     fn collect(&mut self, found: &mut Found) {
-        let mut all: Vec<Told> = Vec::new();
+        let mut all: Vec<SchedulerEvent> = Vec::new();
         self.watches.iter_mut().for_each(|watch| {
             watch.read(|told| all.push(told));
         });
@@ -109,15 +109,15 @@ impl Source for Scheduler {
         let now = (self.session.now(), clock::raw());
         for told in all {
             let (id, process) = (told.thread, told.process);
-            match &told.what {
-                Says::Named(name) => {
+            match &told.kind {
+                EventKind::Named(name) => {
                     self.threads.insert(id, (process, true));
                     found.threads.push(Thread { id, process, name: name.clone() });
                 }
                 // The number may be given again, to a thread of another name.
-                Says::Began | Says::Ended => drop(self.threads.remove(&id)),
-                Says::Lost(lost) => found.lost.push((told.processor, *lost)),
-                Says::In(_) | Says::Out { .. } => {
+                EventKind::Began | EventKind::Ended => drop(self.threads.remove(&id)),
+                EventKind::Lost(lost) => found.lost.push((told.processor, *lost)),
+                EventKind::In(_) | EventKind::Out { .. } => {
                     self.threads.entry(id).or_insert((process, false));
                     let ticks = between(self.first, now, told.time);
                     let record = self.record(&told, ticks);

@@ -1,68 +1,73 @@
-//! Physical memory of programs: how many pages they may have in memory, all together (Hui 2000, §3.2: PM).
+//! Physical memory of programs: the number of pages that they may have in memory, all together (Hui
+//! 2000, §3.2: PM).
 //!
-//! The frames themselves are the kernel's, in the programs; what is counted here is who has been promised one. A page takes its
-//! frame before it comes, and gives it back after it has gone, so that there are never more pages than frames.
+//! The frames themselves are the kernel's, in the programs; a budget only counts those it has
+//! granted. A page takes its frame before it enters the program, and gives it back after it has
+//! left, so that there are never more pages than frames.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use refit_objects::{Choices, Name, State, TransferError};
 
-/// What a budget is and has done.
+/// The limit and the counters of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetStats {
-    /// Frames that may be out at once.
+    /// Number of frames that may be granted at once.
     pub limit: u64,
-    /// Frames that are out.
+    /// Number of frames that are granted.
     pub taken: u64,
-    /// How often none was left.
+    /// Number of times that none was left.
     pub refused: u64,
 }
 
 impl BudgetStats {
-    /// Frames that can be had at once.
+    /// Returns the number of frames that can be granted at once.
     pub fn free(&self) -> u64 {
         self.limit.saturating_sub(self.taken)
     }
 
-    /// How many of them there are to be, before any is asked for.
+    /// Returns the number of frames that should be kept free, so that a fault finds one.
     pub fn reserve(&self) -> u64 {
         (self.limit / 32).clamp(32, 1024)
     }
 }
 
-/// What one program has of the frames.
+/// One program's share of the frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Pages that it has in memory.
+    /// Number of its pages in memory.
     pub resident: u64,
-    /// Pages that have come to it since somebody last had to give.
+    /// Number of pages that have entered it since a program last had to give some back.
     pub came: u64,
 }
 
-/// How many pages programs may have in memory, and which of them has to give some when frames are short.
+/// The number of pages that programs may have in memory, and the choice of the program that gives
+/// some back when frames are short.
 #[refit_objects::interface(name = "budget", state = BudgetStats, version = 2)]
 pub trait Budget {
-    /// Takes frames, as many as there are, up to `wanted`; how many.
+    /// Grants as many frames as there are, up to `wanted`. Returns their number.
     fn take(&self, wanted: u64) -> u64;
-    /// Gives frames back.
+    /// Takes frames back.
     fn give(&self, frames: u64);
-    /// Allows so many from now on. If more are out, none is given until enough have come back.
+    /// Sets the limit. If more frames are granted, no more are until enough have come back.
     fn allow(&self, limit: u64);
-    /// What is allowed, and what is out.
+    /// Returns the limit and the counters.
     fn stats(&self) -> BudgetStats;
-    /// Which of several programs gives pages next. `None`: there are none.
+    /// Returns which of several programs gives pages back next; `None` if there are none.
     fn who_gives(&self, shares: &[Share]) -> Option<usize>;
 }
 
-/// Draws by weights, for who has to give pages: over many draws each comes up as often as its weight says.
+/// Draws by weight, to choose who gives pages back: over many draws each item comes up as often as
+/// its weight says.
 #[derive(Debug, Default)]
 pub(super) struct Draws(AtomicU64);
 
 impl Draws {
-    /// Which of several; those of weight 0 come up rarely. `None`: there are none.
+    /// Returns the index of one of the items; those of weight 0 come up rarely. `None` if there are
+    /// none.
     pub(super) fn draw(&self, weights: impl Iterator<Item = u64> + Clone) -> Option<usize> {
         let sum: u64 = weights.clone().map(|weight| weight + 1).sum();
-        // Any even spread will do: the golden ratio's multiples are one.
+        // Any even spread would do; the multiples of the golden ratio are one.
         let turn = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
         let mut left = ((u128::from(turn) * u128::from(sum)) >> 64) as u64;
         for (at, weight) in weights.enumerate() {
@@ -75,12 +80,14 @@ impl Draws {
     }
 }
 
-/// Each program gives as often as it has pages: who uses little of what it has makes room for all.
+/// The policy by which each program gives pages back in proportion to those it has: a program that
+/// uses few of its pages makes room for all others.
 pub const GLOBAL: &str = "global";
-/// Each program gives as many pages as come to it: none makes room for others that want more than there is.
+/// The policy by which each program gives back as many pages as enter it: none makes room for
+/// others that want more than there is.
 pub const LOCAL: &str = "local";
 
-/// Makes a budget of so many frames: `global` until it is swapped.
+/// Creates a budget of `limit` frames. Its implementation is `global` until it is swapped.
 pub fn create_budget(name: impl Into<Name>, limit: u64) -> BudgetRef {
     let choices = Choices::new().with(GLOBAL, BudgetInterface::rep, Global::default).with(
         LOCAL,
@@ -95,7 +102,7 @@ pub fn create_budget(name: impl Into<Name>, limit: u64) -> BudgetRef {
 type Global = Counted<true>;
 type Local = Counted<false>;
 
-/// Relaxed throughout: a number of frames tells nothing of what is in them.
+/// Relaxed throughout: the number of frames implies nothing about their contents.
 #[derive(Debug, Default)]
 struct Counted<const IS_GLOBAL: bool> {
     limit: AtomicU64,
@@ -135,7 +142,7 @@ impl<const IS_GLOBAL: bool> Budget for Counted<IS_GLOBAL> {
     }
 
     fn who_gives(&self, shares: &[Share]) -> Option<usize> {
-        // Where nothing has come, the limit is another.
+        // If no page has entered any program, the limit has been lowered.
         let by_size = IS_GLOBAL || shares.iter().all(|share| share.came == 0);
         let weight = |share: &Share| if by_size { share.resident } else { share.came };
         self.draws.draw(shares.iter().map(weight))

@@ -1,7 +1,8 @@
-//! The cache of one region of anonymous memory: with one lock, or with one for each processor.
+//! The cache of one region of anonymous memory, with one lock, or with one for each processor.
 //!
-//! Implementations differ in how many locks they have and in which order pages go out. A group of [`GROUP`] pages has
-//! one lock, so that neighbours can come together. Under a lock only tables change; what is behind the cache is called without.
+//! The implementations differ in the number of locks and in the order in which pages are evicted.
+//! Each group of [`GROUP`] pages has a single lock, so that neighbours can be brought in together.
+//! Only tables change under a lock; the objects behind the cache are called without one.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,23 +25,25 @@ use crate::PAGE_SIZE;
 use crate::fcm::CacheError;
 use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
 
-/// What a cache stands on.
+/// The objects that a cache depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct AnonymousParts {
-    /// Where it gets frames.
+    /// The budget that grants its frames.
     pub budget: BudgetRef,
-    /// Where pages are that are out.
+    /// The representative of the pages that are out.
     pub fr: FileRepresentativeRef,
 }
 
-/// What one lock protects.
+/// The state that one lock protects.
 #[derive(Debug, Default)]
 struct Cell<O> {
-    /// The program says which pages there are, but only hurts itself with what hashes badly.
+    /// All pages that are not out. The program chooses the page numbers, but hurts only itself with
+    /// numbers that hash badly.
     here: FxHashMap<u64, Place>,
-    /// Those that are [`Place::In`], and no others.
+    /// The pages that are [`Place::In`], and no others.
     order: O,
-    /// Those that are [`Place::Doomed`], and no others: they are asked for often, and mostly there are none.
+    /// The pages that are [`Place::Doomed`], and no others. They are queried often, and usually
+    /// there are none.
     doomed: BTreeSet<u64>,
     stats: AnonymousStats,
 }
@@ -49,9 +52,9 @@ struct Cell<O> {
 struct Cache<O> {
     name: &'static str,
     parts: AnonymousParts,
-    /// Apart, so that who takes one lock takes no cache line of another's.
+    /// Padded, so that a thread that takes one lock takes no cache line of another's.
     cells: Box<[CachePadded<Mutex<Cell<O>>>]>,
-    /// Where the next recall begins.
+    /// The cell at which the next recall begins.
     turn: AtomicUsize,
 }
 
@@ -60,7 +63,7 @@ impl<O: Order> Cell<O> {
         self.here.get(&page) == Some(&place)
     }
 
-    /// A page is somewhere else; if it is in, the order has to hear of it besides.
+    /// Sets the place of a page. If that is `In`, the caller has to update the order too.
     fn set(&mut self, page: u64, place: Place) {
         let was = self.here.insert(page, place);
         if was == Some(Place::Doomed) {
@@ -71,7 +74,7 @@ impl<O: Order> Cell<O> {
         }
     }
 
-    /// Takes a page out; whether it had a frame.
+    /// Removes a page. Returns whether it had a frame.
     fn take_out(&mut self, page: u64, left: bool) -> bool {
         let was = self.here.remove(&page);
         self.doomed.remove(&page);
@@ -79,7 +82,8 @@ impl<O: Order> Cell<O> {
         was.is_some()
     }
 
-    /// Pages of a range that are not out, in no order. A small range costs little, however many there are.
+    /// Returns the pages of a range that are not out, in no particular order. A small range costs
+    /// little, however many pages there are.
     fn inside(&self, range: &Range<u64>) -> Vec<u64> {
         if range.end.saturating_sub(range.start) < self.here.len() as u64 {
             range.clone().filter(|page| self.here.contains_key(page)).collect()
@@ -88,7 +92,8 @@ impl<O: Order> Cell<O> {
         }
     }
 
-    /// Those, as another implementation takes them over: those that can go last, as they stand in their queues.
+    /// Returns these pages as another implementation takes them over: those that can be evicted
+    /// last, in the order of their queues.
     fn pages(&self, range: &Range<u64>) -> Vec<AnonymousPage> {
         let mut pages: Vec<_> =
             self.inside(range).into_iter().map(|page| (self.order.rank(page), page)).collect();
@@ -100,7 +105,8 @@ impl<O: Order> Cell<O> {
         pages.into_iter().map(page).collect()
     }
 
-    /// The pages from `page` on that are to be lent, at most `most`: those that follow are out.
+    /// Returns the number of pages from `page` on that can be lent together, at most `most`: those
+    /// that follow it have to be out.
     fn run(&self, page: u64, most: usize) -> usize {
         let out = |next: &u64| !self.here.contains_key(next);
         let end = (page / GROUP + 1) * GROUP;
@@ -120,7 +126,7 @@ impl<O: Order> Cache<O> {
     }
 
     fn lock(cell: &Mutex<Cell<O>>) -> MutexGuard<'_, Cell<O>> {
-        // A panic of ours would leave a page in the wrong place, which its next fault tells.
+        // A panic here would leave a page in the wrong place, which its next fault would report.
         cell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,12 +134,12 @@ impl<O: Order> Cache<O> {
         self.cells.iter().map(|cell| Self::lock(cell))
     }
 
-    /// Runs of pages that follow each other and have one lock.
+    /// Splits pages into runs of consecutive ones that have the same lock.
     fn groups(pages: &[u64]) -> impl Iterator<Item = &[u64]> {
         pages.chunk_by(|one, next| one / GROUP == next / GROUP)
     }
 
-    /// All pages that are not out.
+    /// Returns all pages that are not out.
     fn pages(&self) -> Vec<AnonymousPage> {
         self.all().flat_map(|cell| cell.pages(&(0..u64::MAX))).collect()
     }
@@ -148,10 +154,11 @@ impl<O: Order> Cache<O> {
         }
     }
 
-    /// Ends the way of pages that were lent together.
-    fn land(&self, pages: Range<u64>, how: Landed) {
-        if how != Landed::Failed {
-            // First, since nobody can evict them yet: what was behind is what is in now.
+    /// Completes the landing of pages that were lent together.
+    fn land(&self, pages: Range<u64>, how: LandOutcome) {
+        if how != LandOutcome::Failed {
+            // First, since nobody can evict them yet: the stored contents are those that are in the
+            // program now.
             self.punch(&pages);
         }
         let mut frames = 0;
@@ -159,13 +166,17 @@ impl<O: Order> Cache<O> {
         for page in pages {
             let Some(&Place::Landing(before)) = cell.here.get(&page) else { continue };
             match (how, before) {
-                (Landed::Failed, Before::Out) => frames += u64::from(cell.take_out(page, false)),
-                (Landed::Failed, Before::In) => {
+                (LandOutcome::Failed, Before::Out) => {
+                    frames += u64::from(cell.take_out(page, false))
+                }
+                (LandOutcome::Failed, Before::In) => {
                     cell.set(page, Place::In);
                     cell.order.resume(page, false);
                 }
-                (Landed::Failed | Landed::Found, Before::Doomed) => cell.set(page, Place::Doomed),
-                (Landed::Arrived, _) | (Landed::Found, Before::Out | Before::In) => {
+                (LandOutcome::Failed | LandOutcome::Found, Before::Doomed) => {
+                    cell.set(page, Place::Doomed)
+                }
+                (LandOutcome::Arrived, _) | (LandOutcome::Found, Before::Out | Before::In) => {
                     cell.set(page, Place::In);
                     cell.stats.returns += u64::from(cell.order.come(page));
                 }
@@ -179,19 +190,19 @@ impl<O: Order> Cache<O> {
 
     fn punch(&self, range: &Range<u64>) {
         let bytes = range.start * PAGE_SIZE as u64..range.end * PAGE_SIZE as u64;
-        // It has nothing to do with a disk: there is nothing that could fail.
+        // The representative needs no disk for this, so nothing can fail.
         let _ = self.parts.fr.punch(bytes.start, bytes.end);
     }
 }
 
-/// What has become of pages that were lent.
+/// The outcome of lending pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Landed {
-    /// They are in the program, as they were lent.
+enum LandOutcome {
+    /// They are in the program, with the contents that were lent.
     Arrived,
-    /// They are in the program, as they were there.
+    /// They were in the program already, with the program's contents.
     Found,
-    /// They could not be put there.
+    /// They could not be put into the program.
     Failed,
 }
 
@@ -222,7 +233,7 @@ impl<O: Order> AnonymousCache for Rep<O> {
                     frames => frames as usize,
                 }
             } else {
-                // It has its frame.
+                // The page has its frame already.
                 cell.order.gone(page, false);
                 1
             };
@@ -247,12 +258,12 @@ impl<O: Order> AnonymousCache for Rep<O> {
     }
 
     fn landed(&self, page: u64, count: usize, arrived: bool) {
-        let how = if arrived { Landed::Arrived } else { Landed::Failed };
+        let how = if arrived { LandOutcome::Arrived } else { LandOutcome::Failed };
         self.0.land(page..page + count as u64, how);
     }
 
     fn found(&self, page: u64) {
-        self.0.land(page..page + 1, Landed::Found);
+        self.0.land(page..page + 1, LandOutcome::Found);
     }
 
     fn adopt(&self, pages: &[u64]) -> usize {
@@ -314,7 +325,7 @@ impl<O: Order> AnonymousCache for Rep<O> {
             let mut cell = self.0.cell(group[0]);
             let before = frames;
             for &page in group {
-                // Others were forgotten on their way, and have given their frame back.
+                // Others were forgotten while they were leaving, and have given their frame back.
                 if cell.is(page, Place::Leaving) {
                     frames += u64::from(cell.take_out(page, true));
                 }
@@ -411,7 +422,7 @@ impl<O: Order> AnonymousCache for Rep<O> {
     }
 }
 
-/// A root of a cache.
+/// The root of a cache.
 struct CacheRoot<O>(Arc<Cache<O>>);
 
 impl<O: Order> Root<AnonymousCacheInterface> for CacheRoot<O>
@@ -461,11 +472,11 @@ where
     }
 }
 
-/// One lock; pages that come back soon stay longer.
+/// One lock. Pages that return soon after they had left stay longer.
 pub const SHARED: &str = "shared";
-/// A lock for each processor, groups of pages dealt out among them; order as `shared`.
+/// A lock for each processor, over which groups of pages are distributed; the order of `shared`.
 pub const PARTITIONED: &str = "partitioned";
-/// One lock; the last to come are the first to go.
+/// One lock. The pages that came last are evicted first.
 pub const SEQUENTIAL: &str = "sequential";
 
 struct Caches(AnonymousParts);
@@ -491,10 +502,10 @@ fn boxed<O: Order>(cache: Cache<O>) -> Box<dyn Root<AnonymousCacheInterface>> {
     Box::new(CacheRoot(Arc::new(cache)))
 }
 
-/// Makes caches of anonymous memory; there is one for each tree of programs.
+/// Creates caches of anonymous memory. There is one factory for each tree of programs.
 pub type AnonymousCacheFactory = Factory<AnonymousCacheInterface>;
 
-/// Makes the cache of a region, of the implementation that serves the class.
+/// Creates the cache of a region, with the default implementation of the class.
 ///
 /// # Errors
 /// There is no such implementation.

@@ -1,5 +1,5 @@
-//! The interface of a file cache manager of anonymous memory: which pages of a region are in the program, and which are out
-//! (Hui 2000, §3.2).
+//! The interface of a file cache manager of anonymous memory: which pages of a region are in the
+//! program, and which are out (Hui 2000, §3.2).
 //!
 //! ```text
 //!            lend                 landed               recall                taken back
@@ -8,71 +8,73 @@
 //!    └──────────── forget ──────── doomed ◄──┘  └── settle
 //! ```
 //!
-//! A page that is in, or doomed, can be lent too: a thread has missed it, or seemed to. Unless it arrives then, it is what it was; a
-//! doomed page above all, which must not be evicted before the program has thrown it away.
+//! A page that is in, or doomed, can be lent too, because a thread has missed it, or seemed to.
+//! Unless it arrives, it returns to its former place. That matters most for a doomed page, which
+//! must not be evicted before the program has discarded it.
 //!
-//! A page that is in has its frame in the program, where the program changes it as it likes; here is only noted that it is there. Between
-//! `lend` and `landed` nobody else gets the page, so that no copy of it can be put where a later one has been already. Pages are told
-//! by number: the address over the size of a page, less what the region has been moved by.
+//! A page that is in has its frame in the program, where the program changes it freely; the cache
+//! only records that it is there. Between `lend` and `landed` nobody else gets the page, so that no
+//! copy of it can replace a later one. Pages are numbered: the address divided by the page size,
+//! minus the distance by which the region has been moved.
 
 use crate::fcm::CacheError;
 
-/// Where a page is.
+/// The place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On its way into the program.
+    /// It is entering the program.
     Landing(Before),
-    /// In the program.
+    /// It is in the program.
     In,
-    /// On its way out.
+    /// It is leaving the program.
     Leaving,
-    /// In the program, but the program throws it away, now or soon.
+    /// It is in the program, but the program discards it, now or soon.
     Doomed,
 }
 
-/// What a page was when it was lent, and is again if it does not arrive.
+/// The place of a page when it was lent, to which it returns if it does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Out of the program.
+    /// It was out of the program.
     Out,
-    /// In the program.
+    /// It was in the program.
     In,
-    /// Doomed.
+    /// It was doomed.
     Doomed,
 }
 
-/// A page, for another implementation to take over.
+/// A page in the form that another implementation takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnonymousPage {
-    /// Its number.
+    /// The number of the page.
     pub page: u64,
-    /// Where it is.
+    /// The place of the page.
     pub place: Place,
-    /// Whether it has come back soon after it had left.
+    /// Whether it returned soon after it had left.
     pub wanted: bool,
 }
 
-/// The state of a cache: all pages that are not out, those first that came first.
+/// The state of a cache: all pages that are not out, in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousState {
     /// The pages.
     pub pages: Vec<AnonymousPage>,
-    /// What has been done; how many are resident is told by the pages.
+    /// The counters; `resident` is zero, since the pages imply it.
     pub stats: AnonymousStats,
 }
 
-/// What a cache holds and has done.
+/// The contents and counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousStats {
-    /// Pages that are in the program, or on their way.
+    /// Number of pages that are in the program, or on their way.
     pub resident: u64,
-    /// Pages that were asked for by threads that waited.
+    /// Number of pages that were lent because a thread waited for them.
     pub faults: u64,
-    /// Pages that were brought beside them.
+    /// Number of pages that were brought in along with those.
     pub around: u64,
-    /// Pages that were taken out.
+    /// Number of pages that were evicted.
     pub evictions: u64,
-    /// Pages that came back soon after they had left.
+    /// Number of pages that returned soon after they had left.
     pub returns: u64,
 }
 
@@ -88,21 +90,21 @@ impl std::iter::Sum for AnonymousStats {
     }
 }
 
-/// Why a page cannot be had now.
+/// The reason that a page is not available now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LendError {
-    /// No frame is left: have pages evicted, ask again.
+    /// No frame is left: have pages evicted, and try again.
     #[error("no page frame is free")]
     NoFrame,
-    /// The page is on its way, in or out: ask again when it has arrived.
+    /// The page is on its way, in or out: try again when it has arrived.
     #[error("the page is on its way")]
     Moving,
-    /// What is behind the cache has failed with this `errno`.
+    /// The representative behind the cache has failed with this `errno`.
     #[error("the page could not be read: {}", std::io::Error::from_raw_os_error(*.0))]
     Host(i32),
 }
 
-/// So that the wrapper `fault` can let calls fail.
+/// Lets the wrapper `fault` make calls fail.
 impl refit_objects::FromErrno for LendError {
     fn from_errno(errno: i32) -> Self {
         LendError::Host(errno)
@@ -112,43 +114,54 @@ impl refit_objects::FromErrno for LendError {
 /// The cache of one region of anonymous memory.
 #[refit_objects::interface(name = "anonymous", state = AnonymousState, version = 3)]
 pub trait AnonymousCache {
-    /// A thread waits for `page`. Fills `into`, whole pages, with it and with those that follow and are not in, as far
-    /// as there are frames, and never beyond the next multiple of [`GROUP`] pages; how many. They are *landing*.
+    /// Lends `page`, for which a thread waits. Fills `into`, which has room for whole pages, with
+    /// it and with those behind it that are out, as far as there are frames, but never beyond the
+    /// next multiple of [`GROUP`] pages. Returns their number. They are *landing* afterwards.
     fn lend(&self, page: u64, into: &mut [u8]) -> Result<usize, LendError>;
-    /// Pages that were lent together, or some of them, have arrived; or (`arrived` false) could not, and are what they were.
+    /// Completes the landing of all or some of the pages that were lent together: they have
+    /// arrived, or (`arrived` false) return to their former places.
     fn landed(&self, page: u64, count: usize, arrived: bool);
-    /// These pages are in the program already, without ever having been asked for here. How many could be given a frame.
+    /// Records pages that are in the program already without having been lent. Returns the number
+    /// of them that could be given a frame.
     fn adopt(&self, pages: &[u64]) -> usize;
-    /// Chooses up to `most` pages to go out, sorted. They are *leaving*.
+    /// Chooses up to `most` pages to leave, sorted. They are *leaving* afterwards.
     fn recall(&self, most: usize) -> Vec<u64>;
-    /// Pages that were leaving have left, with these bytes, which are written to what is behind; if that fails they are leaving still.
-    /// Those that were forgotten meanwhile stay so.
+    /// Records that pages that were leaving have left with these contents, and writes those to the
+    /// representative; if that fails they are still leaving. Pages that were forgotten in the
+    /// meantime stay so.
     fn take_back(&self, pages: &[u64], bytes: &[u8]) -> Result<(), CacheError>;
-    /// Pages that were leaving have left, and what is behind has them already.
+    /// Records that pages that were leaving have left, and that the representative has their
+    /// contents already.
     fn left(&self, pages: &[u64]);
-    /// Pages that were leaving stay.
+    /// Records that pages that were leaving stay.
     fn stay(&self, pages: &[u64]);
-    /// Forgets pages from `start` to before `end`, wherever they are: they are not the program's any more.
+    /// Forgets pages `[start, end)` in any place: they are not the program's any more.
     fn forget(&self, start: u64, end: u64);
-    /// The program throws the contents of these pages away, now or soon. Those that are out are forgotten. None is on its way.
+    /// Records that the program discards the contents of pages `[start, end)`, now or soon. Those
+    /// that are out are forgotten. None may be on its way.
     fn doom(&self, start: u64, end: u64);
-    /// Pages that are doomed.
+    /// Returns the doomed pages.
     fn doomed(&self) -> Vec<u64>;
-    /// What has become of pages, as far as they are still doomed: they are in the program after all, or gone.
+    /// Decides about those of `pages` that are still doomed: they are in the program after all, or
+    /// gone.
     fn settle(&self, pages: &[u64], there: bool);
-    /// Takes pages from `start` to before `end` out, for another cache to [`join`](Self::join). None is on its way.
+    /// Removes pages `[start, end)`, for another cache to [`join`](Self::join). None may be on its
+    /// way.
     fn split_off(&self, start: u64, end: u64) -> Vec<AnonymousPage>;
-    /// Takes over what another cache has split off; their frames come with them.
+    /// Takes over pages that another cache has split off, along with their frames.
     fn join(&self, pages: Vec<AnonymousPage>);
-    /// What is here, and what has been done.
+    /// Returns the contents and counters.
     fn stats(&self) -> AnonymousStats;
-    /// A page that was lent has not been put there: the program has it already, as it is there. If it was doomed it still is.
+    /// Records that a page that was lent has not been put into the program, which has it already
+    /// with its own contents. If the page was doomed, it still is.
     fn found(&self, page: u64);
-    /// How many pages can go before any of other caches should: they have been used, and will hardly be again.
+    /// Returns the number of pages that should be evicted before any of other caches: they have
+    /// been used, and will hardly be used again.
     fn spare(&self) -> u64 {
         0
     }
 }
 
-/// Pages that are brought together, at most, and have one lock where there are several: 64 KiB.
+/// The maximum number of pages that are brought in together, which share a lock if there are
+/// several: 64 KiB.
 pub const GROUP: u64 = 16;

@@ -1,9 +1,12 @@
-//! The interface of hardware address translation: which pages a program has, and at which addresses (Hui 2000, §3.2: HAT).
+//! The interface of hardware address translation: the pages of a program, and their addresses (Hui
+//! 2000, §3.2: HAT).
 //!
-//! Pages are put into the program and woken for with its userfaultfd. Nobody outside of a program can take a page away from it; a task
-//! of ours that shares its memory does: it *moves* pages, without a copy, to a place that is ours, the staging area, where they are read,
-//! and thrown away. `UFFDIO_MOVE` fails as long as the program changes its mappings and has not been heard, so that what has left is always
-//! what stood there when its mapping was last known.
+//! Pages are put into the program, and waiting threads woken, by its userfaultfd. No other process
+//! can remove a page from it. A task of refit's that shares its memory does: it *moves* pages,
+//! without a copy, to memory of refit's, the staging area, where they are read and discarded.
+//! `UFFDIO_MOVE` fails as long as the program is changing its mappings and that has not been read,
+//! so a page that has left always has the contents that stood there when its mapping was last
+//! known.
 
 use std::io;
 use std::ops::Range;
@@ -11,42 +14,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use refit_objects::{Choices, Name, State, TransferError};
 use refit_sys::agent::{Agent, Call};
-use refit_sys::foreign::{Memory, Refused};
+use refit_sys::foreign::{AccessError, Memory};
+use refit_sys::memory::PAGE_SIZE_U64;
 use refit_sys::pidfd::Pidfd;
 use refit_sys::userfault::{Cause, CopyModes, MOVE_LENGTH, MoveModes, Userfault, Wake, move_call};
 
 use crate::PAGE_SIZE;
 
-const PAGE: u64 = PAGE_SIZE as u64;
-
-/// Pages that can be taken at once: what their calls take fits into the agent's buffer.
+/// The number of pages that can be taken at once: their calls fit into the agent's buffer.
 pub const STAGING_AREA: usize = 64;
 
-/// Why a page could not be put into the program.
+/// The reason that a page could not be put into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallError {
-    /// The program has it already; who waits for it goes on.
+    /// The program has it already; the threads that wait for it continue.
     Present,
-    /// The program changes its mappings: hear what it says first.
+    /// The program is changing its mappings; its messages have to be read first.
     Changing,
-    /// Nothing is mapped there any more, or nothing of ours.
+    /// Nothing is mapped there any more, or nothing that refit serves.
     Unmapped,
     /// The program has ended.
     Gone,
-    /// Anything else, as an `errno`.
+    /// Any other error, as an `errno`.
     Host(i32),
 }
 
-/// Not all pages could be put in.
+/// The error that not all pages could be put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// How many, from the first on, are there.
+    /// The number of pages, from the first on, that are in.
     pub done: usize,
-    /// Why the next is not.
+    /// The reason that the next one is not.
     pub why: InstallError,
 }
 
-/// So that the wrapper `fault` can let calls fail.
+/// Lets the wrapper `fault` make calls fail.
 impl refit_objects::FromErrno for Stopped {
     fn from_errno(errno: i32) -> Self {
         Stopped { done: 0, why: InstallError::Host(errno) }
@@ -56,55 +58,60 @@ impl refit_objects::FromErrno for Stopped {
 /// The pages of one program.
 #[refit_objects::interface(name = "hat", state = ())]
 pub trait Translation {
-    /// Puts whole pages to where the program has none, from `address` on. Who waits goes on.
+    /// Puts whole pages where the program has none, from `address` on, and wakes the threads that
+    /// wait for them.
     fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped>;
-    /// Who waits for a page looks again.
+    /// Makes threads that wait for a page look again.
     fn wake(&self, address: u64);
-    /// Whoever touches this page from now on is told that it is lost (`SIGBUS`).
-    /// `false`: not yet, the program changes its mappings, be it only that the staging area is emptied.
+    /// Poisons a page that is lost, so that an access raises `SIGBUS`. Returns false if that is not
+    /// possible yet, because the program is changing its mappings; emptying the staging area counts
+    /// as such a change.
     fn poison(&self, address: u64) -> bool;
-    /// Moves pages, sorted by address and at most [`STAGING_AREA`], out to the staging area, which is empty; what the kernel says of each. While it
-    /// moves pages for itself (compaction), it can have moved one more than it says.
+    /// Moves pages, sorted by address and at most [`STAGING_AREA`], to the staging area, which has
+    /// to be empty. Returns the kernel's result for each. While the kernel moves pages for itself
+    /// (compaction), it can have moved one more than it reports.
     fn take(&self, pages: &[u64]) -> Vec<Taken>;
-    /// Reads what stands in the staging area for the pages that `take` was asked for; for each whether there is one. `None`: the program
-    /// has ended.
+    /// Reads the pages in the staging area that `take` was asked for. Returns for each whether it
+    /// is there; `None` if the program has ended.
     fn fetch(&self, into: &mut [u8]) -> Option<Vec<bool>>;
-    /// The program gets copies of its own of pages that it has shared with a child. Its faults must be heard meanwhile.
+    /// Makes the program have its own copies of pages that it has shared with a child. Its faults
+    /// must be served in the meantime.
     fn own(&self, pages: &[u64]);
-    /// Empties the staging area. Its faults must be heard meanwhile: this is one of its changes.
+    /// Empties the staging area. The program's messages must be read in the meantime, since this is
+    /// one of its changes.
     fn clear(&self);
 }
 
-/// What has become of a page that was to be taken out.
+/// The outcome of taking a page out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// It is in the staging area.
     Gone,
-    /// It stays: it is shared with a child, or with a device.
+    /// It stays, because it is shared with a child, or with a device.
     Shared,
-    /// It stays: the program changes its mappings, or has no such page.
+    /// It stays, because the program is changing its mappings, or has no such page.
     Stays,
 }
 
-/// Name of the implementation.
+/// The name of the implementation.
 const USERFAULT: &str = "userfault";
 
-/// What moves pages out of a program.
+/// The means to move pages out of a program.
 #[derive(Debug)]
 pub struct StagingArea {
-    /// The task that does it.
+    /// The task that moves them.
     pub agent: Agent,
-    /// The same, to be ended: it may be in a call of which the program's pager would have to hear.
+    /// The same task, to kill it: it may be in a call that waits for the program's pager.
     pub task: Pidfd,
-    /// The number that the program's userfaultfd has there.
+    /// The number of the program's userfaultfd in that task.
     pub userfault: u32,
     /// The program's memory.
     pub memory: Memory,
-    /// Where pages are moved to: [`STAGING_AREA`] pages, registered with the userfaultfd.
+    /// The destination: [`STAGING_AREA`] pages, registered with the userfaultfd.
     pub place: Range<u64>,
 }
 
-/// A program's userfaultfd and, once it is there, its staging area.
+/// A program's userfaultfd and, once attached, its staging area.
 #[derive(Debug)]
 pub struct Pages {
     userfault: Arc<Userfault>,
@@ -112,12 +119,12 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Pages that can be put in, but not taken out yet.
+    /// Creates the pages of a program, which can be put in, but not taken out yet.
     pub fn new(userfault: Arc<Userfault>) -> Arc<Self> {
         Arc::new(Self { userfault, staging_area: Mutex::new(None) })
     }
 
-    /// Makes the object.
+    /// Creates the object.
     pub fn create(self: &Arc<Self>, name: impl Into<Name>) -> TranslationRef {
         let pages = Arc::clone(self);
         let make = move || Server(Arc::clone(&pages));
@@ -125,32 +132,33 @@ impl Pages {
         choices.create(name, USERFAULT).expect("it is the one choice")
     }
 
-    /// Pages can be taken out from now on.
+    /// Attaches the staging area, so that pages can be taken out from now on.
     pub fn attach_staging_area(&self, staging_area: StagingArea) {
         *lock(&self.staging_area) = Some(Arc::new(staging_area));
     }
 
-    /// Whether pages can be taken out.
+    /// Returns whether pages can be taken out.
     pub fn moored(&self) -> bool {
         self.staging_area().is_some()
     }
 
-    /// They cannot any more: the program is gone, or has become another. Who waits for the agent does so no longer.
-    pub fn cast_off(&self) {
+    /// Detaches the staging area, because the program has ended, or has executed another one.
+    /// Threads that wait for the agent return.
+    pub fn detach_staging_area(&self) {
         let staging_area = lock(&self.staging_area).take();
         if let Some(staging_area) = staging_area {
             staging_area.end();
         }
     }
 
-    /// Not under the lock for longer: its agent may have to be waited for.
+    /// Cloned, so that the lock is not held while a caller waits for the agent.
     fn staging_area(&self) -> Option<Arc<StagingArea>> {
         lock(&self.staging_area).clone()
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // It is whole at any time.
+    // A panic cannot leave it half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -172,10 +180,11 @@ impl Translation for Server {
                     self.wake(address + done as u64);
                     InstallError::Present
                 }
-                // What has stopped it behind its first page is told by trying again.
+                // The next attempt returns what has stopped it behind its first page.
                 Cause::Again if short.done > 0 => continue,
                 Cause::Again => InstallError::Changing,
-                // The mapping ends among them: the kernel takes none unless all are in one.
+                // The mapping ends among them: the kernel copies none unless all are in one
+                // mapping.
                 Cause::Unregistered if end - done > PAGE_SIZE => {
                     end = done + ((end - done) / 2).next_multiple_of(PAGE_SIZE);
                     continue;
@@ -193,18 +202,18 @@ impl Translation for Server {
     }
 
     fn wake(&self, address: u64) {
-        let page = address / PAGE * PAGE;
-        // It says no only to what is no page.
-        let _ = self.0.userfault.wake(page..page + PAGE);
+        let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
+        // The kernel refuses only what is not a page.
+        let _ = self.0.userfault.wake(page..page + PAGE_SIZE_U64);
     }
 
     fn poison(&self, address: u64) -> bool {
-        let page = address / PAGE * PAGE;
-        let poisoned = self.0.userfault.poison(page..page + PAGE, Wake::Now);
+        let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
+        let poisoned = self.0.userfault.poison(page..page + PAGE_SIZE_U64, Wake::Now);
         match poisoned.map_err(|short| short.cause()) {
             Err(Cause::Again) => return false,
             Err(Cause::Present) => self.wake(address),
-            // Where the kernel never can, who waits goes on waiting: better than with a wrong page.
+            // If the kernel cannot poison it, the thread waits on: better than with a wrong page.
             Ok(()) | Err(_) => {}
         }
         true
@@ -218,7 +227,7 @@ impl Translation for Server {
 
     fn own(&self, pages: &[u64]) {
         if let Some(staging_area) = self.0.staging_area() {
-            // What cannot be had so is tried again with the next.
+            // Pages for which that fails are tried again with the next batch.
             let _ = staging_area.own(pages);
         }
     }
@@ -230,15 +239,15 @@ impl Translation for Server {
 
     fn clear(&self) {
         if let Some(staging_area) = self.0.staging_area() {
-            // What stands there would be taken for pages that are moved there next.
+            // Pages left there would be mistaken for those that are moved there next.
             if staging_area.clear().is_err() {
-                self.0.cast_off();
+                self.0.detach_staging_area();
             }
         }
     }
 }
 
-/// Nothing is left of it, whoever has not got to use it.
+/// Ends the agent even if the staging area was never attached.
 impl Drop for StagingArea {
     fn drop(&mut self) {
         self.end();
@@ -252,7 +261,8 @@ impl StagingArea {
         let _ = self.task.signal(libc::SIGKILL);
     }
 
-    /// One call for each page: what a longer one has moved when the kernel breaks it off cannot be told from its answer.
+    /// Makes one call for each page: if the kernel aborts a longer one, its result does not tell
+    /// what has been moved.
     fn take(&self, pages: &[u64]) -> io::Result<Vec<Taken>> {
         let data_at = self.agent.data_address(pages.len());
         let mut data = Vec::with_capacity(pages.len() * MOVE_LENGTH);
@@ -260,7 +270,7 @@ impl StagingArea {
         for (to, &page) in (self.place.start..).step_by(PAGE_SIZE).zip(pages) {
             let at = data_at + data.len() as u64;
             let modes = MoveModes::DONT_WAKE;
-            let (call, request) = move_call(self.userfault, at, to, page, PAGE, modes);
+            let (call, request) = move_call(self.userfault, at, to, page, PAGE_SIZE_U64, modes);
             calls.push(call);
             data.extend(request);
         }
@@ -277,7 +287,7 @@ impl StagingArea {
         let populate = u64::from(libc::MADV_POPULATE_WRITE.cast_unsigned());
         let call = |&page: &u64| Call {
             number: libc::SYS_madvise,
-            arguments: [page, PAGE, populate, 0, 0, 0],
+            arguments: [page, PAGE_SIZE_U64, populate, 0, 0, 0],
         };
         let calls: Vec<Call> = pages.iter().map(call).collect();
         self.agent.make(&calls, &mut []).map(drop)
@@ -288,7 +298,7 @@ impl StagingArea {
         let there = places.zip(into.chunks_exact_mut(PAGE_SIZE)).map(|(place, page)| {
             match self.memory.read(place, page) {
                 Ok(()) => Some(true),
-                Err(Refused::Gone) => None,
+                Err(AccessError::Gone) => None,
                 Err(_) => Some(false),
             }
         });
@@ -307,7 +317,7 @@ impl StagingArea {
     }
 }
 
-// What it does is done to the program, and stays.
+// Its effects are on the program, and stay there.
 impl State<()> for Server {
     const PROMPT: bool = true;
 

@@ -1,13 +1,13 @@
-//! Which part of an address space belongs to what: ranges that do not overlap, in order.
+//! The owners of parts of an address space: ranges that do not overlap, in order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Ranges of addresses, each of which belongs to something. Ranges that touch and belong to the same are one.
+/// Ranges of addresses, each of which has an owner. Adjacent ranges of the same owner are merged.
 #[derive(Debug)]
 pub(crate) struct Intervals<T> {
-    /// By their starts: where each ends, and what it belongs to.
+    /// By start: the end of the range, and its owner.
     all: BTreeMap<u64, (u64, Arc<T>)>,
 }
 
@@ -18,18 +18,18 @@ impl<T> Default for Intervals<T> {
 }
 
 impl<T> Intervals<T> {
-    /// What an address belongs to, and where that ends.
+    /// Returns the owner of an address, and the end of its range.
     pub(crate) fn find(&self, address: u64) -> Option<(u64, &Arc<T>)> {
         let (_, (end, owner)) = self.all.range(..=address).next_back()?;
         (address < *end).then_some((*end, owner))
     }
 
-    /// All ranges and what they belong to, in order.
+    /// Returns all ranges and their owners, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<u64>, &Arc<T>)> {
         self.all.iter().map(|(&start, (end, owner))| (start..*end, owner))
     }
 
-    /// Parts of `range` that belong to something.
+    /// Returns the parts of `range` that have an owner.
     pub(crate) fn within(&self, range: &Range<u64>) -> Vec<(Range<u64>, Arc<T>)> {
         let before =
             self.all.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
@@ -40,7 +40,7 @@ impl<T> Intervals<T> {
         touched.map(cut).filter(|(part, _)| part.start < part.end).collect()
     }
 
-    /// Parts of `range` that belong to nothing.
+    /// Returns the parts of `range` that have no owner.
     pub(crate) fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut from = range.start;
@@ -56,7 +56,7 @@ impl<T> Intervals<T> {
         gaps
     }
 
-    /// What the nearest range belongs to, above or below.
+    /// Returns the owner of the nearest range, above or below.
     pub(crate) fn nearest(&self, address: u64) -> Option<&Arc<T>> {
         let below = self.all.range(..=address).next_back();
         let below = below.map(|(_, (end, owner))| (address.saturating_sub(*end), owner));
@@ -65,14 +65,14 @@ impl<T> Intervals<T> {
         [below, above].into_iter().flatten().min_by_key(|(gap, _)| *gap).map(|(_, owner)| owner)
     }
 
-    /// What ends where `range` begins, and what begins where it ends.
+    /// Returns the owner of what ends where `range` begins, and of what begins where it ends.
     pub(crate) fn neighbours(&self, range: &Range<u64>) -> impl Iterator<Item = &Arc<T>> {
         let below = self.all.range(..range.start).next_back();
         let below = below.filter(|(_, (end, _))| *end == range.start).map(|(_, (_, owner))| owner);
         below.into_iter().chain(self.all.get(&range.end).map(|(_, owner)| owner))
     }
 
-    /// `range`, which belongs to nothing, belongs to `owner`.
+    /// Gives `range`, which has no owner, to `owner`.
     pub(crate) fn insert(&mut self, range: Range<u64>, owner: Arc<T>) {
         debug_assert!(self.within(&range).is_empty(), "{range:x?} belongs to something");
         let Range { mut start, mut end } = range;
@@ -92,7 +92,7 @@ impl<T> Intervals<T> {
         self.all.insert(start, (end, owner));
     }
 
-    /// Nothing in `range` belongs to anything; what did, and to what.
+    /// Removes all owners from `range`. Returns the parts that had one, and their owners.
     pub(crate) fn carve(&mut self, range: &Range<u64>) -> Vec<(Range<u64>, Arc<T>)> {
         let parts = self.within(range);
         for (part, owner) in &parts {

@@ -1,47 +1,51 @@
-//! In which order pages of anonymous memory go out. Nobody sees how pages that are in are used, only which come back soon after
-//! they had left; so a page has its order from its coming.
+//! The order in which pages of anonymous memory are evicted. Uses of pages that are in cannot be
+//! observed, only pages that return soon after they had left; so a page gets its position when it
+//! arrives.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// Says which page goes next.
+/// An order of eviction.
 pub(crate) trait Order: Default + Send + 'static {
-    /// Whether the last frames that are free are left to others: its pages are of little use.
+    /// Whether this cache leaves the last free frames to others, because its pages are of little
+    /// use.
     const YIELDS: bool = false;
-    /// A page has come; whether it has come back soon after it had left.
+    /// Records the arrival of a page. Returns whether it has returned soon after it had left.
     fn come(&mut self, page: u64) -> bool;
-    /// As `come`, of a page of which is known whether it was wanted.
+    /// As `come`, for a page of which it is already known whether it is wanted.
     fn resume(&mut self, page: u64, wanted: bool);
-    /// A page that was to go could not: others go before it, or it would be asked again and again.
+    /// Records that a page that was about to leave could not. Other pages leave before it, since it
+    /// would otherwise be chosen again and again.
     fn stayed(&mut self, page: u64);
-    /// A page is not here any more. `left`: it went out, and may come back.
+    /// Records that a page is not here any more. `left`: it was evicted, and may return.
     fn gone(&mut self, page: u64, left: bool);
-    /// The page that goes next, which is not among those that can go from then on.
+    /// Returns the page to evict next, and removes it from those that can be evicted.
     fn next(&mut self) -> Option<u64>;
-    /// Where a page stands among those that can go.
+    /// Returns the position of a page among those that can be evicted.
     fn rank(&self, page: u64) -> Option<Rank>;
-    /// How many pages are of no more use.
+    /// Returns the number of pages that are of no more use.
     fn spare(&self) -> usize {
         0
     }
 }
 
-/// Where a page stands: those of one queue, in the order in which they came to it.
+/// The position of a page: within a queue, in the order in which pages came to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Whether it came back soon after it had left.
+    /// Whether it returned soon after it had left.
     pub(crate) wanted: bool,
-    /// Whether it stands in the last of its queues.
+    /// Whether it is in the last of the queues.
     last: bool,
     stamp: u64,
 }
 
-/// A queue out of whose middle pages can be taken.
+/// A queue that allows removal from its middle.
 #[derive(Debug, Default)]
 struct Queue {
     pages: VecDeque<(u64, u64)>,
-    /// The stamp with which each page stands in the queue. Others of it are left over. They grow from front to back.
+    /// The current stamp of each page in the queue; entries with other stamps are stale. Stamps
+    /// grow from front to back.
     stamps: FxHashMap<u64, u64>,
     stamp: u64,
 }
@@ -90,30 +94,31 @@ impl Queue {
     }
 }
 
-/// Pages that were to go and could not.
+/// Pages that were about to leave and could not.
 #[derive(Debug, Default)]
-struct Stayed {
+struct RetryQueue {
     pages: Queue,
     turn: u8,
 }
 
-impl Stayed {
-    /// One of them, every fourth time: they are tried again, and never stand in the way of the others.
+impl RetryQueue {
+    /// Returns one of them at every fourth call: they are tried again, and never keep the others
+    /// from leaving.
     fn due(&mut self) -> Option<u64> {
         self.turn = (self.turn + 1) % 4;
         if self.turn == 0 { self.pages.oldest() } else { None }
     }
 }
 
-/// Two queues (2Q; Johnson and Shasha 1994): pages that came once, and pages that came back soon after they had left. The first
-/// give way as long as they are more than a quarter.
+/// Two queues (2Q; Johnson and Shasha 1994): pages that came once, and pages that returned soon
+/// after they had left. The former leave first as long as they are more than a quarter.
 #[derive(Debug, Default)]
 pub(crate) struct TwoQueues {
     once: Queue,
     wanted: Queue,
-    /// Those that left last, as many as half of those that are here.
+    /// The pages that left last, as many as half of those that are here.
     left: Queue,
-    stayed: Stayed,
+    stayed: RetryQueue,
 }
 
 impl Order for TwoQueues {
@@ -162,16 +167,16 @@ impl Order for TwoQueues {
     }
 }
 
-/// Those that came last go first, but for the last few, which are being used: for memory that is gone through once, or again and again
-/// (Soules 2003, §6.3).
+/// The pages that came last leave first, except the very last ones, which are in use: for memory
+/// that is traversed once, or again and again (Soules 2003, §6.3).
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     window: Queue,
     rest: Queue,
-    stayed: Stayed,
+    stayed: RetryQueue,
 }
 
-/// Pages around the place where a sequential reader is, which it may still use.
+/// Pages around the position of a sequential reader, which it may still use.
 const IN_USE: usize = 2 * super::fcm::GROUP as usize;
 
 impl Order for Newest {

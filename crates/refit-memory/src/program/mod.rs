@@ -1,5 +1,6 @@
-//! The memory of unmodified programs, served from outside: page faults travel Process → Region → FCM → (budget, FR) → HAT, each
-//! an object that can be looked at, wrapped and swapped while the program runs (Hui 2000, §3.2).
+//! The memory of unmodified programs, served from outside. Page faults travel Process → Region →
+//! FCM → (budget, FR) → HAT, each of them an object that can be inspected, wrapped and swapped
+//! while the program runs (Hui 2000, §3.2).
 //!
 //! | object | interface | implementations |
 //! |---|---|---|
@@ -10,8 +11,8 @@
 //! | FR | [`FileRepresentative`](crate::FileRepresentative) of [`AnonymousPages`](crate::AnonymousPages) | `swapped` |
 //! | HAT | [`Translation`] | `userfault` |
 //!
-//! Memory that no limit needs is not served: the kernel resolves its faults. A [`Pager`] serves one program; which ranges, whoever
-//! has made it says.
+//! Memory that needs no limit is not served: the kernel resolves its faults. A [`Pager`] serves one
+//! program; its creator chooses the ranges.
 
 mod budget;
 mod cache;

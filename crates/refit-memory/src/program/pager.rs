@@ -1,32 +1,38 @@
-//! Serving the faults of one program (`serve.rs`, by the threads of `crew.rs`), and taking pages out of it (`evict.rs`).
+//! Serving the faults of one program (`serve.rs`, by the threads of `servers.rs`), and evicting its
+//! pages (`evict.rs`).
 //!
 //! ```text
-//!   program ── fault ──► serve: hear, then Process → Region → FCM → (budget, FR) → HAT ──► program
-//!                          ▲ bell                                     │ no frame
+//!   program ── fault ──► serve: read, then Process → Region → FCM → (budget, FR) → HAT ──► program
+//!                          ▲ wakeup                                   │ no frame
 //!                          └──────────── evict: FCM ─► HAT ─► FR ◄────┘
 //! ```
 //!
-//! ## Why no page is lost, and none comes back that is gone
+//! ## Why no page is lost, and no discarded page returns
 //!
-//! The program changes its mappings whenever it likes, and tells of it by messages. Two locks order what is done here with what it says:
+//! The program changes its mappings at any time, and the kernel reports that by messages. Two locks
+//! order the pager's actions with these changes:
 //!
-//! * `reading` is held while messages are read, until those that tell of changes have been acted upon; and by who evicts, while pages
-//!   are being moved out. The kernel moves no page (`EAGAIN`) from the moment on that a change begins until its message is read.
-//!   So a page that has been moved is what the tables say: no change lies between.
-//! * `changes` is held exclusively while a change is acted upon; shared by who resolves a fault, from its look at the tables until the
-//!   page is in the program; and shared by who evicts, from before pages are moved until the tables say where they are. So nobody
-//!   acts upon tables that are changed meanwhile, and no page is under way when addresses change.
+//! * `reading` is held while messages are read, until those that report changes have been handled;
+//!   and by a thread that evicts, while pages are being moved out. The kernel moves no page
+//!   (`EAGAIN`) from the beginning of a change until its message is read. So a page that has been
+//!   moved is what the tables say: no change lies between.
+//! * `changes` is held exclusively while a change is handled; shared by a thread that resolves a
+//!   fault, from its lookup in the tables until the page is in the program; and shared by a thread
+//!   that evicts, from before pages are moved until the tables say where they are. So no thread
+//!   acts upon tables that change in the meantime, and no page is in transit when addresses change.
 //!
-//! They are taken in this order. Who waits for a frame, or for a page that is on its way, holds neither: it stands in `waiting`
-//! ([`Waiting`]), and is tried again when the bell rings. Whoever empties the staging area holds neither, since that is a change of the program's,
-//! too, which has to be heard before it ends.
+//! They are taken in this order. A fault that waits for a frame, or for a page in transit, holds
+//! neither: it stands in `waiting` ([`Waiting`]), and is tried again after a ring. A thread that
+//! empties the staging area holds neither, since that too is a change of the program's, whose
+//! message has to be read before it ends.
 //!
-//! `MADV_DONTNEED` is told *before* the pages go: they are doomed, which keeps them from being evicted, until they are seen to be gone,
-//! are asked for anew, or are there still when no thread of the program is throwing anything away (`MADV_FREE`).
+//! `MADV_DONTNEED` is reported *before* the pages go. They are doomed, which keeps them from being
+//! evicted, until they are found to be gone, are faulted in again, or still exist when no thread of
+//! the program is discarding anything (`MADV_FREE`).
 
-mod crew;
 mod evict;
 mod serve;
+mod servers;
 
 use std::io;
 use std::ops::Range;
@@ -42,32 +48,34 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::hat::{Pages, StagingArea, TranslationInterface};
 use super::part::Commons;
 use super::region::FaultError;
-use super::space::{ProcessInterface, ProcessRef, Recalled, Space, Which};
+use super::space::{ProcessInterface, ProcessRef, RecallBatch, Space, Which};
 use crate::PAGE_SIZE;
 
-/// What a pager tells to whoever has made it.
+/// The callbacks by which a pager informs its creator.
 pub trait Outside: Send + Sync {
-    /// Frames are short: have pages evicted.
+    /// Frames are short: pages have to be evicted.
     fn short(&self);
-    /// Addresses whose pages must stay: the kernel writes there for threads that cannot wait, as they end.
+    /// Returns addresses whose pages must stay, because the kernel writes there for threads that
+    /// cannot wait, as they end.
     fn needed(&self, _pager: &Pager) -> Vec<u64> {
         Vec::new()
     }
-    /// The program has forked: this pager is to serve the child.
+    /// The program has forked: `child` is the pager that serves the child.
     fn forked(&self, parent: &Pager, child: Arc<Pager>);
-    /// Returns what the child that a pager serves has of its parent's memory, before the child has run an instruction; `thread` is one
-    /// of it, if one is known. `None`: all of it, since nobody can tell.
+    /// Returns the part of its parent's memory that the child served by a pager has, before the
+    /// child has run an instruction. `thread` is a thread of the child, if one is known. `None`:
+    /// all of it, since nobody knows.
     fn inherited(&self, _pager: &Pager, _thread: Option<u32>) -> Option<Vec<Inherited>> {
         None
     }
 }
 
-/// Memory that a child has from its parent.
+/// Memory that a child has inherited from its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// Its addresses.
+    /// The addresses.
     pub range: Range<u64>,
-    /// The child finds zeros there (`MADV_WIPEONFORK`).
+    /// Whether the child finds zeros there (`MADV_WIPEONFORK`).
     pub wiped: bool,
 }
 
@@ -80,21 +88,23 @@ pub struct Pager {
     outside: Arc<dyn Outside>,
     reading: Mutex<()>,
     changes: RwLock<()>,
-    /// Faults that wait for something other than a look at the tables.
+    /// Faults that cannot be resolved by a lookup in the tables now.
     waiting: Waiting<u64>,
-    /// Wakes who sleeps; who is awake looks at `waiting`.
-    bell: OwnedFd,
+    /// An eventfd that wakes a sleeping thread; a thread that is awake looks at `waiting`.
+    wakeup: OwnedFd,
     ended: AtomicBool,
-    /// One batch at a time: there is one staging area.
+    /// Held over one batch of evictions, since there is one staging area.
     batch: Mutex<()>,
     children: AtomicU64,
     lost: AtomicU64,
-    /// The program is a child, and of its parent's pages that are out it is not known yet which it has.
+    /// Whether the program is a child of which it is not yet known which of its parent's pages that
+    /// are out it has.
     inherits: AtomicBool,
 }
 
 impl Pager {
-    /// A pager of a program whose faults this userfaultfd tells. It serves nothing yet.
+    /// Creates the pager of a program whose faults this userfaultfd reports. It serves no range
+    /// yet.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -115,7 +125,7 @@ impl Pager {
         pages: Arc<Pages>,
         outside: Arc<dyn Outside>,
     ) -> io::Result<Arc<Self>> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Arc::new(Self {
             process: space.process(),
             space,
@@ -125,7 +135,7 @@ impl Pager {
             reading: Mutex::default(),
             changes: RwLock::default(),
             waiting: Waiting::default(),
-            bell,
+            wakeup,
             ended: AtomicBool::new(false),
             batch: Mutex::default(),
             children: AtomicU64::new(0),
@@ -134,31 +144,35 @@ impl Pager {
         }))
     }
 
-    /// Its address space.
+    /// Returns the program's address space.
     pub fn space(&self) -> &Arc<Space> {
         &self.space
     }
 
-    /// Pages that are lost: the store could not give them back. Who has touched them was told (`SIGBUS`).
+    /// Returns the number of pages that are lost, because the store could not return them. Threads
+    /// that have accessed them received `SIGBUS`.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether it is still to be told what the child that it serves has of its parent's memory ([`inherit`](Self::inherit)).
+    /// Returns whether it is not yet known which part of its parent's memory the child that it
+    /// serves has ([`inherit`](Self::inherit)).
     pub fn inherits(&self) -> bool {
-        // Pairs with the store in `inherit_now`: whoever finds it settled finds the tables so.
+        // Pairs with the store in `inherit_now`: a thread that finds it settled also finds the
+        // tables so.
         self.inherits.load(Ordering::Acquire)
     }
 
-    /// The child that it serves has this of its parent's memory, which includes all that is registered. Before the child has run an
-    /// instruction; the first caller counts.
+    /// Sets which part of its parent's memory the child that it serves has; that includes all that
+    /// is registered. Has to be called before the child has run an instruction; the first call
+    /// counts.
     pub fn inherit(&self, inherited: &[Inherited]) {
         let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         self.inherit_now(inherited);
     }
 
-    /// Asks whoever knows the processes what the child has, if it is still to be told; `thread` is
-    /// one of the child's that waits for a page. Whether that is known now.
+    /// Asks the creator which memory the child has, if that is not known yet; `thread` is a thread
+    /// of the child that waits for a page. Returns whether it is known now.
     pub fn find_inherited(&self, thread: Option<u32>) -> bool {
         if self.inherits()
             && let Some(inherited) = self.outside.inherited(self, thread)
@@ -168,7 +182,7 @@ impl Pager {
         !self.inherits()
     }
 
-    /// As [`inherit`](Self::inherit), for whoever holds `changes`.
+    /// As [`inherit`](Self::inherit), for a caller that holds `changes`.
     fn inherit_now(&self, inherited: &[Inherited]) {
         if self.inherits() {
             self.space.inherit(inherited);
@@ -176,13 +190,14 @@ impl Pager {
         }
     }
 
-    /// Whether pages can be taken out of the program.
+    /// Returns whether pages can be taken out of the program.
     pub fn moored(&self) -> bool {
         self.pages.moored()
     }
 
-    /// Pages can be taken out of the program from now on. The staging area's place is registered here, and so are `marks`: pages that
-    /// the program does not touch, and its children inherit ([`mark`](Self::mark)).
+    /// Attaches the staging area, so that pages can be taken out of the program from now on.
+    /// Registers its pages, and also `marks`: pages that the program does not access and its
+    /// children inherit ([`mark`](Self::mark)).
     ///
     /// # Errors
     /// The kernel refuses to serve them.
@@ -197,18 +212,19 @@ impl Pager {
         Ok(())
     }
 
-    /// Puts a page into the program, if there is none at `address`: who finds it there knows whose pager this is.
+    /// Puts a page into the program if there is none at `address`. Whoever finds it there knows
+    /// which program this pager serves.
     pub fn mark(&self, address: u64, page: &[u8; PAGE_SIZE]) {
-        // Where it cannot be put, nobody finds it.
+        // If it cannot be put there, nobody finds it.
         let _ = self.userfault.copy(address, page, CopyModes::empty());
     }
 
-    /// Its userfaultfd.
+    /// Returns the program's userfaultfd.
     pub fn userfault(&self) -> &Arc<Userfault> {
         &self.userfault
     }
 
-    /// Whether the memory that it serves is anybody's still; `place` is registered.
+    /// Returns whether the memory that it serves still exists; `place` is a registered range.
     pub fn alive(&self, place: &Range<u64>) -> bool {
         let gone = [libc::ESRCH, libc::ENOMEM];
         let asked = self.userfault.register(place.clone(), Modes::MISSING);
@@ -218,58 +234,64 @@ impl Pager {
             .is_none_or(|errno| !gone.contains(&errno))
     }
 
-    /// Serves the faults of a range from now on: memory of the program's alone. What is there already is not counted yet
-    /// ([`adopt`](Self::adopt)). It may have grown since it was looked at, up to `room`, where something else begins: one mapping of
-    /// which a part is served, the kernel does not let a program move.
+    /// Serves the faults of a range of the program's private memory from now on. Pages that are in
+    /// already are not counted yet ([`adopt`](Self::adopt)). The mapping may have grown since it
+    /// was examined, up to `room`, where another one begins, and is then served as a whole: the
+    /// kernel does not let a program move a mapping of which only a part is served.
     ///
     /// # Errors
-    /// The range is not mapped any more, or of memory of which no faults can be served.
+    /// The range is not mapped any more, or is memory whose faults cannot be served.
     pub fn manage(&self, range: &Range<u64>, room: u64, name: &str) -> io::Result<()> {
         let _reading = lock(&self.reading);
         let register = |range| self.userfault.register(range, Modes::MISSING);
-        // Something that cannot be served may have been mapped there meanwhile.
+        // Memory that cannot be served may have been mapped behind it in the meantime.
         register(range.start..room).or_else(|_| register(range.clone()))?;
         self.space.map(range, name);
         Ok(())
     }
 
-    /// Pages that are in the program are counted from now on, `addresses` of whole pages; how many could be, before frames ran out.
+    /// Counts pages that are in the program from now on; `addresses` are those of whole pages.
+    /// Returns how many could be counted before frames ran out.
     pub fn adopt(&self, addresses: &[u64]) -> usize {
         let _changes = self.unchanged();
         self.space.adopt(addresses)
     }
 
-    /// Ends serving. Who waits for a page is not helped any more: the program has ended, or is another.
+    /// Ends serving. Threads that wait for a page get none: the program has ended, or has executed
+    /// another one.
     pub fn end(&self) {
-        // Pairs with the loop of `serve`.
+        // Pairs with the loads in the loops of `lead` and `help`.
         self.ended.store(true, Ordering::Release);
-        self.pages.cast_off();
+        self.pages.detach_staging_area();
         self.ring();
     }
 
-    /// After `serve` has returned: gives back what the program had.
+    /// Gives back all that the program had. Called after `serve` has returned.
     pub fn dismiss(&self) {
         let _batch = lock(&self.batch);
-        // Nobody is to be asking caches that end: who does is not to see changes.
+        // No thread may be calling caches that are about to end; a thread that calls them holds
+        // `changes` shared.
         let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         self.space.end();
         destroy(ProcessInterface::id(self.process));
         destroy(TranslationInterface::id(self.space.hat()));
     }
 
-    /// Gives all pages back that are out, and serves nothing any more: the kernel resolves the program's faults. Frames have to be allowed
-    /// for them before. Whether all could be.
+    /// Returns all pages that are out to the program, and stops serving: the kernel resolves the
+    /// program's faults. Frames have to be allowed for them before. Returns whether all pages could
+    /// be returned.
     pub fn release(&self) -> bool {
         self.give_back(Which::All)
     }
 
-    /// As [`release`](Self::release), of regions that are not to be served (`native`), as far as there are frames for what is out.
+    /// As [`release`](Self::release), for regions that should not be served (`native`), as far as
+    /// there are frames for their pages that are out.
     pub fn leave_to_kernel(&self) -> bool {
         !self.space.decide() || self.give_back(Which::Leaving)
     }
 
     fn give_back(&self, which: Which) -> bool {
-        // Nobody evicts meanwhile, and nothing is dismissed.
+        // No eviction may run in the meantime, and no `dismiss`.
         let _batch = lock(&self.batch);
         loop {
             if self.ended.load(Ordering::Acquire) {
@@ -277,7 +299,8 @@ impl Pager {
             }
             let (out, mut passes) = (self.space.out(which), false);
             for &address in &out {
-                // Else a change could have been read and not been acted upon: what was thrown away would come back.
+                // Otherwise a change could have been read and not been handled, and discarded pages
+                // would return.
                 let _reading = lock(&self.reading);
                 match self.attempt(address) {
                     Err(FaultError::NoFrame) => return false,
@@ -286,21 +309,21 @@ impl Pager {
                 }
             }
             if passes {
-                // For the threads that serve, which hear of changes.
+                // Gives way to the threads that serve, which read changes.
                 refit_sys::thread::give_way();
                 continue;
             }
             let _reading = lock(&self.reading);
-            // Nobody is to be on the way of a fault through objects that end.
+            // No fault may be on its way through objects that are about to end.
             let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
             match self.space.out(which) {
                 left if left.is_empty() => {}
-                // They are lost.
+                // The remaining pages are lost.
                 left if left == out => return false,
                 _ => continue,
             }
             for range in self.space.ranges(which) {
-                // What is not mapped any more is not served either.
+                // A range that is not mapped any more is not served either.
                 let _ = self.userfault.unregister(range);
             }
             match which {
@@ -311,14 +334,16 @@ impl Pager {
         }
     }
 
-    /// Looks after pages that the program has thrown away: `there` tells which of these addresses are still in it; `quiet`, whether none
-    /// of its threads is throwing anything away. Pages that are there even so stay (`MADV_FREE`), or have come since.
+    /// Finds out about pages that the program has discarded. `there` returns which addresses are
+    /// still in the program; `quiet` returns whether no thread is discarding anything. Pages that
+    /// are in even then stay (`MADV_FREE`), or have been faulted in since.
     pub fn settle(&self, there: impl Fn(&[u64]) -> Vec<bool>, quiet: impl Fn() -> bool) {
-        // What is thrown away from now on is not heard of before this ends.
+        // No further discarding is read before this ends.
         let _changes = self.unchanged();
         let mut ended = None;
-        for Recalled { fcm, pages, addresses, .. } in self.space.doomed() {
-            // First: what is there when nobody throws anything away has not been.
+        for RecallBatch { fcm, pages, addresses, .. } in self.space.doomed() {
+            // First: a page that is in when no thread is discarding anything has not been
+            // discarded.
             let ended = *ended.get_or_insert_with(&quiet);
             let there = there(&addresses);
             let which = |wanted: bool| {
@@ -332,11 +357,11 @@ impl Pager {
         }
     }
 
-    /// Has faults that wait tried again.
+    /// Makes the threads that serve try waiting faults again.
     pub fn ring(&self) {
         if self.waiting.ring() {
-            // It can only be full of rings.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            // It fails only if the counter is at its maximum, which wakes as well.
+            let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
     }
 
@@ -346,6 +371,6 @@ impl Pager {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they protect is whole at any time.
+    // A panic cannot leave what they protect half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,48 +1,46 @@
-//! A region of an address space and what it stands on: what is behind it, and its objects.
+//! A region of an address space, with its pages and its objects.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use refit_objects::{Interface, destroy, object};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::budget::BudgetRef;
 use super::cache::{AnonymousCacheFactory, AnonymousParts, create_anonymous_cache};
 use super::fcm::{AnonymousCacheInterface, AnonymousCacheRef};
 use super::hat::TranslationRef;
 use super::region::{RegionInterface, RegionParts, RegionRef, create_region};
-use crate::PAGE_SIZE;
 use crate::anonymous::AnonymousPages;
 use crate::fr::{FileRepresentativeInterface, FileRepresentativeRef};
 use crate::store::PageStore;
 
-const PAGE: u64 = PAGE_SIZE as u64;
-
-/// What address spaces of one tree share.
+/// The resources that the address spaces of one tree of programs share.
 #[derive(Debug)]
 pub struct Commons {
-    /// Where frames come from.
+    /// The budget that grants frames.
     pub budget: BudgetRef,
-    /// Where pages go.
+    /// The store for pages that are out.
     pub store: Arc<PageStore>,
-    /// What their caches are made by.
+    /// The factory of caches.
     pub caches: AnonymousCacheFactory,
 }
 
-/// A region and what it stands on.
+/// A region, its pages and its objects.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: String,
-    /// By how many bytes addresses are beyond their places in the cache.
+    /// The distance in bytes from positions in the cache to addresses.
     pub(super) moved: i64,
     pub(super) pages: AnonymousPages,
-    /// What it is called by among others.
+    /// The address by which it is named.
     start: u64,
-    /// It is to be the kernel's as soon as nothing of it is out.
+    /// Whether it will be left to the kernel as soon as none of its pages is out.
     leaving: AtomicBool,
-    /// The kernel resolves its faults, and tells of no changes of it.
+    /// Whether the kernel resolves its faults, and reports no changes of it.
     native: AtomicBool,
-    /// Made when first one is needed: most children become other programs before.
+    /// Created when first needed: most children execute another program before.
     objects: OnceLock<Objects>,
 }
 
@@ -61,7 +59,7 @@ impl Part {
         Arc::new(Self { name, moved, pages, start, leaving, native, objects })
     }
 
-    /// Its objects in the address space that is called so.
+    /// Returns its objects, in the address space of that name.
     pub(super) fn objects(&self, space: &str, commons: &Commons, hat: TranslationRef) -> Objects {
         *self.objects.get_or_init(|| {
             let called = format!("{space}/{:x}", self.start);
@@ -74,24 +72,25 @@ impl Part {
         })
     }
 
-    /// Its cache, if it has one.
+    /// Returns its cache, if it has one.
     pub(super) fn fcm(&self) -> Option<AnonymousCacheRef> {
         self.objects.get().map(|objects| objects.fcm)
     }
 
-    /// Whether it is to be served; so is what nobody has said anything of.
+    /// Returns whether it should be served; true for a region without objects.
     pub(super) fn served(&self) -> bool {
         self.objects.get().is_none_or(|objects| objects.region.served())
     }
 
-    /// By what its region and its cache are served, if there are any.
+    /// Returns the implementations of its region and its cache, if it has any.
     pub(super) fn implementations(&self) -> Option<(String, String)> {
         let Objects { region, fcm, .. } = self.objects.get()?;
         let region = object(RegionInterface::id(*region))?.implementation;
         Some((region, object(AnonymousCacheInterface::id(*fcm))?.implementation))
     }
 
-    /// Says once whether it is to be the kernel's: from then on, whoever swaps its region, until this is asked again.
+    /// Decides whether it will be left to the kernel. The decision holds, even if its region is
+    /// swapped, until this is called again.
     pub(super) fn decide(&self) -> bool {
         let leaving = !self.is_native() && !self.served();
         self.leaving.store(leaving, Relaxed);
@@ -99,20 +98,22 @@ impl Part {
     }
 
     pub(super) fn is_leaving(&self) -> bool {
-        // Relaxed, as the other: one thread decides and leaves, and nobody else looks at mappings when it leaves.
+        // Relaxed, like the other flag: one thread both decides and leaves regions, and no other
+        // looks at mappings meanwhile.
         self.leaving.load(Relaxed)
     }
 
-    /// Nothing of it is out, and the kernel serves it from now on: its frames are given back.
+    /// Leaves it to the kernel, which serves it from now on; none of its pages may be out. Its
+    /// frames are given back.
     pub(super) fn leave_to_kernel(&self) {
         if let Some(fcm) = self.fcm() {
-            fcm.forget(0, u64::MAX / PAGE);
+            fcm.forget(0, u64::MAX / PAGE_SIZE_U64);
         }
         self.leaving.store(false, Relaxed);
         self.native.store(true, Relaxed);
     }
 
-    /// It is the kernel's no more.
+    /// Takes it back from the kernel.
     pub(super) fn resume(&self) {
         self.native.store(false, Relaxed);
     }
@@ -121,7 +122,7 @@ impl Part {
         self.native.load(Relaxed)
     }
 
-    /// Forgets what was in a range.
+    /// Forgets the pages of a range.
     pub(super) fn forget(&self, range: &Range<u64>) {
         let pages = self.pages_of(range);
         match self.fcm() {
@@ -130,23 +131,23 @@ impl Part {
         }
     }
 
-    /// The pages in its cache that stand for addresses.
+    /// Returns the pages in its cache for a range of addresses.
     pub(super) fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
-        let page = |address: u64| address.wrapping_add_signed(-self.moved) / PAGE;
+        let page = |address: u64| address.wrapping_add_signed(-self.moved) / PAGE_SIZE_U64;
         page(range.start)..page(range.end)
     }
 
     pub(super) fn address(&self, page: u64) -> u64 {
-        (page * PAGE).wrapping_add_signed(self.moved)
+        (page * PAGE_SIZE_U64).wrapping_add_signed(self.moved)
     }
 }
 
-/// It ends with the last place that it has had.
+/// It ends with the last range that refers to it.
 impl Drop for Part {
     fn drop(&mut self) {
         let Some(Objects { region, fcm, fr }) = self.objects.take() else { return };
         destroy(RegionInterface::id(region));
-        fcm.forget(0, u64::MAX / PAGE);
+        fcm.forget(0, u64::MAX / PAGE_SIZE_U64);
         destroy(AnonymousCacheInterface::id(fcm));
         destroy(FileRepresentativeInterface::id(fr));
     }

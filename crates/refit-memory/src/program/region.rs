@@ -1,84 +1,86 @@
-//! The interface of a region: a part of an address space, and which pages come together there (Hui 2000, §3.2).
+//! The interface of a region: a part of an address space, which decides which pages are brought in
+//! together (Hui 2000, §3.2).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use refit_objects::{Choices, Name, State, TransferError};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::fcm::{AnonymousCacheRef, GROUP, LendError};
 use super::hat::{InstallError, Stopped, TranslationRef};
 use crate::PAGE_SIZE;
 use crate::scratch::with_buffer;
 
-const PAGE: u64 = PAGE_SIZE as u64;
-
-/// Why a fault was not resolved.
+/// The reason that a fault was not resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
-    /// No frame is left: have pages evicted, ask again.
+    /// No frame is left: have pages evicted, and try again.
     NoFrame,
-    /// The page is on its way: ask again when it has arrived.
+    /// The page is in transit: try again when it has arrived.
     Moving,
-    /// The program changes its mappings: hear what it says, ask again.
+    /// The program is changing its mappings: read its messages, and try again.
     Changing,
-    /// No region is there.
+    /// There is no region at this address.
     Unknown,
-    /// Nothing of ours is mapped there.
+    /// Nothing that refit serves is mapped there.
     Unmapped,
     /// The program has ended.
     Gone,
-    /// The page is lost: what was behind it has failed with this `errno`.
+    /// The page is lost: the representative behind its cache has failed with this `errno`.
     Lost(i32),
 }
 
-/// So that the wrapper `fault` can let calls fail.
+/// Lets the wrapper `fault` make calls fail.
 impl refit_objects::FromErrno for FaultError {
     fn from_errno(errno: i32) -> Self {
         FaultError::Lost(errno)
     }
 }
 
-/// What a region stands on.
+/// The objects that a region depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionParts {
-    /// What is mapped.
+    /// The cache of its pages.
     pub fcm: AnonymousCacheRef,
-    /// Where.
+    /// The translation that puts them into the program.
     pub hat: TranslationRef,
-    /// By how many bytes it has been moved since it was first mapped: the difference of an address and its place in the cache.
+    /// The distance in bytes by which it has been moved since it was first mapped: the difference
+    /// between an address and its position in the cache.
     pub moved: i64,
 }
 
 /// How a region has been used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionState {
-    /// The page behind the last that came.
+    /// The page behind the last one that was brought in.
     pub next: u64,
-    /// How many came then.
+    /// The number of pages that were brought in then.
     pub window: u64,
 }
 
 /// A part of an address space.
 #[refit_objects::interface(name = "region", state = RegionState, version = 2)]
 pub trait Region {
-    /// A thread waits for the page at `address`. It is there when this has returned well, and perhaps others with it, none of them
-    /// at `end` or beyond, where this region ends.
+    /// Resolves the fault of a thread that waits for the page at `address`. On success the page is
+    /// in, possibly with others, none of them at or beyond `end`, where this region ends.
     fn fault(&self, address: u64, end: u64) -> Result<(), FaultError>;
-    /// Whether it is to be served: if not, its pages come back, and the kernel alone resolves its faults.
+    /// Returns whether it should be served. If not, its pages are brought back, and the kernel
+    /// alone resolves its faults.
     fn served(&self) -> bool {
         true
     }
 }
 
-/// Brings more pages together the longer faults come one behind the other.
+/// Brings in more pages at once the longer faults are sequential.
 pub(super) const DEFAULT: &str = "default";
-/// Brings as many as can come together, always.
+/// Always brings in as many pages as possible at once.
 pub(super) const DENSE: &str = "sequential";
 
-/// Serves only what is not the kernel's yet.
+/// Serves only until it can be left to the kernel.
 pub(super) const NATIVE: &str = "native";
 
-/// Makes a region: `default` until it is swapped.
+/// Creates a region. Its implementation is `default` until it is swapped.
 pub fn create_region(name: impl Into<Name>, parts: RegionParts) -> RegionRef {
     let choices = Choices::new()
         .with(DEFAULT, RegionInterface::rep, move || Stretch::new(parts, 1))
@@ -87,11 +89,11 @@ pub fn create_region(name: impl Into<Name>, parts: RegionParts) -> RegionRef {
     choices.create(name, DEFAULT).expect("it is one of the choices")
 }
 
-/// Relaxed throughout: what is known of the past is a hint.
+/// Relaxed throughout: the history of faults is a hint.
 #[derive(Debug)]
 struct Stretch {
     parts: RegionParts,
-    /// Pages that come together at least.
+    /// The minimum number of pages brought in at once.
     least: u64,
     next: AtomicU64,
     window: AtomicU64,
@@ -102,7 +104,7 @@ impl Stretch {
         Self { parts, least, next: AtomicU64::new(0), window: AtomicU64::new(least) }
     }
 
-    /// How many pages are brought for a fault at `page`.
+    /// Returns the number of pages to bring in for a fault at `page`.
     fn window(&self, page: u64) -> usize {
         let before = self.window.load(Relaxed);
         let window = match self.next.load(Relaxed) == page {
@@ -116,9 +118,10 @@ impl Stretch {
 
 impl Region for Stretch {
     fn fault(&self, address: u64, end: u64) -> Result<(), FaultError> {
-        let address = address / PAGE * PAGE;
-        let page = address.wrapping_add_signed(-self.parts.moved) / PAGE;
-        let window = self.window(page).min((end.saturating_sub(address) / PAGE).max(1) as usize);
+        let address = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
+        let page = address.wrapping_add_signed(-self.parts.moved) / PAGE_SIZE_U64;
+        let window =
+            self.window(page).min((end.saturating_sub(address) / PAGE_SIZE_U64).max(1) as usize);
         let fcm = self.parts.fcm;
         with_buffer(window, |buffer| {
             let count = match fcm.lend(page, buffer) {
@@ -135,7 +138,7 @@ impl Region for Stretch {
                 Err(Stopped { done, why }) => (done, why == InstallError::Present),
             });
             installed.or_else(|stopped| match stopped.why {
-                // The first is the one that is waited for.
+                // The first page is the one that the thread waits for.
                 _ if stopped.done > 0 => Ok(()),
                 InstallError::Present => Ok(()),
                 InstallError::Changing => Err(FaultError::Changing),
@@ -147,12 +150,12 @@ impl Region for Stretch {
     }
 }
 
-/// Tells the cache what has become of pages that it has lent, whichever way the call ends.
+/// Reports to the cache the outcome of pages that it has lent, however the call ends.
 struct Landing {
     fcm: AnonymousCacheRef,
     page: u64,
     count: usize,
-    /// So many of them have been put there, and whether the next was there already.
+    /// The number of pages that have been put in, and whether the next one was in already.
     done: Cell<(usize, bool)>,
 }
 
@@ -186,7 +189,7 @@ impl State<RegionState> for Stretch {
     }
 }
 
-/// A region that is to be the kernel's.
+/// A region that will be left to the kernel.
 #[derive(Debug)]
 struct Native(Stretch);
 

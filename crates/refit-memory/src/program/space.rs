@@ -1,8 +1,10 @@
-//! An address space: the regions of a program that are served, and where each is (Hui 2000, §3.2: Process, Region).
+//! An address space: the regions of a program that are served, and their ranges (Hui 2000, §3.2:
+//! Process, Region).
 //!
-//! The path of a fault goes through objects, [`Process`] first. What the program does to its mappings, it tells here. A region has a cache
-//! and a representative of its own. Where some of it is moved elsewhere, that becomes a region; so every page is in one cache, and
-//! no two caches share anything.
+//! The path of a fault goes through objects, [`Process`] first. Changes of the program's mappings
+//! are reported here. A region has its own cache and representative. If a part of it is moved
+//! elsewhere, that part becomes another region; so every page is in one cache, and no two caches
+//! share anything.
 
 use std::collections::hash_map::Entry;
 use std::ops::Range;
@@ -10,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use refit_objects::{Choices, State, TransferError};
+use refit_sys::memory::PAGE_SIZE_U64;
 use rustc_hash::FxHashMap;
 
 use super::budget::Draws;
@@ -19,35 +22,33 @@ use super::intervals::Intervals;
 use super::pager::Inherited;
 use super::part::{Commons, Objects, Part};
 use super::region::FaultError;
-use crate::PAGE_SIZE;
 use crate::anonymous::AnonymousPages;
 
-const PAGE: u64 = PAGE_SIZE as u64;
-
-/// So many regions are looked at when one has to give pages.
+/// The number of regions considered when one has to give pages back.
 const CANDIDATES: usize = 32;
 
 /// A program's memory, as faults see it.
 #[refit_objects::interface(name = "process", state = ())]
 pub trait Process {
-    /// A thread waits for the page at `address`. It is there, or who waits goes on otherwise, when this has returned well.
+    /// Resolves the fault of a thread that waits for the page at `address`. On success the page is
+    /// in, or the thread continues for another reason.
     fn fault(&self, address: u64) -> Result<(), FaultError>;
 }
 
-/// What is known of a region.
+/// The description of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// Where it is. Not all of it need be mapped.
+    /// Its addresses, not all of which need be mapped.
     pub range: Range<u64>,
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// What its cache holds and has done.
+    /// The contents and counters of its cache.
     pub stats: AnonymousStats,
-    /// Pages of it that are in the store.
+    /// Number of its pages that are in the store.
     pub stored: u64,
-    /// By which implementations its region and its cache are served; `None`: nothing of it has been touched yet.
+    /// The implementations of its region and its cache; `None` if it has not been accessed yet.
     pub implementations: Option<(String, String)>,
-    /// The kernel alone resolves its faults.
+    /// Whether the kernel alone resolves its faults.
     pub native: bool,
 }
 
@@ -57,22 +58,22 @@ pub struct Space {
     name: String,
     hat: TranslationRef,
     commons: Arc<Commons>,
-    /// A part can be in several ranges: what is between them has been unmapped.
+    /// A part can have several ranges, between which memory has been unmapped.
     places: RwLock<Intervals<Part>>,
-    /// Where the next eviction looks for a region.
+    /// The position at which the next eviction looks for a region.
     turn: AtomicUsize,
     draws: Draws,
 }
 
 impl Space {
-    /// An address space without regions. `name` is what its objects are called by.
+    /// Creates an address space without regions. `name` is the name of its objects.
     pub fn new(name: impl Into<String>, hat: TranslationRef, commons: Arc<Commons>) -> Arc<Self> {
         let (places, turn) = (RwLock::default(), AtomicUsize::new(0));
         let draws = Draws::default();
         Arc::new(Self { name: name.into(), hat, commons, places, turn, draws })
     }
 
-    /// Makes the object that faults are told to.
+    /// Creates the object that receives faults.
     pub fn process(self: &Arc<Self>) -> ProcessRef {
         let space = Arc::clone(self);
         let make = move || Server(Arc::clone(&space));
@@ -80,22 +81,23 @@ impl Space {
         choices.create(self.name.as_str(), ONE_TABLE).expect("it is the one choice")
     }
 
-    /// What its objects are called by.
+    /// Returns the name of its objects.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How pages come and go.
+    /// Returns the translation by which pages enter and leave.
     pub fn hat(&self) -> TranslationRef {
         self.hat
     }
 
-    /// What it shares with others.
+    /// Returns the resources that it shares with others.
     pub fn commons(&self) -> &Arc<Commons> {
         &self.commons
     }
 
-    /// A range is served from now on. What of it is not yet belongs to a region beside it that is called the same, or is one.
+    /// Serves a range from now on. The parts of it that are not served yet join an adjacent region
+    /// of the same name, or become one.
     pub fn map(&self, range: &Range<u64>, name: &str) {
         let mut places = self.write();
         for gap in places.gaps(range) {
@@ -109,15 +111,16 @@ impl Space {
         }
     }
 
-    /// Something of ours is at `address` that nobody has told of: the region next to it has grown, a stack for one.
+    /// Adds a page at `address` of which there was no report, because the region next to it has
+    /// grown, such as a stack.
     pub fn grow(&self, address: u64) {
-        let page = address / PAGE * PAGE;
+        let page = address / PAGE_SIZE_U64 * PAGE_SIZE_U64;
         let mut places = self.write();
         let part = match places.nearest(page) {
             Some(part) => Arc::clone(part),
             None => Part::new(page, "", 0, self.nothing()),
         };
-        for gap in places.gaps(&(page..page + PAGE)) {
+        for gap in places.gaps(&(page..page + PAGE_SIZE_U64)) {
             places.insert(gap, Arc::clone(&part));
         }
     }
@@ -126,7 +129,7 @@ impl Space {
         AnonymousPages::new(Arc::clone(&self.commons.store), i64::MAX as u64)
     }
 
-    /// A range is not served any more: what was there is nobody's.
+    /// Stops serving a range, which has been unmapped.
     pub fn unmap(&self, range: &Range<u64>) {
         self.carve(&mut self.write(), range);
     }
@@ -137,7 +140,7 @@ impl Space {
         }
     }
 
-    /// The contents of a range are thrown away, now or soon; it is still served.
+    /// Records that the contents of a range are discarded, now or soon. It is still served.
     pub fn remove(&self, range: &Range<u64>) {
         for (range, part) in self.read().within(range) {
             let pages = part.pages_of(&range);
@@ -148,8 +151,8 @@ impl Space {
         }
     }
 
-    /// A range has been moved. What was where it is now has been told to be unmapped before; that it is not where it was is told
-    /// besides, and after.
+    /// Records that a range has been moved. The unmapping of its destination has been reported
+    /// before; the unmapping of its origin is reported separately afterwards.
     pub fn remap(&self, from: &Range<u64>, to: u64) {
         let mut places = self.write();
         let by = to.wrapping_sub(from.start).cast_signed();
@@ -167,7 +170,8 @@ impl Space {
         }
     }
 
-    /// The address space of a child: pages that are out are its, too; those that are in it has from the kernel.
+    /// Returns the address space of a child. It shares the pages that are out; the kernel has given
+    /// it those that are in.
     pub fn fork(&self, name: impl Into<String>, hat: TranslationRef) -> Arc<Self> {
         let child = Self::new(name, hat, Arc::clone(&self.commons));
         let mut places = child.write();
@@ -182,13 +186,14 @@ impl Space {
         child
     }
 
-    /// A child has nothing of its parent's memory but this, and of some of it not the contents (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
+    /// Removes all memory from a child that it has not inherited, and the contents of memory that
+    /// was wiped (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
     pub(super) fn inherit(&self, inherited: &[Inherited]) {
         let mut places = self.write();
         let mut has = Intervals::default();
         let (kept, wiped) = (Arc::new(false), Arc::new(true));
         for one in inherited {
-            // Mappings of one process do not overlap; what is told may be wrong all the same.
+            // Mappings of one process do not overlap, but the caller's information may be wrong.
             if has.within(&one.range).is_empty() {
                 has.insert(one.range.clone(), Arc::clone(if one.wiped { &wiped } else { &kept }));
             }
@@ -206,22 +211,24 @@ impl Space {
         }
     }
 
-    /// Whether any page is out of the program.
+    /// Returns whether any page is out of the program.
     pub(super) fn anything_is_out(&self) -> bool {
         self.read().iter().any(|(_, part)| !part.pages.is_empty())
     }
 
-    /// Pages that are in the program are counted from now on, `addresses` of whole pages; how many could be.
+    /// Counts pages that are in the program from now on; `addresses` are those of whole pages.
+    /// Returns how many could be counted.
     pub fn adopt(&self, addresses: &[u64]) -> usize {
         let places = self.read();
         let mut done = 0;
-        for run in addresses.chunk_by(|one, next| one + PAGE == *next) {
-            for (range, part) in places.within(&(run[0]..run[run.len() - 1] + PAGE)) {
+        for run in addresses.chunk_by(|one, next| one + PAGE_SIZE_U64 == *next) {
+            for (range, part) in places.within(&(run[0]..run[run.len() - 1] + PAGE_SIZE_U64)) {
                 let pages: Vec<u64> = part.pages_of(&range).collect();
                 let some = self.objects(&part).fcm.adopt(&pages);
                 if some < pages.len() {
-                    // To the page: what is counted can be out again before the rest is.
-                    let before = (range.start - run[0]) / PAGE;
+                    // Exact to the page: pages that are counted can be evicted before the rest is
+                    // counted.
+                    let before = (range.start - run[0]) / PAGE_SIZE_U64;
                     return done + before as usize + some;
                 }
             }
@@ -230,9 +237,10 @@ impl Space {
         done
     }
 
-    /// Chooses pages of one region to go out: of one that can spare some, or else each page has the same chance that its region is
-    /// chosen; which of its pages go, the region's cache says.
-    pub(super) fn recall(&self, most: usize) -> Option<Recalled> {
+    /// Chooses pages of one region to evict. The region is one that has pages to spare; if there is
+    /// none, each page has the same chance that its region is chosen. The region's cache chooses
+    /// the pages.
+    pub(super) fn recall(&self, most: usize) -> Option<RecallBatch> {
         let places = self.read();
         let begin = self.turn.fetch_add(CANDIDATES, Relaxed);
         let all = places.iter().filter_map(|(_, part)| Some((part.fcm()?, part)));
@@ -249,24 +257,24 @@ impl Space {
             if !pages.is_empty() {
                 let addresses = pages.iter().map(|&page| part.address(page)).collect();
                 let behind = part.pages.clone();
-                return Some(Recalled { fcm, behind, pages, addresses });
+                return Some(RecallBatch { fcm, behind, pages, addresses });
             }
         }
         None
     }
 
-    /// Pages that are doomed, by region: its cache, its pages, and their addresses.
-    pub(super) fn doomed(&self) -> Vec<Recalled> {
+    /// Returns the doomed pages, by region.
+    pub(super) fn doomed(&self) -> Vec<RecallBatch> {
         let all = self.parts().into_iter().filter_map(|(_, part)| {
             let fcm = part.fcm()?;
             let pages = fcm.doomed();
             let addresses = pages.iter().map(|&page| part.address(page)).collect();
-            Some(Recalled { fcm, behind: part.pages.clone(), pages, addresses })
+            Some(RecallBatch { fcm, behind: part.pages.clone(), pages, addresses })
         });
         all.filter(|one| !one.pages.is_empty()).collect()
     }
 
-    /// The addresses of all pages of such regions that are out, as far as they were ever in.
+    /// Returns the addresses of all pages of such regions that are out and were once in.
     pub(super) fn out(&self, which: Which) -> Vec<u64> {
         let places = self.read();
         let all = places.iter().filter(|(_, part)| which.means(part)).flat_map(|(range, part)| {
@@ -276,7 +284,7 @@ impl Space {
         all.collect()
     }
 
-    /// Its regions, and from where to where each reaches.
+    /// Returns the regions, each with the span of its ranges.
     fn parts(&self) -> Vec<(Range<u64>, Arc<Part>)> {
         let mut parts: Vec<(Range<u64>, Arc<Part>)> = Vec::new();
         let mut known: FxHashMap<_, usize> = FxHashMap::default();
@@ -292,25 +300,25 @@ impl Space {
         parts
     }
 
-    /// How many pages can go before any of others should.
+    /// Returns the number of pages that should be evicted before those of other programs.
     pub fn spare(&self) -> u64 {
         let spare = |(_, part): &(_, Arc<Part>)| part.fcm().map(|fcm| fcm.spare());
         self.parts().iter().filter_map(spare).sum()
     }
 
-    /// How many pages of it are counted as being in the program.
+    /// Returns the number of its pages that are counted as in the program.
     pub fn resident(&self) -> u64 {
         self.stats().resident
     }
 
-    /// What its caches hold and have done, all together.
+    /// Returns the sum of the contents and counters of its caches.
     pub fn stats(&self) -> AnonymousStats {
-        // Each is held until it has been asked: its cache ends with it.
+        // Each part is held until it has been asked, since its cache ends with it.
         let stats = |(_, part): &(_, Arc<Part>)| part.fcm().map(|fcm| fcm.stats());
         self.parts().iter().filter_map(stats).sum()
     }
 
-    /// Its regions.
+    /// Returns the descriptions of its regions.
     pub fn regions(&self) -> Vec<RegionInfo> {
         let info = |(range, part): (Range<u64>, Arc<Part>)| RegionInfo {
             range,
@@ -323,33 +331,34 @@ impl Space {
         self.parts().into_iter().map(info).collect()
     }
 
-    /// Where such regions are.
+    /// Returns the ranges of such regions.
     pub(super) fn ranges(&self, which: Which) -> Vec<Range<u64>> {
         let places = self.read();
         let ranges = places.iter().filter(|(_, part)| which.means(part));
         ranges.map(|(range, _)| range).collect()
     }
 
-    /// Nothing is served any more: all that it has had is given back, and its objects end.
+    /// Stops serving everything: gives back all that it has had, and ends its objects.
     pub fn end(&self) {
         self.unmap(&(0..u64::MAX));
     }
 
-    /// Which regions are to be the kernel's is decided now; whether any are.
+    /// Decides which regions will be left to the kernel. Returns whether any will.
     pub(super) fn decide(&self) -> bool {
-        // All of them, also behind the first.
+        // No short circuit: all of them have to decide.
         self.read().iter().fold(false, |any, (_, part)| part.decide() || any)
     }
 
-    /// Regions for which that was decided, and of which nothing is out, are the kernel's from now on.
+    /// Leaves to the kernel the regions for which that was decided; none of their pages may be out.
     pub(super) fn leave_to_kernel(&self) {
         let places = self.read();
         let leaving = places.iter().filter(|(_, part)| part.is_leaving());
         leaving.for_each(|(_, part)| part.leave_to_kernel());
     }
 
-    /// Regions that are to be served again are not the kernel's any more. Where one is the kernel's and nothing is mapped any more, it ends:
-    /// nobody has told of that. `mapped`: all that could be served.
+    /// Takes back from the kernel the regions that should be served again. A region that the kernel
+    /// serves and where nothing is mapped any more ends, since nobody has reported the unmapping.
+    /// `mapped` holds all ranges that could be served.
     pub fn resume(&self, mapped: &[Range<u64>]) {
         let mut places = self.write();
         let native = places.iter().filter(|(_, part)| part.is_native());
@@ -364,7 +373,7 @@ impl Space {
         }
     }
 
-    /// Where the kernel resolves faults although there are regions.
+    /// Returns the ranges of regions whose faults the kernel resolves.
     pub fn native(&self) -> Vec<Range<u64>> {
         self.ranges(Which::Native)
     }
@@ -382,11 +391,11 @@ impl Space {
     }
 }
 
-/// Some of its regions.
+/// A selection of regions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     All,
-    /// Those of which is decided that the kernel is to serve them.
+    /// Those that will be left to the kernel.
     Leaving,
     /// Those that the kernel serves.
     Native,
@@ -403,17 +412,18 @@ impl Which {
 }
 
 /// Pages of one region, by number and by address.
-pub(super) struct Recalled {
+pub(super) struct RecallBatch {
     pub(super) fcm: AnonymousCacheRef,
     pub(super) behind: AnonymousPages,
     pub(super) pages: Vec<u64>,
     pub(super) addresses: Vec<u64>,
 }
 
-impl Recalled {
-    /// The pages of these addresses stay.
+impl RecallBatch {
+    /// Removes the pages of these addresses, which stay in the program.
     pub(super) fn keep(&mut self, needed: &[u64]) {
-        let stays = |address: &u64| needed.iter().any(|one| one / PAGE == address / PAGE);
+        let stays =
+            |address: &u64| needed.iter().any(|one| one / PAGE_SIZE_U64 == address / PAGE_SIZE_U64);
         let (stay, go): (Vec<_>, Vec<_>) =
             self.pages.iter().zip(&self.addresses).partition(|(_, address)| stays(address));
         let stay: Vec<u64> = stay.into_iter().map(|(&page, _)| page).collect();
@@ -425,7 +435,7 @@ impl Recalled {
     }
 }
 
-/// Name of the implementation: one table of regions.
+/// The name of the implementation, which has one table of regions.
 const ONE_TABLE: &str = "default";
 
 struct Server(Arc<Space>);
@@ -439,7 +449,7 @@ impl Process for Server {
     }
 }
 
-// The table is the address space's, whoever serves from it.
+// The table belongs to the address space, whichever implementation uses it.
 impl State<()> for Server {
     const PROMPT: bool = true;
 

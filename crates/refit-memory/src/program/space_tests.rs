@@ -1,10 +1,12 @@
-//! Address spaces that change at random, over a program that is only a table: no page is lost, none comes back that is gone.
+//! Address spaces that change at random, over a program that is only a table: no page is lost, and
+//! no discarded page returns.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use refit_objects::{Choices, Interface, State, TransferError, destroy};
+use refit_sys::memory::PAGE_SIZE_U64;
 
 use super::budget::create_budget;
 use super::cache::{AnonymousCacheFactory, SHARED};
@@ -15,11 +17,10 @@ use super::space::{ProcessInterface, ProcessRef, Space};
 use crate::PAGE_SIZE;
 use crate::store::{PageStore, StoreStats};
 
-const PAGE: u64 = PAGE_SIZE as u64;
 const BASE: u64 = 0x10_0000;
 const PAGES: u64 = 64;
 
-/// What a program has in memory: by address, a number that stands for what a page holds.
+/// The memory of a program: by address, a number that stands for the contents of a page.
 #[derive(Clone, Default)]
 struct Program(Arc<Mutex<Kernel>>);
 
@@ -46,7 +47,7 @@ impl Translation for Program {
     fn install(&self, address: u64, pages: &[u8]) -> Result<(), Stopped> {
         let mut kernel = self.kernel();
         for (done, page) in pages.chunks(PAGE_SIZE).enumerate() {
-            let at = address + done as u64 * PAGE;
+            let at = address + done as u64 * PAGE_SIZE_U64;
             let stopped = |why| Err(Stopped { done, why });
             if !kernel.mapped.contains_key(&at) {
                 return stopped(InstallError::Unmapped);
@@ -91,7 +92,7 @@ impl State<()> for Program {
     }
 }
 
-/// A program, and who serves it.
+/// A program, and the address space that serves it.
 struct World {
     program: Program,
     space: Arc<Space>,
@@ -127,7 +128,7 @@ impl World {
         self.space.unmap(range);
     }
 
-    /// As the kernel moves memory to a fixed place, and tells of it.
+    /// Moves memory to a fixed address as the kernel does, and reports it.
     fn remap(&self, from: &Range<u64>, to: u64) {
         let now = to..to + (from.end - from.start);
         self.unmap(&now);
@@ -151,7 +152,7 @@ impl World {
         kernel.mapped.range_mut(range.clone()).for_each(|(_, holds)| *holds = 0);
     }
 
-    /// A page is what it was; then it is another.
+    /// Checks that a page has its former contents, and changes them.
     fn touch(&mut self, at: u64) {
         let Some(&holds) = self.program.kernel().mapped.get(&at) else { return };
         if !self.program.kernel().there.contains_key(&at) {
@@ -169,7 +170,7 @@ impl World {
         kernel.mapped.insert(at, self.next);
     }
 
-    /// As a pager does it.
+    /// Evicts pages as a pager does.
     fn evict(&self, most: usize) {
         let Some(recalled) = self.space.recall(most) else { return };
         let mut kernel = self.program.kernel();
@@ -198,7 +199,7 @@ impl World {
         }
     }
 
-    /// Counts what is there, and finds as many as are counted.
+    /// Counts the pages that are in, and checks that as many are counted.
     fn count(&self) {
         let there: Vec<u64> = self.program.kernel().there.keys().copied().collect();
         assert_eq!(self.space.adopt(&there), there.len());
@@ -208,7 +209,7 @@ impl World {
     }
 
     fn end(mut self) {
-        (0..PAGES).for_each(|page| self.touch(BASE + page * PAGE));
+        (0..PAGES).for_each(|page| self.touch(BASE + page * PAGE_SIZE_U64));
         self.count();
         self.space.end();
         destroy(ProcessInterface::id(self.process));
@@ -230,11 +231,11 @@ fn ended(commons: &Commons) {
 }
 
 fn part(pages: Range<u64>) -> Range<u64> {
-    BASE + pages.start * PAGE..BASE + pages.end * PAGE
+    BASE + pages.start * PAGE_SIZE_U64..BASE + pages.end * PAGE_SIZE_U64
 }
 
 fn touch_all(world: &mut World, pages: Range<u64>) {
-    pages.for_each(|page| world.touch(BASE + page * PAGE));
+    pages.for_each(|page| world.touch(BASE + page * PAGE_SIZE_U64));
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn what_is_moved_into_a_hole_hides_nothing_behind_it() {
     touch_all(&mut world, 0..44);
     (0..4).for_each(|_| world.evict(64));
     world.unmap(&part(8..12));
-    world.remap(&part(40..44), BASE + 8 * PAGE);
+    world.remap(&part(40..44), BASE + 8 * PAGE_SIZE_U64);
     touch_all(&mut world, 0..44);
     world.end();
     ended(&commons);
@@ -276,8 +277,8 @@ fn pages_that_follow_each_other_are_counted_by_their_own_regions() {
     world.map(&part(0..4), "one");
     world.map(&part(4..8), "two");
     for page in 0..8 {
-        world.program.kernel().there.insert(BASE + page * PAGE, 100 + page);
-        world.program.kernel().mapped.insert(BASE + page * PAGE, 100 + page);
+        world.program.kernel().there.insert(BASE + page * PAGE_SIZE_U64, 100 + page);
+        world.program.kernel().mapped.insert(BASE + page * PAGE_SIZE_U64, 100 + page);
     }
     world.count();
     let counted: Vec<u64> =
@@ -312,7 +313,7 @@ fn memory_that_is_mapped_moved_and_thrown_away_at_random_is_what_was_written() {
                     let apart = to >= pages.end || to + pages.end - pages.start <= pages.start;
                     let mapped = |page| world.program.kernel().mapped.contains_key(&page);
                     if apart && part(pages.clone()).step_by(PAGE_SIZE).all(mapped) {
-                        world.remap(&part(pages), BASE + to * PAGE);
+                        world.remap(&part(pages), BASE + to * PAGE_SIZE_U64);
                     }
                 }
                 7..9 => world.throw_away(&part(pages)),

@@ -1,4 +1,4 @@
-//! The swap file: a file without a name, which is gone when nobody has it open any more.
+//! The swap file: an unnamed file, which ceases to exist when nobody has it open any more.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use super::StoreError;
 use super::slots::{Slot, Slots};
 use crate::PAGE_SIZE;
 
-/// A file that pages go to.
+/// A file for pages that are out.
 #[derive(Debug)]
 pub struct SwapFile {
     file: fs::File,
@@ -18,22 +18,23 @@ pub struct SwapFile {
 }
 
 impl SwapFile {
-    /// A file without a name in a directory, of so many bytes at most. It takes what is in it.
+    /// Creates an unnamed file of at most `bytes` bytes in a directory. It takes disk space only
+    /// for its contents.
     ///
     /// # Errors
-    /// The directory is not there, or its file system has no files without names.
+    /// The directory does not exist, or its file system has no unnamed files.
     pub fn create(directory: &Path, bytes: u64) -> io::Result<Self> {
         let file = tempfile::tempfile_in(directory)?;
         Ok(Self::new(file, bytes))
     }
 
-    /// A file that is there.
+    /// Wraps an existing file.
     pub fn new(file: fs::File, bytes: u64) -> Self {
         let pages = u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
         Self { file, slots: Mutex::new(Slots::new(pages)) }
     }
 
-    /// Writes pages, where it is possible in one piece. All, or none.
+    /// Writes pages, in one piece if possible: all, or none.
     pub(super) fn write(&self, pages: &[&[u8; PAGE_SIZE]]) -> Result<Vec<Slot>, StoreError> {
         let count = u32::try_from(pages.len()).unwrap_or(u32::MAX);
         let taken = {
@@ -55,7 +56,7 @@ impl SwapFile {
         Ok(taken.into_iter().zip(pages).map(slot).collect())
     }
 
-    /// Reads pages from this one on, and compares them with their checksums.
+    /// Reads consecutive pages from `first` on, and verifies their checksums.
     pub(super) fn read(
         &self,
         first: u32,

@@ -1,18 +1,19 @@
-//! Where pages of anonymous memory go when their frames are taken: to no place at all (pages of zeros), to memory, compressed, or to a
-//! swap file.
+//! The store for pages of anonymous memory whose frames are taken: pages of zeros take no space,
+//! others are compressed in memory, or go to a swap file.
 //!
 //! ```text
 //! put ──► zeros? ──► room among the compressed, and it shrinks? ──► the swap file, in runs
 //! ```
 //!
-//! Where there is no file, pages that do not shrink stay in memory as they are.
+//! Without a file, pages that do not shrink stay in memory uncompressed.
 //!
-//! A page that was put is a [`Stored`]: whoever has it can read it, and what it takes is free again when the last one drops it. So no
-//! reader can meet a place that somebody else has got meanwhile. What comes back from a disk is compared with a checksum: a page
-//! that is not what it was is an error, never a page.
+//! A page that was put is a [`StoredPage`]: its holder can read it, and its space is freed when the
+//! last holder drops it. So no reader can meet space that has been given to another page in the
+//! meantime. Pages that come back from a disk are verified by a checksum: a page with other
+//! contents is an error, never a page.
 //!
 //! # Errors
-//! [`StoreError`]; a page that cannot be put is in nobody's way, and what was put before stays.
+//! [`StoreError`]. After a failed put nothing of it remains, and pages that were put before stay.
 
 mod file;
 mod slots;
@@ -28,7 +29,7 @@ use slots::Slot;
 /// A page is kept compressed if that saves a quarter of it.
 const SHRUNK: usize = PAGE_SIZE / 4 * 3;
 
-/// What stands in the way of a page.
+/// The error of an operation of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither the compressed part nor the swap file has room.
@@ -36,26 +37,26 @@ pub enum StoreError {
         "the swap store is full ({bytes} bytes); give it more room, or the program more memory"
     )]
     Full {
-        /// What it may take.
+        /// The limit in bytes.
         bytes: u64,
     },
-    /// The host says no.
-    #[error("{what} the swap file: {source}; make room on its disk, or see what ails it")]
+    /// An error of the host.
+    #[error("cannot {what} the swap file: {source}; make room on its disk, or check the disk")]
     Host {
-        /// What was tried.
+        /// The operation, as the words between "cannot" and "the swap file".
         what: &'static str,
-        /// What it says.
+        /// The cause.
         source: io::Error,
     },
-    /// The disk has given back something else than it was given.
-    #[error("the swap file has changed at byte {at}; its disk is not to be trusted")]
+    /// The disk has returned other contents than were written.
+    #[error("the swap file has changed at byte {at}; its disk returns other data than was written")]
     Changed {
-        /// Where.
+        /// The position in bytes.
         at: u64,
     },
 }
 
-/// A swap store; several address spaces can share one.
+/// A swap store, which several address spaces can share.
 #[derive(Debug)]
 pub struct PageStore {
     most_compressed: AtomicU64,
@@ -64,36 +65,37 @@ pub struct PageStore {
     file: Option<SwapFile>,
 }
 
-/// What a store holds.
+/// The contents of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Pages of zeros.
+    /// Number of pages of zeros.
     pub zeros: u64,
-    /// Pages that are compressed.
+    /// Number of compressed pages.
     pub compressed: u64,
     /// The bytes that those take.
     pub compressed_bytes: u64,
-    /// Pages in the swap file.
+    /// Number of pages in the swap file.
     pub in_file: u64,
 }
 
 #[derive(Debug)]
 enum Place {
     Zeros,
-    /// A whole page where it does not shrink.
+    /// A whole page if it does not shrink.
     Compressed(Box<[u8]>),
     File(Slot),
 }
 
 /// A page in a store.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredPage {
     store: Arc<PageStore>,
     place: Place,
 }
 
 impl PageStore {
-    /// A store of so many bytes of compressed pages and, behind them, a swap file.
+    /// Creates a store of at most `most_compressed` bytes of compressed pages and, beyond those, a
+    /// swap file.
     pub fn new(most_compressed: u64, file: Option<SwapFile>) -> Arc<Self> {
         Arc::new(Self {
             most_compressed: AtomicU64::new(most_compressed),
@@ -103,14 +105,14 @@ impl PageStore {
         })
     }
 
-    /// Puts pages, one after the other, in as few writes as can be. All, or none.
+    /// Puts consecutive pages, in as few writes as possible: all, or none.
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::Host`].
     ///
     /// # Panics
-    /// `pages` is not a whole number of pages.
-    pub fn put(self: &Arc<Self>, pages: &[u8]) -> Result<Vec<Stored>, StoreError> {
+    /// If `pages` is not a whole number of pages.
+    pub fn put(self: &Arc<Self>, pages: &[u8]) -> Result<Vec<StoredPage>, StoreError> {
         let (pages, rest) = pages.as_chunks::<PAGE_SIZE>();
         assert!(rest.is_empty(), "whole pages");
         let mut places: Vec<Option<Place>> = pages.iter().map(|page| self.small(page)).collect();
@@ -123,7 +125,7 @@ impl PageStore {
         let slots = match written {
             Ok(slots) => slots,
             Err(error) => {
-                // What was compressed is given back as any page is.
+                // Compressed pages are freed as any page is.
                 places.into_iter().flatten().for_each(|place| drop(self.stored(place)));
                 return Err(error);
             }
@@ -134,30 +136,31 @@ impl PageStore {
         Ok(places.into_iter().flatten().map(|place| self.stored(place)).collect())
     }
 
-    /// Keeps a page in memory as it is, beyond any limit: for who can do nothing else with it.
-    pub fn keep(self: &Arc<Self>, page: &[u8; PAGE_SIZE]) -> Stored {
+    /// Keeps a page in memory uncompressed, beyond any limit: for a caller that has no other place
+    /// for it.
+    pub fn keep(self: &Arc<Self>, page: &[u8; PAGE_SIZE]) -> StoredPage {
         self.compressed.fetch_add(PAGE_SIZE as u64, Relaxed);
         self.stored(Place::Compressed(page.as_slice().into()))
     }
 
-    /// Allows so many bytes of compressed pages from now on; what is there stays.
+    /// Sets the limit of bytes of compressed pages; existing ones stay.
     pub fn allow(&self, most_compressed: u64) {
         self.most_compressed.store(most_compressed, Relaxed);
     }
 
-    /// What it holds now.
+    /// Returns the current contents.
     pub fn stats(&self) -> StoreStats {
         let [zeros, compressed, in_file] = self.pages.each_ref().map(|count| count.load(Relaxed));
         let compressed_bytes = self.compressed.load(Relaxed);
         StoreStats { zeros, compressed, compressed_bytes, in_file }
     }
 
-    /// A place for a page that takes none in the file.
+    /// Returns a place for a page that needs none in the file.
     fn small(&self, page: &[u8; PAGE_SIZE]) -> Option<Place> {
         if page.iter().all(|&byte| byte == 0) {
             return Some(Place::Zeros);
         }
-        // Cheap to ask, and a wrong answer costs a compression in vain, or a write.
+        // Cheap to check; a wrong answer costs a useless compression, or a write.
         let most = self.most_compressed.load(Relaxed);
         if self.compressed.load(Relaxed) >= most {
             return None;
@@ -175,9 +178,9 @@ impl PageStore {
         fits.then(|| Place::Compressed(bytes.into()))
     }
 
-    fn stored(self: &Arc<Self>, place: Place) -> Stored {
+    fn stored(self: &Arc<Self>, place: Place) -> StoredPage {
         self.pages[place.kind()].fetch_add(1, Relaxed);
-        Stored { store: Arc::clone(self), place }
+        StoredPage { store: Arc::clone(self), place }
     }
 }
 
@@ -191,14 +194,14 @@ impl Place {
     }
 }
 
-impl Stored {
-    /// Reads pages that were put, one after the other, in as few reads as can be.
+impl StoredPage {
+    /// Reads pages that were put, in order, in as few reads as possible.
     ///
     /// # Errors
-    /// [`StoreError::Host`], [`StoreError::Changed`]; what was read until then stands in `into`.
+    /// [`StoreError::Host`], [`StoreError::Changed`]; `into` holds what was read until then.
     ///
     /// # Panics
-    /// `into` is not as many pages.
+    /// If `into` does not have the size of that many pages.
     pub fn read(pages: &[Arc<Self>], into: &mut [u8]) -> Result<(), StoreError> {
         assert_eq!(pages.len() * PAGE_SIZE, into.len(), "as many pages");
         let mut from = 0;
@@ -211,7 +214,8 @@ impl Stored {
         Ok(())
     }
 
-    /// How many pages one read brings: this one, and those of `next` that follow it in the file.
+    /// Returns the number of pages that one read brings: this one, and those of `next` that follow
+    /// it in the file.
     fn run(&self, next: &[Arc<Self>]) -> usize {
         let Place::File(slot) = &self.place else { return 1 };
         let follows = |(n, one): &(usize, &Arc<Self>)| {
@@ -238,7 +242,7 @@ impl Stored {
                 Ok(())
             }
             (Place::Compressed(bytes), _) => {
-                // In memory nothing changes but by a fault of ours.
+                // Memory changes only by a defect of this program.
                 let size = lz4_flex::decompress_into(bytes, into);
                 assert_eq!(size.ok(), Some(PAGE_SIZE), "a page that was compressed here");
                 Ok(())
@@ -251,7 +255,7 @@ impl Stored {
     }
 }
 
-impl Drop for Stored {
+impl Drop for StoredPage {
     fn drop(&mut self) {
         self.store.pages[self.place.kind()].fetch_sub(1, Relaxed);
         match &self.place {

@@ -1,22 +1,22 @@
-//! Which pages of a swap file are taken: a bit for each.
+//! The allocation of a swap file: one bit for each page.
 //!
-//! Pages that are written together are read together, so they get places that follow each other, from where the last ones ended on;
-//! only where no such run is left, whatever is free.
+//! Pages that are written together are read together, so they get consecutive slots, from the end
+//! of the last allocation on; only if no such run is left, any free ones.
 
-/// A page of a swap file that is taken, and the checksum of what it holds.
+/// An allocated page of a swap file, and the checksum of its contents.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) number: u32,
     pub(super) sum: u32,
 }
 
-/// The places of a file.
+/// The slots of a file.
 #[derive(Debug)]
 pub(super) struct Slots {
     taken: Vec<u64>,
     most: u32,
     free: u32,
-    /// Where the search begins.
+    /// The position at which the search begins.
     hand: u32,
 }
 
@@ -25,12 +25,12 @@ impl Slots {
         Self { taken: vec![0; most.div_ceil(64) as usize], most, free: most, hand: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     pub(super) fn most(&self) -> u32 {
         self.most
     }
 
-    /// Takes so many, in ascending order; `None` if there are fewer.
+    /// Allocates `count` slots, in ascending order; `None` if fewer are free.
     pub(super) fn take(&mut self, count: u32) -> Option<Vec<u32>> {
         if count > self.free {
             return None;
@@ -48,7 +48,7 @@ impl Slots {
         Some(found)
     }
 
-    /// Gives one back.
+    /// Frees a slot.
     pub(super) fn give(&mut self, at: u32) {
         debug_assert!(self.is_taken(at));
         self.taken[at as usize / 64] &= !(1 << (at % 64));
@@ -59,7 +59,7 @@ impl Slots {
         self.taken[at as usize / 64] >> (at % 64) & 1 == 1
     }
 
-    /// The first run of `count` free ones from `from` on.
+    /// Returns the beginning of the first run of `count` free slots from `from` on.
     fn run(&self, from: u32, count: u32) -> Option<u32> {
         let (mut begin, mut at) = (from, from);
         while at < self.most {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use refit_memory::program::{BudgetInterface, GLOBAL, LOCAL, Share, create_budget};
-use refit_memory::store::{PageStore, StoreError, StoreStats, Stored};
+use refit_memory::store::{PageStore, StoreError, StoreStats, StoredPage};
 use refit_memory::{AnonymousPages, FileRepresentative, PAGE_SIZE};
 use refit_objects::{Interface, destroy};
 
-use crate::common::{Numbers, PAGE, contents_of, page_of, swap};
+use crate::common::{Numbers, PAGE_SIZE_U64, contents_of, page_of, swap};
 
 #[test]
 fn no_more_frames_are_out_than_were_ever_allowed() {
@@ -78,14 +78,14 @@ fn a_page_is_kept_whatever_the_store_has_room_for() {
     let refused = store.put(&page_of(1)).expect_err("no room");
     assert!(matches!(refused, StoreError::Full { bytes: 0 }), "{refused}");
     let kept = [1, 2, 0].map(|contents| Arc::new(store.keep(&page_of(contents))));
-    assert_eq!(store.stats().compressed_bytes, 3 * PAGE);
+    assert_eq!(store.stats().compressed_bytes, 3 * PAGE_SIZE_U64);
     let mut read = vec![0xee; 3 * PAGE_SIZE];
-    Stored::read(&kept, &mut read).expect("in memory");
+    StoredPage::read(&kept, &mut read).expect("in memory");
     assert_eq!(read.chunks(PAGE_SIZE).map(contents_of).collect::<Vec<_>>(), [1, 2, 0]);
     // More is allowed than there is room in what is kept: what is kept takes room like any.
-    store.allow(3 * PAGE);
+    store.allow(3 * PAGE_SIZE_U64);
     assert!(store.put(&page_of(2)).is_err());
-    store.allow(4 * PAGE);
+    store.allow(4 * PAGE_SIZE_U64);
     let put = store.put(&[page_of(2), page_of(0)].concat()).expect("room");
     store.allow(0);
     assert!(store.put(&page_of(2)).is_err(), "and what is there stays");
@@ -98,7 +98,7 @@ fn a_page_is_kept_whatever_the_store_has_room_for() {
 fn what_is_kept_takes_the_place_of_what_was_there_and_goes_with_it() {
     let store = PageStore::new(1 << 20, None);
     let pages = AnonymousPages::new(Arc::clone(&store), i64::MAX as u64);
-    pages.write(5 * PAGE, &[page_of(5), page_of(6)].concat()).expect("room");
+    pages.write(5 * PAGE_SIZE_U64, &[page_of(5), page_of(6)].concat()).expect("room");
     let child = pages.fork();
     pages.keep(6, &page_of(7));
     pages.keep(9, &page_of(9));
@@ -106,13 +106,13 @@ fn what_is_kept_takes_the_place_of_what_was_there_and_goes_with_it() {
     assert_eq!((pages.numbers(), apart.numbers()), (vec![5, 9], vec![6]));
     let read = |pages: &AnonymousPages, page: u64| {
         let mut bytes = [0xee; PAGE_SIZE];
-        assert_eq!(pages.read(page * PAGE, &mut bytes), Ok(PAGE_SIZE));
+        assert_eq!(pages.read(page * PAGE_SIZE_U64, &mut bytes), Ok(PAGE_SIZE));
         contents_of(&bytes)
     };
     assert_eq!([5, 6, 9].map(|page| read(&pages, page)), [5, 0, 9]);
     assert_eq!([5, 6, 9].map(|page| read(&apart, page)), [0, 7, 0]);
     assert_eq!([5, 6, 9].map(|page| read(&child, page)), [5, 6, 0]);
-    pages.punch(0, 100 * PAGE).expect("in memory");
+    pages.punch(0, 100 * PAGE_SIZE_U64).expect("in memory");
     assert!(pages.is_empty() && child.len() == 2);
     drop((pages, child, apart));
     assert_eq!(store.stats(), StoreStats::default());

@@ -13,7 +13,7 @@ use refit_memory::{AnonymousPages, FileRepresentativeInterface, FileRepresentati
 use refit_objects::{Interface, ObjectId, SwapOptions, destroy};
 
 pub(crate) const IMPLEMENTATIONS: [&str; 3] = [SHARED, PARTITIONED, SEQUENTIAL];
-pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+pub(crate) use refit_sys::memory::PAGE_SIZE_U64;
 /// Never reached unless the test is wrong.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -69,7 +69,7 @@ impl Subject {
 
     /// Forgets all, and ends the cache; not the budget.
     pub(crate) fn end(self) {
-        self.cache.forget(0, u64::MAX / PAGE);
+        self.cache.forget(0, u64::MAX / PAGE_SIZE_U64);
         destroy(AnonymousCacheInterface::id(self.cache));
         destroy(FileRepresentativeInterface::id(self.fr));
     }
@@ -92,7 +92,7 @@ pub(crate) fn swap(object: ObjectId, to: &str) {
 
 /// A store of compressed pages, of a file, and of both.
 pub(crate) fn store(which: usize) -> Arc<PageStore> {
-    let file = || Some(SwapFile::new(tempfile::tempfile().expect("a file"), 4000 * PAGE));
+    let file = || Some(SwapFile::new(tempfile::tempfile().expect("a file"), 4000 * PAGE_SIZE_U64));
     match which {
         0 => PageStore::new(1 << 30, None),
         1 => PageStore::new(0, file()),

@@ -11,7 +11,9 @@ use refit_memory::store::PageStore;
 use refit_memory::{CacheError, FileRepresentative, PAGE_SIZE};
 use refit_objects::Interface;
 
-use crate::common::{Contents, IMPLEMENTATIONS, PAGE, Subject, contents_of, page_of, store, swap};
+use crate::common::{
+    Contents, IMPLEMENTATIONS, PAGE_SIZE_U64, Subject, contents_of, page_of, store, swap,
+};
 
 const PAGES: u64 = 5 * GROUP;
 /// Stores: of [`store`], and one that takes only pages of zeros.
@@ -337,7 +339,7 @@ impl Model {
         let copy = subject.behind.fork();
         let mut bytes = vec![0xee; PAGE_SIZE];
         for page in 0..2 * PAGES {
-            assert_eq!(copy.read(page * PAGE, &mut bytes), Ok(PAGE_SIZE));
+            assert_eq!(copy.read(page * PAGE_SIZE_U64, &mut bytes), Ok(PAGE_SIZE));
             assert_eq!(contents_of(&bytes), *self.behind.get(&page).unwrap_or(&0), "page {page}");
         }
     }

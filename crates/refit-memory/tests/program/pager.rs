@@ -10,7 +10,7 @@ use refit_memory::program::{Commons, Outside, Pager};
 use refit_sys::pagemap::Pagemap;
 use refit_sys::userfault::{Door, Features, Flags, Userfault};
 
-use crate::common::{PAGE, commons, until};
+use crate::common::{PAGE_SIZE_U64, commons, until};
 
 /// Memory of this process that nobody holds a reference to.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ struct Memory {
 
 impl Memory {
     fn new(pages: u64) -> Self {
-        let length = pages * PAGE;
+        let length = pages * PAGE_SIZE_U64;
         let allowed = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let none = std::ptr::null_mut();
@@ -34,8 +34,8 @@ impl Memory {
     }
 
     fn part(self, pages: Range<u64>) -> Range<u64> {
-        assert!(pages.end * PAGE <= self.length);
-        self.start + pages.start * PAGE..self.start + pages.end * PAGE
+        assert!(pages.end * PAGE_SIZE_U64 <= self.length);
+        self.start + pages.start * PAGE_SIZE_U64..self.start + pages.end * PAGE_SIZE_U64
     }
 
     fn all(self) -> Range<u64> {
@@ -43,8 +43,8 @@ impl Memory {
     }
 
     fn at(self, page: u64) -> *mut u64 {
-        assert!(page * PAGE < self.length);
-        (self.start + page * PAGE) as *mut u64
+        assert!(page * PAGE_SIZE_U64 < self.length);
+        (self.start + page * PAGE_SIZE_U64) as *mut u64
     }
 
     fn get(self, page: u64) -> u64 {
@@ -58,7 +58,7 @@ impl Memory {
     }
 
     fn advise(self, pages: Range<u64>, what: i32) {
-        let length = (pages.end - pages.start) * PAGE;
+        let length = (pages.end - pages.start) * PAGE_SIZE_U64;
         // SAFETY: nobody holds a reference to this memory.
         let answer = unsafe { libc::madvise(self.at(pages.start).cast(), length as usize, what) };
         assert_eq!(answer, 0, "{}", io::Error::last_os_error());
@@ -147,7 +147,8 @@ impl Served {
     fn settle(&self) {
         let pagemap = Pagemap::of(std::process::id()).expect("our own");
         let there = |addresses: &[u64]| {
-            let page = |&at: &u64| pagemap.pages(at..at + PAGE).expect("our own")[0].present();
+            let page =
+                |&at: &u64| pagemap.pages(at..at + PAGE_SIZE_U64).expect("our own")[0].present();
             addresses.iter().map(page).collect()
         };
         self.pager.settle(there, || false);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use refit_memory::store::{PageStore, StoreError, StoreStats, Stored, SwapFile};
+use refit_memory::store::{PageStore, StoreError, StoreStats, StoredPage, SwapFile};
 use refit_memory::{
     CacheError, CacheParts, FileCacheFactory, FileCacheRef, FramePool, PAGE_SIZE,
     PhysicalMemoryRef, create_anonymous, create_file_cache, create_physical_memory,
@@ -14,7 +14,7 @@ use refit_memory::{
 };
 use refit_objects::SwapOptions;
 
-use crate::host::{IMPLEMENTATIONS, PAGE, policy};
+use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, policy};
 
 const PAGES: u64 = 300;
 
@@ -29,12 +29,13 @@ struct Memory {
 
 impl Memory {
     fn new(implementation: &str, frames: u64, store: &Arc<PageStore>) -> Self {
-        let frames = FramePool::new(frames * PAGE).expect("memory");
+        let frames = FramePool::new(frames * PAGE_SIZE_U64).expect("memory");
         let pm = create_physical_memory("test", Arc::clone(&frames), policy());
-        let fr = create_anonymous("memory", Arc::clone(store), PAGES * PAGE);
+        let fr = create_anonymous("memory", Arc::clone(store), PAGES * PAGE_SIZE_U64);
         let parts = CacheParts { pm, frames: Arc::clone(&frames), fr };
         let factory = FileCacheFactory::new("test", implementation);
-        let cache = create_file_cache(&factory, "test", parts, PAGES * PAGE).expect("a cache");
+        let cache =
+            create_file_cache(&factory, "test", parts, PAGES * PAGE_SIZE_U64).expect("a cache");
         Self { frames, pm, cache, patience: 10_000 }
     }
 
@@ -105,7 +106,7 @@ impl Drop for End<'_> {
 
 fn stores() -> Vec<(&'static str, Arc<PageStore>)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = || Some(SwapFile::create(folder.path(), 400 * PAGE).expect("a file"));
+    let file = || Some(SwapFile::create(folder.path(), 400 * PAGE_SIZE_U64).expect("a file"));
     vec![
         ("compressed", PageStore::new(1 << 30, None)),
         ("file", PageStore::new(0, file())),
@@ -118,7 +119,7 @@ fn memory_is_what_was_written_whatever_the_store() {
     for implementation in IMPLEMENTATIONS {
         for (name, store) in stores() {
             let memory = Memory::new(implementation, 40, &store);
-            let mut model = vec![0; (PAGES * PAGE) as usize];
+            let mut model = vec![0; (PAGES * PAGE_SIZE_U64) as usize];
             let mut numbers = Numbers(7);
             let done = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -138,8 +139,8 @@ fn memory_is_what_was_written_whatever_the_store() {
                 // The other thread ends, too, if this one panics.
                 let _end = End(&done);
                 for _ in 0..3000 {
-                    let length = 1 + numbers.below(5 * PAGE);
-                    let at = numbers.below(PAGES * PAGE - length);
+                    let length = 1 + numbers.below(5 * PAGE_SIZE_U64);
+                    let at = numbers.below(PAGES * PAGE_SIZE_U64 - length);
                     let range = at as usize..(at + length) as usize;
                     if numbers.below(2) == 0 {
                         let bytes = numbers.bytes(length as usize);
@@ -162,15 +163,15 @@ fn memory_is_what_was_written_whatever_the_store() {
 fn a_store_that_is_full_or_fails_loses_nothing() {
     let full = File::options().read(true).write(true).open("/dev/full").expect("Linux");
     let folder = tempfile::tempdir().expect("a folder");
-    let small = SwapFile::create(folder.path(), 20 * PAGE).expect("a file");
-    for file in [SwapFile::new(full, 400 * PAGE), small] {
+    let small = SwapFile::create(folder.path(), 20 * PAGE_SIZE_U64).expect("a file");
+    for file in [SwapFile::new(full, 400 * PAGE_SIZE_U64), small] {
         let store = PageStore::new(0, Some(file));
         let memory = Memory { patience: 100, ..Memory::new("shared", 40, &store) };
         let mut numbers = Numbers(3);
         let mut written = Vec::new();
         let refused = loop {
             let bytes: Vec<u8> = (0..PAGE_SIZE).map(|_| 1 + numbers.below(255) as u8).collect();
-            match memory.write(written.len() as u64 * PAGE, &bytes) {
+            match memory.write(written.len() as u64 * PAGE_SIZE_U64, &bytes) {
                 Ok(_) => written.push(bytes),
                 Err(error) => break error,
             }
@@ -179,8 +180,10 @@ fn a_store_that_is_full_or_fails_loses_nothing() {
         assert!(written.len() >= 38, "{}", written.len());
         for (page, bytes) in (0..).zip(&written) {
             // What is in frames can be read; a page that has to come back needs one, and nobody can go.
-            match memory.cache.read(page * PAGE, &mut vec![0; PAGE_SIZE]) {
-                Ok(_) => assert!(memory.read(page * PAGE, PAGE_SIZE).expect("read") == *bytes),
+            match memory.cache.read(page * PAGE_SIZE_U64, &mut vec![0; PAGE_SIZE]) {
+                Ok(_) => {
+                    assert!(memory.read(page * PAGE_SIZE_U64, PAGE_SIZE).expect("read") == *bytes)
+                }
                 Err(error) => assert!(matches!(error, CacheError::NoFrame), "{error}"),
             }
         }
@@ -191,18 +194,24 @@ fn a_store_that_is_full_or_fails_loses_nothing() {
 #[test]
 fn what_a_disk_has_changed_is_told_and_nothing_is_left() {
     let file = tempfile::tempfile().expect("a file");
-    let store = PageStore::new(0, Some(SwapFile::new(file.try_clone().expect("a file"), 8 * PAGE)));
+    let store = PageStore::new(
+        0,
+        Some(SwapFile::new(file.try_clone().expect("a file"), 8 * PAGE_SIZE_U64)),
+    );
     let pages: Vec<u8> = (0..3 * PAGE_SIZE).map(|n| (n / 1000) as u8).collect();
     let stored: Vec<_> = store.put(&pages).expect("put").into_iter().map(Arc::new).collect();
     let mut read = vec![0; pages.len()];
-    Stored::read(&stored, &mut read).expect("read");
+    StoredPage::read(&stored, &mut read).expect("read");
     assert!(read == pages);
-    file.write_all_at(&[0xff], PAGE + 5).expect("written");
-    let changed = Stored::read(&stored, &mut read).expect_err("it is told");
-    assert!(matches!(changed, StoreError::Changed { at: PAGE }), "{changed}");
-    Stored::read(&stored[2..], &mut read[..PAGE_SIZE]).expect("the others are what they were");
+    file.write_all_at(&[0xff], PAGE_SIZE_U64 + 5).expect("written");
+    let changed = StoredPage::read(&stored, &mut read).expect_err("it is told");
+    assert!(matches!(changed, StoreError::Changed { at: PAGE_SIZE_U64 }), "{changed}");
+    StoredPage::read(&stored[2..], &mut read[..PAGE_SIZE]).expect("the others are what they were");
     let too_many = store.put(&vec![7; 6 * PAGE_SIZE]).expect_err("no room");
-    assert!(matches!(too_many, StoreError::Full { bytes } if bytes == 8 * PAGE), "{too_many}");
+    assert!(
+        matches!(too_many, StoreError::Full { bytes } if bytes == 8 * PAGE_SIZE_U64),
+        "{too_many}"
+    );
     drop(stored);
     assert_eq!(store.stats(), StoreStats::default());
     assert_eq!(store.put(&vec![7; 8 * PAGE_SIZE]).expect("room").len(), 8);

@@ -9,7 +9,7 @@ use refit_memory::{
 use refit_objects::composition::{Block, Blocks, BuildError, Fault, Plan, Port};
 use refit_objects::{Interface, object, objects, reference};
 
-use crate::host::{HostFile, PAGE, pattern, policy, representative};
+use crate::host::{HostFile, PAGE_SIZE_U64, pattern, policy, representative};
 
 /// Blocks over a pool of frames and a file.
 fn blocks(frames: &Arc<FramePool>, host: &Arc<HostFile>) -> Blocks {
@@ -64,8 +64,8 @@ const DISK: Line<'_> = ("disk", "file", &[]);
 
 #[test]
 fn a_cache_is_composed_of_its_parts() {
-    let bytes = pattern(9, 5 * PAGE as usize);
-    let frames = FramePool::new(16 * PAGE).unwrap();
+    let bytes = pattern(9, 5 * PAGE_SIZE_U64 as usize);
+    let frames = FramePool::new(16 * PAGE_SIZE_U64).unwrap();
     let host = HostFile::new(bytes.clone());
     let blocks = blocks(&frames, &host);
     for implementation in ["shared", "partitioned"] {
@@ -91,7 +91,7 @@ fn a_cache_is_composed_of_its_parts() {
 
 #[test]
 fn everything_that_is_wrong_is_found_before_anything_is_built() {
-    let frames = FramePool::new(16 * PAGE).unwrap();
+    let frames = FramePool::new(16 * PAGE_SIZE_U64).unwrap();
     let blocks = blocks(&frames, &HostFile::new(vec![]));
     let faults = |plan: &Plan| blocks.check(plan).expect_err("it is wrong");
     let wrong = faults(&plan(&[
@@ -122,7 +122,7 @@ fn everything_that_is_wrong_is_found_before_anything_is_built() {
 
 #[test]
 fn a_part_that_cannot_be_built_leaves_nothing_behind() {
-    let frames = FramePool::new(16 * PAGE).unwrap();
+    let frames = FramePool::new(16 * PAGE_SIZE_U64).unwrap();
     let blocks = blocks(&frames, &HostFile::new(vec![]));
     // The block is there, but no implementation of this name.
     let cache = ("cache", "sharded", &[("fr", "disk"), ("pm", "z-memory")][..]);
@@ -136,7 +136,7 @@ fn a_part_that_cannot_be_built_leaves_nothing_behind() {
 
 #[test]
 fn a_method_that_is_gone_is_named_with_who_uses_it() {
-    let frames = FramePool::new(16 * PAGE).unwrap();
+    let frames = FramePool::new(16 * PAGE_SIZE_U64).unwrap();
     let host = HostFile::new(vec![]);
     let mut blocks: Vec<Block> = Vec::new();
     // What the interface of physical memory would be without its second method.

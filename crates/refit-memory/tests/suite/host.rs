@@ -16,9 +16,9 @@ use refit_objects::transfer::{AtDeadline, DrainOptions};
 use refit_objects::{Implementations, OwnedRep, Root, SwapOptions, TransferError};
 
 pub(crate) const IMPLEMENTATIONS: [&str; 3] = ["shared", "partitioned", "sequential"];
-pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+pub(crate) use refit_sys::memory::PAGE_SIZE_U64;
 /// Bytes after which `partitioned` goes over to the next partition.
-pub(crate) const RANGE: u64 = 64 * PAGE;
+pub(crate) const RANGE: u64 = 64 * PAGE_SIZE_U64;
 pub(crate) const EIO: i32 = 5;
 
 /// What a call of the host was.
@@ -239,7 +239,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn new(implementation: &str, frames: usize, bytes: Vec<u8>) -> Self {
-        let frames = FramePool::new(frames as u64 * PAGE).unwrap();
+        let frames = FramePool::new(frames as u64 * PAGE_SIZE_U64).unwrap();
         let pm = create_physical_memory("test", Arc::clone(&frames), policy());
         Self::on(implementation, pm, frames, bytes)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use refit_objects::SwapOptions;
 use refit_objects::change::{End, Phase};
 
-use crate::host::{IMPLEMENTATIONS, PAGE, Subject, pattern};
+use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, Subject, pattern};
 
 /// Enough for several stripes.
 const PAGES: usize = 1_500;
@@ -21,7 +21,7 @@ fn to_move(file: &Subject) -> u64 {
 /// A file whose pages are all here, every 50th of them dirty, in a cache that the other implementation has taken
 /// over without moving anything; and what the file holds.
 fn unmoved(first: usize) -> (Subject, Vec<u8>) {
-    let mut expected = pattern(first as u64, PAGES * PAGE as usize);
+    let mut expected = pattern(first as u64, PAGES * PAGE_SIZE_U64 as usize);
     let file = Subject::new(IMPLEMENTATIONS[first], PAGES, expected.clone());
     file.read(0, expected.len()).unwrap();
     for page in (0..PAGES).step_by(50) {
@@ -35,7 +35,7 @@ fn unmoved(first: usize) -> (Subject, Vec<u8>) {
 }
 
 fn write(file: &Subject, expected: &mut [u8], page: usize) {
-    let (at, bytes) = (page * PAGE as usize + 9, pattern(page as u64 + 1, 50));
+    let (at, bytes) = (page * PAGE_SIZE_U64 as usize + 9, pattern(page as u64 + 1, 50));
     file.write(at as u64, &bytes).unwrap();
     expected[at..at + bytes.len()].copy_from_slice(&bytes);
 }
@@ -52,14 +52,14 @@ fn check(file: &Subject, expected: &[u8]) {
 fn calls_move_what_they_need_and_read_nothing_again() {
     for first in [0, 1] {
         let (file, mut expected) = unmoved(first);
-        let at = 100 * PAGE as usize;
-        let found = file.read(at as u64, 30 * PAGE as usize).unwrap();
+        let at = 100 * PAGE_SIZE_U64 as usize;
+        let found = file.read(at as u64, 30 * PAGE_SIZE_U64 as usize).unwrap();
         assert!(found == expected[at..at + found.len()]);
         assert_eq!(to_move(&file), PAGES as u64 - 30);
         // Eleven pages: one of them has moved, and those that are overwritten whole move, too.
-        let bytes = pattern(77, 10 * PAGE as usize);
-        file.write(129 * PAGE + 5, &bytes).unwrap();
-        expected[129 * PAGE as usize + 5..][..bytes.len()].copy_from_slice(&bytes);
+        let bytes = pattern(77, 10 * PAGE_SIZE_U64 as usize);
+        file.write(129 * PAGE_SIZE_U64 + 5, &bytes).unwrap();
+        expected[129 * PAGE_SIZE_U64 as usize + 5..][..bytes.len()].copy_from_slice(&bytes);
         assert_eq!(to_move(&file), PAGES as u64 - 40);
         assert_eq!(file.host.calls(), [], "what was here is here still");
         let stats = file.cache.stats();
@@ -72,7 +72,7 @@ fn calls_move_what_they_need_and_read_nothing_again() {
 fn pages_that_have_not_moved_are_flushed_and_evicted() {
     for first in [0, 1] {
         let (file, expected) = unmoved(first);
-        assert_eq!(file.cache.flush(0, 100 * PAGE), Ok(2));
+        assert_eq!(file.cache.flush(0, 100 * PAGE_SIZE_U64), Ok(2));
         assert!(file.cache.is_dirty());
         assert_eq!(file.reclaim(PAGES), PAGES, "dirty pages are written back and go, too");
         assert_eq!((to_move(&file), file.frames.free_frames()), (0, PAGES));
@@ -91,9 +91,9 @@ fn what_is_cut_off_or_invalidated_does_not_come_back() {
         expected.truncate(half);
         assert_eq!(to_move(&file), PAGES as u64 / 2 + 1);
         // The file grows again: zeros, not the old pages.
-        file.cache.truncate((PAGES * PAGE as usize) as u64).unwrap();
-        expected.resize(PAGES * PAGE as usize, 0);
-        file.cache.invalidate(0, 200 * PAGE).unwrap();
+        file.cache.truncate((PAGES * PAGE_SIZE_U64 as usize) as u64).unwrap();
+        expected.resize(PAGES * PAGE_SIZE_U64 as usize, 0);
+        file.cache.invalidate(0, 200 * PAGE_SIZE_U64).unwrap();
         file.host.change(|bytes| bytes[..1000].fill(b'x'));
         expected[..1000].fill(b'x');
         check(&file, &expected);

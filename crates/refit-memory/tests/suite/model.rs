@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use refit_memory::CacheError;
 
-use crate::host::{EIO, IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
+use crate::host::{EIO, IMPLEMENTATIONS, PAGE_SIZE_U64, RANGE, Subject, pattern};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -24,13 +24,13 @@ enum Op {
 /// Places where something changes: borders of pages and of partitions, and others.
 fn place() -> impl Strategy<Value = u64> {
     let page = prop_oneof![0..4u64, 62..67u64, 126..131u64];
-    let within = prop_oneof![Just(0), Just(1), Just(4095), 0..PAGE];
-    (page, within).prop_map(|(page, within)| page * PAGE + within)
+    let within = prop_oneof![Just(0), Just(1), Just(4095), 0..PAGE_SIZE_U64];
+    (page, within).prop_map(|(page, within)| page * PAGE_SIZE_U64 + within)
 }
 
 fn length() -> impl Strategy<Value = usize> {
-    let long = (1..4usize).prop_map(|pages| pages * PAGE as usize);
-    prop_oneof![4 => 0..200usize, 3 => 0..3 * PAGE as usize, 2 => long]
+    let long = (1..4usize).prop_map(|pages| pages * PAGE_SIZE_U64 as usize);
+    prop_oneof![4 => 0..200usize, 3 => 0..3 * PAGE_SIZE_U64 as usize, 2 => long]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -129,7 +129,7 @@ fn check(implementation: &str, frames: usize, start: usize, ops: &[Op], swaps: b
     model.run(&file, &Op::Mend);
     // Piece by piece: what one call needs at once must fit into the frames.
     for at in 0..60 {
-        model.run(&file, &Op::Read(at * 3 * PAGE, 3 * PAGE as usize));
+        model.run(&file, &Op::Read(at * 3 * PAGE_SIZE_U64, 3 * PAGE_SIZE_U64 as usize));
     }
     file.flush();
     assert!(file.host.bytes() == model.bytes, "the host has other bytes");
@@ -142,7 +142,7 @@ fn cases() -> ProptestConfig {
 }
 
 fn short_file() -> impl Strategy<Value = usize> {
-    prop_oneof![Just(0), 0..200usize, 0..3 * PAGE as usize, Just(RANGE as usize + 5)]
+    prop_oneof![Just(0), 0..200usize, 0..3 * PAGE_SIZE_U64 as usize, Just(RANGE as usize + 5)]
 }
 
 proptest! {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use refit_memory::CacheError;
 
-use crate::host::{Call, EIO, PAGE, RANGE, each, pattern};
+use crate::host::{Call, EIO, PAGE_SIZE_U64, RANGE, each, pattern};
 
 #[test]
 fn a_page_is_filled_once_for_all_who_want_it() {
-    let bytes = pattern(1, PAGE as usize);
+    let bytes = pattern(1, PAGE_SIZE_U64 as usize);
     each(8, &bytes, |file| {
         thread::scope(|scope| {
             let held = file.host.hold();
@@ -25,7 +25,7 @@ fn a_page_is_filled_once_for_all_who_want_it() {
             }
             writer.join().unwrap().unwrap();
         });
-        assert_eq!(file.host.calls(), [Call::Read(0, PAGE)]);
+        assert_eq!(file.host.calls(), [Call::Read(0, PAGE_SIZE_U64)]);
         assert_eq!(file.read(100, 27).unwrap(), b"written while it was filled");
         assert_eq!(file.cache.stats().resident, 1);
     });
@@ -33,7 +33,7 @@ fn a_page_is_filled_once_for_all_who_want_it() {
 
 #[test]
 fn a_failed_fill_reaches_all_who_wait_for_it() {
-    each(8, &pattern(2, PAGE as usize), |file| {
+    each(8, &pattern(2, PAGE_SIZE_U64 as usize), |file| {
         file.host.fail(true, false);
         thread::scope(|scope| {
             let held = file.host.hold();
@@ -52,7 +52,7 @@ fn a_failed_fill_reaches_all_who_wait_for_it() {
 #[test]
 fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
     each(8, &[], |file| {
-        file.write(0, &pattern(3, 2 * PAGE as usize)).unwrap();
+        file.write(0, &pattern(3, 2 * PAGE_SIZE_U64 as usize)).unwrap();
         thread::scope(|scope| {
             let held = file.host.hold();
             let flusher = scope.spawn(|| file.cache.flush(0, u64::MAX));
@@ -60,7 +60,7 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
             // The host has not answered: neither a reader nor a writer waits for it.
             assert_eq!(file.read(0, 10).unwrap(), pattern(3, 10));
             file.write(5, b"later").unwrap();
-            file.write(2 * PAGE - 2, b"grown").unwrap();
+            file.write(2 * PAGE_SIZE_U64 - 2, b"grown").unwrap();
             assert!(file.cache.is_dirty());
             // A page on its way to the host is not given up.
             assert_eq!(file.reclaim(0), 0);
@@ -72,9 +72,9 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
         });
         file.flush();
         let bytes = file.host.bytes();
-        assert_eq!(bytes.len() as u64, 2 * PAGE + 3);
+        assert_eq!(bytes.len() as u64, 2 * PAGE_SIZE_U64 + 3);
         assert_eq!(&bytes[5..10], b"later");
-        assert_eq!(&bytes[2 * PAGE as usize - 2..], b"grown");
+        assert_eq!(&bytes[2 * PAGE_SIZE_U64 as usize - 2..], b"grown");
     });
 }
 
@@ -82,7 +82,7 @@ fn pages_can_be_used_while_they_are_written_back_and_nothing_is_lost() {
 fn an_older_copy_does_not_overtake_a_newer_one() {
     for _ in 0..50 {
         each(8, &[], |file| {
-            file.write(0, &pattern(1, PAGE as usize)).unwrap();
+            file.write(0, &pattern(1, PAGE_SIZE_U64 as usize)).unwrap();
             thread::scope(|scope| {
                 let held = file.host.hold();
                 let first = scope.spawn(|| file.cache.flush(0, u64::MAX));
@@ -101,32 +101,33 @@ fn an_older_copy_does_not_overtake_a_newer_one() {
 
 #[test]
 fn a_write_that_waits_for_the_host_holds_up_nobody_else() {
-    let bytes = pattern(9, (RANGE + PAGE) as usize);
+    let bytes = pattern(9, (RANGE + PAGE_SIZE_U64) as usize);
     each(8, &bytes, |file| {
-        file.read(RANGE - 2 * PAGE, 10).unwrap();
+        file.read(RANGE - 2 * PAGE_SIZE_U64, 10).unwrap();
         thread::scope(|scope| {
             let held = file.host.hold();
             // The last page has to be filled: it is in the next range.
-            let data = pattern(10, PAGE as usize + 10);
-            let writer = scope.spawn(move || file.write(RANGE - PAGE, &data));
+            let data = pattern(10, PAGE_SIZE_U64 as usize + 10);
+            let writer = scope.spawn(move || file.write(RANGE - PAGE_SIZE_U64, &data));
             file.host.wait_for_waiting(1);
             let (sender, receiver) = mpsc::channel();
-            scope.spawn(move || sender.send(file.read(RANGE - 2 * PAGE, 10)));
+            scope.spawn(move || sender.send(file.read(RANGE - 2 * PAGE_SIZE_U64, 10)));
             let got = receiver.recv_timeout(Duration::from_secs(20));
             drop(held);
             let got = got.expect("a read of a page that is here waits for another's fill");
-            assert_eq!(got.unwrap(), bytes[(RANGE - 2 * PAGE) as usize..][..10]);
+            assert_eq!(got.unwrap(), bytes[(RANGE - 2 * PAGE_SIZE_U64) as usize..][..10]);
             writer.join().unwrap().unwrap();
         });
-        let whole = [&pattern(10, PAGE as usize + 10), &bytes[RANGE as usize + 10..]].concat();
-        assert_eq!(file.read(RANGE - PAGE, 2 * PAGE as usize).unwrap(), whole);
+        let whole =
+            [&pattern(10, PAGE_SIZE_U64 as usize + 10), &bytes[RANGE as usize + 10..]].concat();
+        assert_eq!(file.read(RANGE - PAGE_SIZE_U64, 2 * PAGE_SIZE_U64 as usize).unwrap(), whole);
     });
 }
 
 #[test]
 fn a_flush_waits_for_what_others_are_writing() {
     each(8, &[], |file| {
-        file.write(0, &pattern(4, PAGE as usize)).unwrap();
+        file.write(0, &pattern(4, PAGE_SIZE_U64 as usize)).unwrap();
         thread::scope(|scope| {
             let held = file.host.hold();
             let first = scope.spawn(|| file.cache.flush(0, u64::MAX));
@@ -140,7 +141,7 @@ fn a_flush_waits_for_what_others_are_writing() {
             drop(held);
             assert!(dirty, "a page on its way is not clean yet");
             assert_eq!(first.join().unwrap(), Ok(1));
-            assert_eq!(second.join().unwrap(), pattern(4, PAGE as usize));
+            assert_eq!(second.join().unwrap(), pattern(4, PAGE_SIZE_U64 as usize));
         });
     });
 }
@@ -148,7 +149,7 @@ fn a_flush_waits_for_what_others_are_writing() {
 #[test]
 fn a_flush_takes_over_what_another_could_not_write() {
     each(8, &[], |file| {
-        file.write(0, &pattern(5, PAGE as usize)).unwrap();
+        file.write(0, &pattern(5, PAGE_SIZE_U64 as usize)).unwrap();
         file.host.fail(false, true);
         thread::scope(|scope| {
             let held = file.host.hold();
@@ -166,13 +167,13 @@ fn a_flush_takes_over_what_another_could_not_write() {
 #[test]
 fn truncate_and_write_back_do_not_cross() {
     // If the cut did not wait, the write-back that was under way would make the file long again.
-    for size in [0, 10, PAGE, RANGE, RANGE + PAGE] {
+    for size in [0, 10, PAGE_SIZE_U64, RANGE, RANGE + PAGE_SIZE_U64] {
         each(200, &[], |file| {
-            let data = pattern(6, (RANGE + 2 * PAGE) as usize);
+            let data = pattern(6, (RANGE + 2 * PAGE_SIZE_U64) as usize);
             file.write(0, &data).unwrap();
             thread::scope(|scope| {
                 let held = file.host.hold();
-                let flusher = scope.spawn(|| file.cache.flush(RANGE - PAGE, u64::MAX));
+                let flusher = scope.spawn(|| file.cache.flush(RANGE - PAGE_SIZE_U64, u64::MAX));
                 file.host.wait_for_waiting(1);
                 let cutter = scope.spawn(|| file.cache.truncate(size));
                 thread::yield_now();
@@ -189,7 +190,7 @@ fn truncate_and_write_back_do_not_cross() {
 
 #[test]
 fn truncate_and_fill_do_not_cross() {
-    let bytes = pattern(7, 3 * PAGE as usize);
+    let bytes = pattern(7, 3 * PAGE_SIZE_U64 as usize);
     each(8, &bytes, |file| {
         thread::scope(|scope| {
             let held = file.host.hold();
@@ -197,7 +198,7 @@ fn truncate_and_fill_do_not_cross() {
             file.host.wait_for_waiting(1);
             let cutter = scope.spawn(|| {
                 file.cache.truncate(100).unwrap();
-                file.cache.truncate(3 * PAGE).unwrap();
+                file.cache.truncate(3 * PAGE_SIZE_U64).unwrap();
             });
             thread::yield_now();
             drop(held);
@@ -213,7 +214,7 @@ fn truncate_and_fill_do_not_cross() {
 
 #[test]
 fn calls_for_other_partitions_go_on_while_one_waits() {
-    let bytes = pattern(8, (RANGE + PAGE) as usize);
+    let bytes = pattern(8, (RANGE + PAGE_SIZE_U64) as usize);
     each(8, &bytes, |file| {
         file.read(RANGE, 10).unwrap();
         thread::scope(|scope| {

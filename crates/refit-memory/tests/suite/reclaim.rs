@@ -10,13 +10,13 @@ use refit_memory::{
 };
 use refit_objects::{Choices, State, SwapOptions, TransferError};
 
-use crate::host::{Call, IMPLEMENTATIONS, PAGE, Subject, pattern, policy};
+use crate::host::{Call, IMPLEMENTATIONS, PAGE_SIZE_U64, Subject, pattern, policy};
 
 #[test]
 fn clean_pages_go_before_dirty_ones() {
-    let file = Subject::new("shared", 8, pattern(1, 16 * PAGE as usize));
-    file.write(0, &pattern(2, 4 * PAGE as usize)).unwrap();
-    file.read(8 * PAGE, 4 * PAGE as usize).unwrap();
+    let file = Subject::new("shared", 8, pattern(1, 16 * PAGE_SIZE_U64 as usize));
+    file.write(0, &pattern(2, 4 * PAGE_SIZE_U64 as usize)).unwrap();
+    file.read(8 * PAGE_SIZE_U64, 4 * PAGE_SIZE_U64 as usize).unwrap();
     file.host.calls();
     let (dirty, clean) = (4, 4);
     assert_eq!(file.reclaim(clean), clean);
@@ -27,19 +27,23 @@ fn clean_pages_go_before_dirty_ones() {
     let stats = file.pm.stats();
     assert_eq!((stats.total, stats.free, stats.dirty), (8, 8, 0));
     assert_eq!(stats.evictions, 8);
-    assert_eq!(file.host.bytes()[..4 * PAGE as usize], pattern(2, 4 * PAGE as usize));
+    assert_eq!(
+        file.host.bytes()[..4 * PAGE_SIZE_U64 as usize],
+        pattern(2, 4 * PAGE_SIZE_U64 as usize)
+    );
 }
 
 #[test]
 fn a_page_in_use_gets_a_second_chance() {
-    let file = Subject::new("shared", 8, pattern(3, 64 * PAGE as usize));
+    let file = Subject::new("shared", 8, pattern(3, 64 * PAGE_SIZE_U64 as usize));
     for page in 0..64 {
-        file.read(page * PAGE, 1).unwrap();
+        file.read(page * PAGE_SIZE_U64, 1).unwrap();
         file.read(0, 1).unwrap();
     }
     // The page that was used all the time was read from the host once or twice, though
     // 64 pages went through 8 frames.
-    let reads = file.host.calls().into_iter().filter(|&call| call == Call::Read(0, PAGE)).count();
+    let reads =
+        file.host.calls().into_iter().filter(|&call| call == Call::Read(0, PAGE_SIZE_U64)).count();
     assert!(reads <= 2, "{reads} reads of the page in use");
 }
 
@@ -48,10 +52,16 @@ fn files_share_a_budget_and_take_from_each_other() {
     for implementation in IMPLEMENTATIONS {
         let one = Subject::new(implementation, 8, vec![]);
         let other = Subject::on("shared", one.pm, Arc::clone(&one.frames), vec![]);
-        one.write(0, &pattern(4, 8 * PAGE as usize)).unwrap();
-        other.write(0, &pattern(5, 6 * PAGE as usize)).unwrap();
-        assert_eq!(one.read(0, 8 * PAGE as usize).unwrap(), pattern(4, 8 * PAGE as usize));
-        assert_eq!(other.read(0, 6 * PAGE as usize).unwrap(), pattern(5, 6 * PAGE as usize));
+        one.write(0, &pattern(4, 8 * PAGE_SIZE_U64 as usize)).unwrap();
+        other.write(0, &pattern(5, 6 * PAGE_SIZE_U64 as usize)).unwrap();
+        assert_eq!(
+            one.read(0, 8 * PAGE_SIZE_U64 as usize).unwrap(),
+            pattern(4, 8 * PAGE_SIZE_U64 as usize)
+        );
+        assert_eq!(
+            other.read(0, 6 * PAGE_SIZE_U64 as usize).unwrap(),
+            pattern(5, 6 * PAGE_SIZE_U64 as usize)
+        );
         one.write(3, b"x").unwrap();
         other.write(3, b"y").unwrap();
         let mut flushed = vec![];
@@ -80,8 +90,8 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
         let mut file = file.clone();
         file.patience = 100_000;
         for round in (0..).take_while(|_| !done.load(Relaxed)) {
-            let at = round * 5 % 30 * PAGE + 100;
-            let data = pattern(seed + round, 3 * PAGE as usize);
+            let at = round * 5 % 30 * PAGE_SIZE_U64 + 100;
+            let data = pattern(seed + round, 3 * PAGE_SIZE_U64 as usize);
             file.write(at, &data).unwrap();
             assert!(file.read(at, data.len()).unwrap() == data, "round {round}");
         }
@@ -107,7 +117,7 @@ fn physical_memory_can_be_swapped_while_frames_are_taken_back() {
 #[test]
 fn files_can_go_while_others_reclaim() {
     // A thread that reclaims finds caches in descriptors; to call one that is gone would be a panic.
-    let keeper = Subject::new("shared", 16, pattern(6, 4 * PAGE as usize));
+    let keeper = Subject::new("shared", 16, pattern(6, 4 * PAGE_SIZE_U64 as usize));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -125,7 +135,7 @@ fn files_can_go_while_others_reclaim() {
             for round in 0..3000 {
                 let which = IMPLEMENTATIONS[round % IMPLEMENTATIONS.len()];
                 let file = Subject::on(which, keeper.pm, Arc::clone(&keeper.frames), vec![]);
-                file.write(0, &pattern(round as u64, 3 * PAGE as usize)).unwrap();
+                file.write(0, &pattern(round as u64, 3 * PAGE_SIZE_U64 as usize)).unwrap();
                 destroy_file_cache(file.cache, &file.frames);
             }
         });
@@ -178,9 +188,9 @@ impl State<Vec<u8>> for Wayward {
 fn with_policy(policy: fn() -> Wayward) -> Subject {
     let choices = Choices::new().with("wayward", ReplacementPolicyInterface::rep, policy);
     let policy: ReplacementPolicyRef = choices.create("test", "wayward").unwrap();
-    let frames = FramePool::new(100 * PAGE).unwrap();
+    let frames = FramePool::new(100 * PAGE_SIZE_U64).unwrap();
     let pm = create_physical_memory("test", Arc::clone(&frames), policy);
-    Subject::on("shared", pm, frames, pattern(8, 150 * PAGE as usize))
+    Subject::on("shared", pm, frames, pattern(8, 150 * PAGE_SIZE_U64 as usize))
 }
 
 #[test]
@@ -193,14 +203,14 @@ fn the_policy_has_the_say() {
         Wayward(newest)
     };
     let file = with_policy(newest);
-    file.read(0, 100 * PAGE as usize).unwrap();
+    file.read(0, 100 * PAGE_SIZE_U64 as usize).unwrap();
     // The hand comes by everything once.
     assert_eq!(file.reclaim(100), 100);
-    file.read(0, 90 * PAGE as usize).unwrap();
+    file.read(0, 90 * PAGE_SIZE_U64 as usize).unwrap();
     let mut search = Search::default();
     assert_eq!(file.pm.victims(90, &mut search).len(), 90, "all of them are new");
     assert_eq!(search.named, 90);
-    file.read(90 * PAGE, 10 * PAGE as usize).unwrap();
+    file.read(90 * PAGE_SIZE_U64, 10 * PAGE_SIZE_U64 as usize).unwrap();
     let victims = file.pm.victims(100, &mut Search::default());
     let pages: Vec<_> = victims.iter().filter_map(|v| file.frames.owner(v.frame)).collect();
     assert_eq!(pages.len(), 10);
@@ -222,11 +232,13 @@ fn a_policy_that_names_nobody_all_or_panics_does_no_harm() {
         let mut expected = file.host.bytes();
         for round in 0..3 {
             for at in (round..150).step_by(3) {
-                file.write(at * PAGE + 7, b"written").unwrap();
-                expected[(at * PAGE + 7) as usize..][..7].copy_from_slice(b"written");
+                file.write(at * PAGE_SIZE_U64 + 7, b"written").unwrap();
+                expected[(at * PAGE_SIZE_U64 + 7) as usize..][..7].copy_from_slice(b"written");
             }
             let read: Vec<_> = (0..15)
-                .flat_map(|n| file.read(n * 10 * PAGE, 10 * PAGE as usize).unwrap())
+                .flat_map(|n| {
+                    file.read(n * 10 * PAGE_SIZE_U64, 10 * PAGE_SIZE_U64 as usize).unwrap()
+                })
                 .collect();
             assert!(read == expected);
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
+use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, RANGE, Subject, pattern};
 
 const ROUNDS: u64 = 2000;
 /// How often each helper has to have come in between before the writers stop.
@@ -28,7 +28,7 @@ fn record(writer: u64, record: u64, version: u64) -> Vec<u8> {
 }
 
 fn within_page(at: u64) -> bool {
-    at / PAGE == (at + RECORD as u64 - 1) / PAGE
+    at / PAGE_SIZE_U64 == (at + RECORD as u64 - 1) / PAGE_SIZE_U64
 }
 
 fn write_and_read_back(file: &Subject, writer: u64, enough: &dyn Fn() -> bool) -> Vec<u64> {
@@ -75,7 +75,7 @@ fn grow(file: &Subject, done: &AtomicBool, size: &AtomicU64) {
         let got = file.read(END, (next - END).min(20_000) as usize).unwrap();
         assert!(got.iter().all(|&byte| byte == 0), "bytes appeared where nobody writes");
         assert_eq!(file.read(next, 1).unwrap(), [0u8; 0]);
-        if next > END + 40 * PAGE {
+        if next > END + 40 * PAGE_SIZE_U64 {
             // A cut and growth anew, where nobody else works.
             next = END;
         }

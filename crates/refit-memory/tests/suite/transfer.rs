@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use refit_objects::SwapOptions;
 
-use crate::host::{IMPLEMENTATIONS, PAGE, RANGE, Subject, pattern};
+use crate::host::{IMPLEMENTATIONS, PAGE_SIZE_U64, RANGE, Subject, pattern};
 
 /// Which implementation is the first, and how it hands over.
 const WAYS: [(usize, &str); 8] = [
@@ -25,7 +25,7 @@ fn pages_dirty_marks_size_and_counters_survive_a_swap() {
         let bytes = pattern(1, (2 * RANGE) as usize + 100);
         let file = Subject::new(IMPLEMENTATIONS[first], 300, bytes.clone());
         let mut expected = bytes;
-        file.read(RANGE - PAGE, 3 * PAGE as usize).unwrap();
+        file.read(RANGE - PAGE_SIZE_U64, 3 * PAGE_SIZE_U64 as usize).unwrap();
         for at in [3, RANGE - 2, 2 * RANGE + 90] {
             file.write(at, b"dirty here").unwrap();
             expected.resize(expected.len().max(at as usize + 10), 0);
@@ -38,7 +38,10 @@ fn pages_dirty_marks_size_and_counters_survive_a_swap() {
             file.swap_by(IMPLEMENTATIONS[(first + round) % 2], protocol);
             assert_eq!(file.cache.stats(), before);
         }
-        assert_eq!(file.read(RANGE - PAGE, 3 * PAGE as usize).unwrap().len(), 3 * PAGE as usize);
+        assert_eq!(
+            file.read(RANGE - PAGE_SIZE_U64, 3 * PAGE_SIZE_U64 as usize).unwrap().len(),
+            3 * PAGE_SIZE_U64 as usize
+        );
         assert_eq!(file.host.calls(), [], "what was here is here still");
         assert_eq!(file.flush(), 4);
         assert_eq!(file.host.bytes(), expected);
@@ -60,9 +63,12 @@ fn an_empty_cache_can_be_swapped() {
 
 #[test]
 fn physical_memory_can_be_swapped_under_its_files() {
-    let file = Subject::new("shared", 4, pattern(2, 8 * PAGE as usize));
+    let file = Subject::new("shared", 4, pattern(2, 8 * PAGE_SIZE_U64 as usize));
     for round in 0..10 {
-        assert_eq!(file.read(round % 2 * 4 * PAGE, 4 * PAGE as usize).unwrap().len(), 16_384);
+        assert_eq!(
+            file.read(round % 2 * 4 * PAGE_SIZE_U64, 4 * PAGE_SIZE_U64 as usize).unwrap().len(),
+            16_384
+        );
         let before = file.pm.stats();
         let options = refit_objects::SwapOptions::default();
         let report = refit_objects::swap_named(file.pm.id(), "sweep", round, &options);
@@ -78,13 +84,13 @@ fn physical_memory_can_be_swapped_under_its_files() {
 fn a_large_cache_changes_hands_whole() {
     for (first, protocol) in WAYS {
         let (frames, pages) = (3_000, 2_500);
-        let mut expected = pattern(3, pages * PAGE as usize);
+        let mut expected = pattern(3, pages * PAGE_SIZE_U64 as usize);
         let file = Subject::new(IMPLEMENTATIONS[first], frames, expected.clone());
         file.read(0, expected.len()).unwrap();
         for round in 1..=4 {
             for page in (round..pages).step_by(61 * round) {
                 let bytes = pattern(round as u64, 100);
-                let at = page * PAGE as usize + 7;
+                let at = page * PAGE_SIZE_U64 as usize + 7;
                 file.write(at as u64, &bytes).unwrap();
                 expected[at..at + 100].copy_from_slice(&bytes);
             }
@@ -110,7 +116,7 @@ fn a_large_cache_changes_hands_whole() {
 #[test]
 fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
     for (first, protocol) in WAYS {
-        let mut expected = pattern(4, 1_200 * PAGE as usize);
+        let mut expected = pattern(4, 1_200 * PAGE_SIZE_U64 as usize);
         let file = Subject::new(IMPLEMENTATIONS[first], 1_300, expected.clone());
         file.read(0, expected.len()).unwrap();
         let refuse = |phase| match phase {
@@ -127,7 +133,7 @@ fn a_cache_carries_on_when_a_swap_is_taken_back_after_the_transfer() {
             let report =
                 refit_objects::swap_named(file.cache.id(), IMPLEMENTATIONS[1 - first], 0, &options);
             assert!(matches!(report.end, refit_objects::change::End::RolledBack(_)), "{report:?}");
-            let at = (round * 333 + 1) * PAGE;
+            let at = (round * 333 + 1) * PAGE_SIZE_U64;
             file.write(at, b"after all").unwrap();
             expected[at as usize..][..9].copy_from_slice(b"after all");
             assert_eq!(file.cache.stats().dirty, round + 1);

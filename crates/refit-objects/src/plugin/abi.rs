@@ -1,9 +1,10 @@
-//! Types that cross the boundary between a host and a plugin, each in a form that has the layout of the C ABI.
+//! Types that cross the boundary between a host and a plugin, each in a form that has the layout of
+//! the C ABI.
 //!
-//! Host and plugin are compiled apart, maybe by different compilers, and each has its own copy of the standard library.
-//! So a value is taken apart into its *raw* form by the side that has it, and put together again by the side that gets
-//! it. Borrowed memory is read in place. Owned memory travels with the function that frees it: each side frees what it
-//! has allocated.
+//! Host and plugin are compiled separately, possibly by different compilers, and each has its own
+//! copy of the standard library. So the side that has a value converts it to its *raw* form, and
+//! the side that receives it converts it back. Borrowed memory is read in place. Owned memory
+//! travels with the function that frees it: each side frees what it has allocated.
 
 use crate::fnv::{FNV, fnv1a};
 use std::mem::MaybeUninit;
@@ -11,24 +12,24 @@ use std::mem::MaybeUninit;
 /// A type that can be an argument or a result of a method of a loadable interface.
 ///
 /// # Safety
-/// `Raw` must have the layout of the C ABI and contain no type whose layout a compiler may choose; `SHAPE` must differ
-/// for types that are taken apart differently.
+/// `Raw` must have the layout of the C ABI and contain no type whose layout a compiler may choose;
+/// `SHAPE` must differ for types that are converted differently.
 pub unsafe trait Abi: Sized {
-    /// What crosses.
+    /// The form that crosses.
     type Raw;
-    /// Tells types apart; a part of the hash of a method.
+    /// Identifies the type; a part of the hash of a method.
     const SHAPE: u64;
-    /// Takes the value apart.
+    /// Converts the value to its raw form.
     fn into_raw(self) -> Self::Raw;
-    /// Puts the value together.
+    /// Converts the raw form back to the value.
     ///
     /// # Safety
-    /// `raw` must come from `into_raw` of a type of this shape, be used once, and what it borrows must live as long as
-    /// what is made of it.
+    /// `raw` must come from `into_raw` of a type of this shape, be used once, and whatever it
+    /// borrows must live as long as the result.
     unsafe fn from_raw(raw: Self::Raw) -> Self;
 }
 
-/// Numbers: the same bytes on both sides, and any bytes will do.
+/// Numbers: the same bytes on both sides, with any bytes valid.
 ///
 /// # Safety
 /// Every bit pattern must be a value, and the layout must be that of the C ABI.
@@ -37,7 +38,7 @@ pub unsafe trait Plain: Copy + 'static {
     const SHAPE: u64;
 }
 
-/// The shape of a type that is made of others.
+/// Returns the shape of a type that is composed of others.
 pub const fn shape(name: &str, parts: &[u64]) -> u64 {
     let mut hash = fnv1a(name.as_bytes(), FNV);
     let mut at = 0;
@@ -52,7 +53,7 @@ macro_rules! plain {
     ($($number:ty),*) => { $(
         // SAFETY: a number.
         unsafe impl Plain for $number {
-            // With its size: `usize` is not the same everywhere.
+            // Includes the size, since that of `usize` varies.
             const SHAPE: u64 = shape(stringify!($number), &[size_of::<$number>() as u64]);
         }
         // SAFETY: a number has the layout of C.
@@ -83,7 +84,7 @@ unsafe impl Abi for bool {
     }
 }
 
-// SAFETY: a byte without a meaning; C has no type of no size.
+// SAFETY: a byte without a meaning; C has no zero-sized type.
 unsafe impl Abi for () {
     type Raw = u8;
     const SHAPE: u64 = shape("()", &[]);
@@ -107,9 +108,9 @@ impl<T> RawSlice<T> {
     }
 
     /// # Safety
-    /// It must have been made by [`Self::of`] of memory that lives for `'a`.
+    /// It must have been created by [`Self::of`] from memory that lives for `'a`.
     pub(crate) unsafe fn get<'a>(self) -> &'a [T] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(self.at, self.length) }
     }
 }
@@ -130,7 +131,7 @@ unsafe impl<T: Plain> Abi for &[T] {
         RawSlice::of(self)
     }
     unsafe fn from_raw(raw: RawSlice<T>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { raw.get() }
     }
 }
@@ -143,7 +144,8 @@ unsafe impl<T: Plain> Abi for &mut [T] {
         RawSliceMut { at: self.as_mut_ptr(), length: self.len() }
     }
     unsafe fn from_raw(raw: RawSliceMut<T>) -> Self {
-        // SAFETY: the caller's promise; numbers have no invalid values that the other side could have written.
+        // SAFETY: guaranteed by the caller; numbers have no invalid values that the other side
+        // could have written.
         unsafe { std::slice::from_raw_parts_mut(raw.at, raw.length) }
     }
 }
@@ -156,7 +158,7 @@ unsafe impl Abi for &str {
         RawSlice::of(self.as_bytes())
     }
     unsafe fn from_raw(raw: RawSlice<u8>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { raw.get() };
         std::str::from_utf8(bytes).unwrap_or("")
     }
@@ -173,7 +175,7 @@ pub struct RawVec<T> {
 }
 
 unsafe extern "C" fn free<T>(at: *mut T, capacity: usize) {
-    // SAFETY: called once, by who got a `RawVec` whose parts are these.
+    // SAFETY: called once, by the receiver of a `RawVec` with these parts.
     drop(unsafe { Vec::from_raw_parts(at, 0, capacity) });
 }
 
@@ -188,12 +190,12 @@ impl<T: Plain> RawVec<T> {
         RawVec { at, length, capacity, free: Some(free::<T>) }
     }
 
-    /// Copies it into memory of this side and has it freed by the other one.
+    /// Copies it into memory of this side and has the other side free it.
     ///
     /// # Safety
-    /// It must have been made by [`Self::give`] or [`Self::empty`], on whichever side.
+    /// It must have been created by [`Self::give`] or [`Self::empty`], on either side.
     pub(crate) unsafe fn take(self) -> Vec<T> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let values = std::slice::from_raw_parts(self.at, self.length).to_vec();
             if let Some(free) = self.free {
@@ -212,7 +214,7 @@ unsafe impl<T: Plain> Abi for Vec<T> {
         RawVec::give(self)
     }
     unsafe fn from_raw(raw: RawVec<T>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { raw.take() }
     }
 }
@@ -225,13 +227,13 @@ unsafe impl Abi for String {
         RawVec::give(self.into_bytes())
     }
     unsafe fn from_raw(raw: RawVec<u8>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { raw.take() };
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// One of two, or one or nothing: `which` tells.
+/// One of two values, or one or nothing, as `which` says.
 #[repr(C)]
 pub struct RawEither<A, B> {
     which: u8,
@@ -245,7 +247,7 @@ impl<A, B> std::fmt::Debug for RawEither<A, B> {
     }
 }
 
-// SAFETY: `which` and two fields of types of which the same is known.
+// SAFETY: `which` and two fields of types with the same guarantees.
 unsafe impl<T: Abi, E: Abi> Abi for Result<T, E> {
     type Raw = RawEither<T::Raw, E::Raw>;
     const SHAPE: u64 = shape("Result", &[T::SHAPE, E::SHAPE]);
@@ -257,7 +259,7 @@ unsafe impl<T: Abi, E: Abi> Abi for Result<T, E> {
         }
     }
     unsafe fn from_raw(raw: Self::Raw) -> Self {
-        // SAFETY: `into_raw` has filled the one that `which` names.
+        // SAFETY: `into_raw` has filled the field that `which` names.
         unsafe {
             match raw.which {
                 0 => Err(E::from_raw(raw.second.assume_init())),
@@ -275,7 +277,7 @@ unsafe impl<T: Abi> Abi for Option<T> {
         self.ok_or(()).into_raw()
     }
     unsafe fn from_raw(raw: Self::Raw) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Result::<T, ()>::from_raw(raw) }.ok()
     }
 }
@@ -285,7 +287,7 @@ mod tests {
     use super::*;
 
     fn round<T: Abi>(value: T) -> T {
-        // SAFETY: just made; what it borrows outlives this.
+        // SAFETY: just created; the memory that it borrows outlives this.
         unsafe { T::from_raw(value.into_raw()) }
     }
 

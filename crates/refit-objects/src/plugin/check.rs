@@ -1,9 +1,10 @@
-//! What is checked of a file before the dynamic linker sees it: constructors run inside `dlopen`, so that later is too
-//! late, and the linker believes what the file says.
+//! Checks of a plugin file before the dynamic linker sees it: constructors run inside `dlopen`, so
+//! later is too late, and the linker trusts the file.
 //!
-//! First the file as an ELF library: every part that the linker follows blindly lies where it can be. Then its note.
-//! Both are read from the same bytes that are loaded afterwards. This finds files that are truncated, damaged, or not
-//! meant for this host; it cannot find malice: loaded code may do whatever the host may.
+//! First the file as an ELF library: every part that the linker follows blindly has to lie within
+//! the file. Then its note. Both are read from the same bytes that are loaded afterwards. This
+//! detects files that are truncated, damaged, or not built for this host; it cannot detect malice:
+//! loaded code may do whatever the host may.
 
 use object::Endianness;
 use object::elf;
@@ -17,19 +18,19 @@ use super::note::{self, Manifest, TARGET, Unreadable};
 type Header = elf::FileHeader64<Endianness>;
 type Segment = elf::ProgramHeader64<Endianness>;
 
-/// Memory that a plugin may want.
-const MOST_MEMORY: u64 = 1 << 30;
+/// The maximum memory of a plugin.
+const MAX_MEMORY: u64 = 1 << 30;
 
-/// A file that was found right.
+/// A file that has passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// What its note says.
+    /// The contents of its note.
     pub manifest: Manifest,
-    /// The bytes of the note, to be compared with memory.
+    /// The bytes of the note, for a comparison with memory.
     pub(crate) note: Vec<u8>,
     /// The linker's build id; a hash of the file if there is none.
     pub build_id: String,
-    /// Memory that it will take.
+    /// The memory that it will take.
     pub mapped: u64,
 }
 
@@ -40,7 +41,7 @@ fn damaged(what: impl Into<String>) -> Obstacle {
 /// Checks the bytes of a file.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first fault.
 pub fn check(bytes: &[u8]) -> Result<Checked, Obstacle> {
     let header = Header::parse(bytes).map_err(|e| Obstacle::NotALibrary(e.to_string()))?;
     let endian = header.endian().map_err(|e| Obstacle::NotALibrary(e.to_string()))?;
@@ -75,7 +76,7 @@ pub fn check(bytes: &[u8]) -> Result<Checked, Obstacle> {
     Ok(Checked { manifest, note: content.to_vec(), build_id, mapped })
 }
 
-/// What the machine and its byte order are in ELF.
+/// Returns this machine and its byte order in terms of ELF.
 fn machine() -> (elf::Machine, Endianness) {
     let machine = if cfg!(target_arch = "aarch64") {
         elf::EM_AARCH64
@@ -98,8 +99,8 @@ impl<'a> Library<'a> {
         self.segments.iter().filter(|s| s.p_type(self.endian) == elf::PT_LOAD)
     }
 
-    /// The table of sections, which linkers put at the end, is there: nothing is missing. A file that was stripped of it
-    /// has none.
+    /// Checks that the section table, which linkers put at the end, is present, so that the file is
+    /// complete. A stripped file may have none.
     fn sections(&self, header: &Header) -> Result<(), Obstacle> {
         let sections = header.section_headers(self.endian, self.bytes);
         let sections = sections.map_err(|e| damaged(e.to_string()))?;
@@ -112,7 +113,8 @@ impl<'a> Library<'a> {
         Ok(())
     }
 
-    /// Segments lie within the file, in order, and apart; the memory they take together.
+    /// Checks that segments lie within the file, in order, and do not overlap. Returns the memory
+    /// that they take together.
     fn segments(&self) -> Result<u64, Obstacle> {
         let (endian, length) = (self.endian, self.bytes.len() as u64);
         for segment in self.segments {
@@ -131,7 +133,7 @@ impl<'a> Library<'a> {
             let congruent = align.is_power_of_two()
                 && at % align.min(4096) == segment.p_offset(endian) % align.min(4096);
             let after = at.checked_add(memory).filter(|_| file <= memory);
-            let Some(after) = after.filter(|_| apart && congruent && align <= MOST_MEMORY) else {
+            let Some(after) = after.filter(|_| apart && congruent && align <= MAX_MEMORY) else {
                 return Err(damaged("its segments overlap, or are out of order"));
             };
             first.get_or_insert(at);
@@ -139,14 +141,14 @@ impl<'a> Library<'a> {
         }
         let Some(first) = first else { return Err(damaged("nothing of it is loaded")) };
         let mapped = (end - first).next_multiple_of(4096);
-        if mapped > MOST_MEMORY {
-            let (what, limit) = ("the memory it wants", MOST_MEMORY);
+        if mapped > MAX_MEMORY {
+            let (what, limit) = ("the memory it wants", MAX_MEMORY);
             return Err(Obstacle::TooLarge { what, bytes: mapped, limit });
         }
         Ok(mapped)
     }
 
-    /// Whether these addresses are in memory that comes from the file.
+    /// Returns whether these addresses are in memory that comes from the file.
     fn holds(&self, at: u64, length: u64) -> bool {
         let endian = self.endian;
         let within = |s: &Segment| {
@@ -156,13 +158,14 @@ impl<'a> Library<'a> {
         self.loaded().any(within)
     }
 
-    /// The bytes of the file at these addresses.
+    /// Returns the bytes of the file at these addresses.
     fn at(&self, at: u64, length: u64) -> Option<&'a [u8]> {
         let read = |s: &Segment| s.data_range(self.endian, self.bytes, at, length).ok().flatten();
         self.loaded().find_map(read)
     }
 
-    /// What the linker follows: tables are where they can be, relocations change what may be changed.
+    /// Checks what the linker follows: tables lie within the file, and relocations change only
+    /// writable memory.
     fn dynamic(&self) -> Result<(), Obstacle> {
         let endian = self.endian;
         let entries = self.segments.iter().find_map(|s| s.dynamic(endian, self.bytes).transpose());
@@ -232,13 +235,14 @@ impl<'a> Library<'a> {
         Ok(())
     }
 
-    /// The content of the refit note, and the build id.
+    /// Returns the contents of the refit note, and the build id.
     fn notes(&self) -> Result<(Option<&'a [u8]>, Option<String>), Obstacle> {
         let (mut content, mut build_id) = (None, None);
         for segment in self.segments {
             let notes = segment.notes(self.endian, self.bytes);
             let Some(mut notes) = notes.map_err(|e| damaged(e.to_string()))? else { continue };
-            // What follows a note that cannot be read cannot be found: the segment has no more notes.
+            // Whatever follows an unreadable note cannot be found, so the segment has no more
+            // notes.
             while let Ok(Some(note)) = notes.next() {
                 if note.name() == note::OWNER && note.n_type(self.endian).0 == note::KIND {
                     content.get_or_insert(note.desc());

@@ -1,8 +1,9 @@
-//! Whether an implementation that was built against one version of an interface serves a host that has another.
+//! Checks whether an implementation that was built against one version of an interface can serve a
+//! host that has another.
 //!
-//! Methods are only ever appended. So the shorter list must be the beginning of the longer one. What the plugin has and
-//! the host does not is never called. What the host has and the plugin does not must have a body in the trait, which is
-//! then run over the methods that the plugin has.
+//! Methods are only ever appended. So the shorter list must be the beginning of the longer one.
+//! Methods that only the plugin has are never called. Methods that only the host has must have a
+//! body in the trait, which then runs on top of the methods that the plugin has.
 
 use super::error::Obstacle;
 use super::note::{Description, ManifestEntry};
@@ -51,7 +52,7 @@ pub(crate) fn compare(entry: &ManifestEntry, host: &Description) -> Result<(), O
     Ok(())
 }
 
-/// Some of the objects whose references have the methods of an interface.
+/// Returns some of the objects whose references have the methods of an interface.
 fn users(interface: &str) -> Vec<String> {
     const SHOWN: usize = 4;
     let mut users: Vec<_> = registry::all();

@@ -1,18 +1,18 @@
-//! Why a plugin was not loaded: what was asked, what stood in the way, what to do.
+//! The errors of loading a plugin: what was asked, the obstacle, and the remedy.
 
 use std::path::{Path, PathBuf};
 
-/// A plugin was not loaded, or not unloaded.
+/// The error that a plugin was not loaded, or not unloaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("refused: {}: {obstacle}; {}", .path.display(), .obstacle.remedy())]
 pub struct LoadError {
     /// The file.
     pub path: Box<Path>,
-    /// What stood in the way.
+    /// The obstacle.
     pub obstacle: Obstacle,
 }
 
-/// What stood in the way.
+/// An obstacle to loading a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Obstacle {
@@ -22,25 +22,25 @@ pub enum Obstacle {
     /// The file is too long, or wants too much memory.
     #[error("{what} is {bytes} bytes, more than {limit}")]
     TooLarge {
-        /// What of it.
+        /// The part of the file.
         what: &'static str,
-        /// How much it is.
+        /// Its size.
         bytes: u64,
-        /// How much may be.
+        /// The maximum.
         limit: u64,
     },
-    /// It is no shared library.
+    /// It is not a shared library.
     #[error("it is not a shared library: {0}")]
     NotALibrary(String),
     /// It was compiled for another kind of machine.
     #[error("it was compiled for {has}, this host is {wants}")]
     Target {
-        /// What it was compiled for.
+        /// The target of the file.
         has: String,
-        /// What the host is.
+        /// The target of the host.
         wants: String,
     },
-    /// It is a library, but its parts are not where they are said to be.
+    /// It is a library, but its parts are not where its headers say.
     #[error("the file is damaged: {0}")]
     Damaged(String),
     /// It has no note.
@@ -49,15 +49,15 @@ pub enum Obstacle {
     /// It has a note that cannot be read.
     #[error("its refit note is damaged: {0}")]
     BadNote(String),
-    /// Its note is of another format.
+    /// Its note has another format.
     #[error("its refit note has format {has}, this host reads format {wants}")]
     Format {
-        /// Its format.
+        /// The format of the note.
         has: u32,
-        /// The format that is understood.
+        /// The format that the host reads.
         wants: u32,
     },
-    /// It aborts when it panics.
+    /// Its panics abort the process.
     #[error("it was compiled with panic = \"abort\": a panic of it would end the host")]
     Aborts,
     /// The host has no such interface.
@@ -69,20 +69,20 @@ pub enum Obstacle {
         implementation: String,
         /// Its interface.
         interface: String,
-        /// What there is.
+        /// The interfaces that the host loads.
         known: String,
     },
-    /// The canonical state is another one.
+    /// The canonical state differs.
     #[error("interface {interface}: the plugin's state is {has}, the host's {wants}")]
     State {
         /// The interface.
         interface: &'static str,
-        /// The plugin's.
+        /// The plugin's state.
         has: String,
-        /// The host's.
+        /// The host's state.
         wants: &'static str,
     },
-    /// A method is another one, or stands elsewhere, or was removed.
+    /// A method differs, has moved, or was removed.
     #[error(
         "interface {interface}, method {index} {method}: plugin (version {has_version}) has {has}, \
          the host (version {wants_version}) {wants}{}", used_by(.users)
@@ -90,22 +90,22 @@ pub enum Obstacle {
     Method {
         /// The interface.
         interface: &'static str,
-        /// Which method.
+        /// The index of the method.
         index: usize,
-        /// Its name in the host.
+        /// The name of the host's method.
         method: &'static str,
-        /// What the plugin has there.
+        /// The plugin's method at that index.
         has: Box<str>,
         /// The plugin's version of the interface.
         has_version: u32,
-        /// What the host has.
+        /// The signature of the host's method.
         wants: &'static str,
         /// The host's version of the interface.
         wants_version: u32,
-        /// Objects through which it is used, some of them.
+        /// Some of the objects through which it is used.
         users: Vec<String>,
     },
-    /// The plugin is older, and does not have a method that the trait has no body for.
+    /// The plugin is older, and lacks a method that has no body in the trait.
     #[error(
         "interface {interface}: plugin (version {has_version}) does not have method {method}, {wants}, of version \
          {wants_version}, and the interface has no default body for it{}", used_by(.users)
@@ -121,10 +121,10 @@ pub enum Obstacle {
         has_version: u32,
         /// The host's version of the interface.
         wants_version: u32,
-        /// Objects through which it is used, some of them.
+        /// Some of the objects through which it is used.
         users: Vec<String>,
     },
-    /// An implementation of this name belongs to the host.
+    /// The host has an implementation of this name.
     #[error("{interface} has an implementation {name:?} of its own")]
     Taken {
         /// The interface.
@@ -132,27 +132,27 @@ pub enum Obstacle {
         /// The name.
         name: String,
     },
-    /// A name that cannot be an implementation's.
+    /// A name that no implementation can have.
     #[error("{0:?} cannot be the name of an implementation")]
     BadName(String),
     /// The same code is loaded already.
     #[error("this code (build id {build_id}) is already loaded, from {}", .from.display())]
     AlreadyLoaded {
-        /// What identifies it.
+        /// The build id of the code.
         build_id: String,
-        /// From where it was loaded.
+        /// The file from which it was loaded.
         from: PathBuf,
     },
-    /// In a process of its own it did not load, or broke that process.
+    /// It could not be loaded in a separate process, or broke that process.
     #[error("it was tried out in another process: {0}")]
     Trial(String),
-    /// The dynamic linker did not take it.
+    /// The dynamic linker has refused it.
     #[error("the dynamic linker refused it: {0}")]
     Linker(String),
-    /// What is in memory is not what the note says.
+    /// The contents of memory differ from the note.
     #[error("what it exports is not what its note says: {0}")]
     Differs(String),
-    /// Nothing of this name is loaded.
+    /// No plugin of this name is loaded.
     #[error("no such plugin is loaded")]
     NotLoaded,
     /// Code is never unmapped.
@@ -161,7 +161,7 @@ pub enum Obstacle {
          count{}", used_by(.objects)
     )]
     NeverUnloaded {
-        /// Objects that it serves, some of them.
+        /// Some of the objects that it serves.
         objects: Vec<String>,
     },
 }
@@ -171,7 +171,7 @@ fn used_by(users: &[String]) -> String {
 }
 
 impl Obstacle {
-    /// What to do.
+    /// Returns the remedy.
     pub fn remedy(&self) -> String {
         match self {
             Obstacle::Unreadable(_) => "check the path and its permissions".into(),

@@ -1,4 +1,4 @@
-//! The plugin's side: puts a root and its reps behind the functions that a host calls.
+//! The plugin's side: exposes a root and its reps through functions that a host calls.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -15,27 +15,29 @@ use crate::ending::{Ending, RolledBack};
 use crate::interface::{Interface, Root};
 use crate::rep::{OwnedRep, RepHeader};
 
-/// An interface whose implementations can be loaded. Implemented by `#[interface(…, loadable)]` only.
+/// An interface whose implementations can be loaded. Implemented by `#[interface(…, loadable)]`
+/// only.
 ///
 /// # Safety
-/// `functions` must be a table of one function per method, in order, of the types that `adopt` calls.
+/// `functions` must be a table of one function per method, in order, of the types that `adopt`
+/// calls.
 pub unsafe trait Loadable: Interface<State: Serialize + DeserializeOwned> {
-    /// What stands in the note.
+    /// The contents of the note.
     const DESCRIPTION: Description;
-    /// The plugin's side: functions that call a rep of this interface.
+    /// The plugin's side: returns functions that call a rep of this interface.
     fn functions() -> *const c_void;
-    /// The host's side: a rep that calls a rep of a plugin.
+    /// The host's side: returns a rep that calls a rep of a plugin.
     fn adopt(rep: ForeignRep) -> OwnedRep<Self>;
 }
 
-/// Makes the roots of one implementation of a plugin.
+/// Creates the roots of one implementation of a plugin.
 pub trait Make<I: Interface> {
-    /// A new, empty root.
+    /// Returns a new, empty root.
     fn make() -> Box<dyn Root<I>>;
 }
 
 impl RawImplementation {
-    /// The implementation that `M` makes.
+    /// Returns the implementation that `M` creates.
     pub const fn of<I: Loadable, M: Make<I>>() -> Self {
         RawImplementation { make: make::<I, M> }
     }
@@ -48,7 +50,7 @@ unsafe extern "C" fn make<I: Loadable, M: Make<I>>(
     guarded(why, || {
         let root = Box::into_raw(Box::new(M::make()));
         let raw = RawRoot { root: root.cast(), calls: Calls::<I>::CALLS };
-        // SAFETY: the host passes where it goes.
+        // SAFETY: the host passes a valid destination.
         unsafe { out.write(MaybeUninit::new(raw)) };
         Ok(())
     })
@@ -70,15 +72,15 @@ impl<I: Loadable> Calls<I> {
 }
 
 /// # Safety
-/// `root` must be that of a [`RawRoot`] of `I` which is not dropped yet.
+/// `root` must be that of a [`RawRoot`] of `I` that is not dropped yet.
 unsafe fn root_of<'a, I: Interface>(root: *const c_void) -> &'a dyn Root<I> {
-    // SAFETY: `make` has boxed it as this; alive by the caller's promise.
+    // SAFETY: `make` has boxed it as this type; alive by the caller's guarantee.
     unsafe { &**root.cast::<Box<dyn Root<I>>>() }
 }
 
 unsafe extern "C" fn drop_root<I: Loadable>(root: *mut c_void, why: Why) -> Status {
     guarded(why, || {
-        // SAFETY: `make` has made it; the host drops it once.
+        // SAFETY: `make` has created it; the host drops it once.
         drop(unsafe { Box::from_raw(root.cast::<Box<dyn Root<I>>>()) });
         Ok(())
     })
@@ -91,7 +93,7 @@ unsafe extern "C" fn cluster<I: Loadable>(
     why: Why,
 ) -> Status {
     guarded(why, || {
-        // SAFETY: the host's promise to functions of this table, here and below.
+        // SAFETY: guaranteed by the host to functions of this table, here and below.
         unsafe { out.write(root_of::<I>(root).cluster(processor)) };
         Ok(())
     })
@@ -148,7 +150,7 @@ unsafe extern "C" fn import<I: Loadable>(
     why: Why,
 ) -> Status {
     guarded(why, || {
-        // SAFETY: as above; the bytes are the host's until this returns.
+        // SAFETY: as above; the bytes stay valid until this returns.
         let (root, bytes) = unsafe { (root_of::<I>(root), state.get()) };
         root.import(from_bytes(bytes)?).map_err(|error| error.to_string())
     })
@@ -183,12 +185,13 @@ unsafe extern "C" fn stats<I: Loadable>(
     })
 }
 
-/// State as bytes: MessagePack with the names of fields, so that state of another shape is an error and not a surprise.
+/// Serializes state: MessagePack with the names of fields, so that state of another shape is an
+/// error and not a surprise.
 pub(crate) fn to_bytes<T: Serialize>(state: &T) -> Result<Vec<u8>, String> {
     rmp_serde::to_vec_named(state).map_err(|error| format!("the state cannot be written: {error}"))
 }
 
-/// The opposite of [`to_bytes`].
+/// Deserializes the result of [`to_bytes`].
 pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let mut reader = rmp_serde::Deserializer::new(bytes);
     let state = T::deserialize(&mut reader);

@@ -5,9 +5,9 @@
 //!                    note             (one for each)            export, import …       methods: one function each
 //! ```
 //!
-//! Every function of the plugin catches the panics of what it runs and returns a [`Status`]; the text of the panic, or
-//! of the error, comes through its last argument. State crosses as bytes. Tables only grow at the end; `size` or
-//! `methods_len` tells how far this one goes.
+//! Every function of the plugin catches the panics of the code it runs and returns a [`Status`];
+//! the message of the panic, or of the error, is passed through its last argument. State crosses as
+//! bytes. Tables only grow at the end; `size` or `methods_len` says how long this one is.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -15,27 +15,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::abi::{RawSlice, RawVec};
 
-/// First word of the exported table.
+/// The first word of the exported table.
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"refit-so");
 
-/// Version of what is described here and in the note.
+/// The version of the format that this module and the note describe.
 pub const FORMAT: u32 = 2;
 
-/// How a call ended.
+/// The result of a call.
 pub type Status = u32;
-/// It returned.
+/// It has returned.
 pub(crate) const DONE: Status = 0;
-/// It refused: the text says why.
+/// It has failed with an error, whose message is passed.
 pub(crate) const REFUSED: Status = 1;
-/// It panicked: the text is that of the panic.
+/// It has panicked, and the message of the panic is passed.
 pub(crate) const PANICKED: Status = 2;
 
-/// Where the text goes. Made by the host alone, of an empty vector that lives until the call returns.
+/// The destination of the message. Created by the host alone, from an empty vector that lives until
+/// the call returns.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct Why(*mut RawVec<u8>);
 
-/// What a plugin exports.
+/// The table that a plugin exports.
 #[repr(C)]
 #[derive(Debug)]
 pub struct PluginTable {
@@ -43,7 +44,7 @@ pub struct PluginTable {
     pub magic: u64,
     /// [`FORMAT`].
     pub format: u32,
-    /// Implementations in it.
+    /// The number of implementations.
     pub count: u32,
     /// One for each implementation, in the order of the note.
     pub implementations: *const RawImplementation,
@@ -60,7 +61,7 @@ unsafe impl Sync for PluginTable {}
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawImplementation {
-    /// Makes a root.
+    /// Creates a root.
     pub make: unsafe extern "C" fn(out: *mut MaybeUninit<RawRoot>, why: Why) -> Status,
 }
 
@@ -72,7 +73,7 @@ pub struct RawRoot {
     pub(crate) calls: *const RootCalls,
 }
 
-/// What a root can be asked.
+/// The functions of a root.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct RootCalls {
@@ -99,14 +100,14 @@ pub(crate) struct RawRep {
     pub(crate) methods_len: usize,
 }
 
-/// Runs what a call of the host asks for; whatever happens, nothing unwinds out of it.
+/// Runs the code that the host has asked for; nothing unwinds out of it.
 pub fn guarded(why: Why, run: impl FnOnce() -> Result<(), String>) -> Status {
     let (status, text) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => return DONE,
         Ok(Err(text)) => (REFUSED, text),
         Err(panic) => (PANICKED, text_of(panic)),
     };
-    // SAFETY: a `Why` is made by `call` only, and the call is under way.
+    // SAFETY: a `Why` is created by `call` only, and the call is in progress.
     unsafe { why.0.write(RawVec::give(text.into_bytes())) };
     status
 }
@@ -125,7 +126,7 @@ fn text_of(panic: Box<dyn std::any::Any + Send>) -> String {
     }
 }
 
-/// How a call into a plugin failed.
+/// The failure of a call into a plugin.
 #[derive(Debug)]
 pub(crate) enum Failed {
     Refused(String),
@@ -136,7 +137,7 @@ pub(crate) enum Failed {
 pub(crate) fn call(run: impl FnOnce(Why) -> Status) -> Result<(), Failed> {
     let mut why = RawVec::empty();
     let status = run(Why(&raw mut why));
-    // SAFETY: it is empty still, or the plugin has given a text.
+    // SAFETY: it is still empty, or the plugin has stored a message.
     let text = || String::from_utf8_lossy(&unsafe { why.take() }).into_owned();
     match status {
         DONE => Ok(()),

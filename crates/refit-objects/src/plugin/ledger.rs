@@ -1,8 +1,9 @@
-//! What is loaded: implementations by the name to which objects can be swapped, and code that stays mapped.
+//! The ledger of loaded plugins: implementations by the name to which objects can be swapped, and
+//! code that stays mapped.
 //!
-//! An implementation `fast` of a plugin has two names. `fast@1a2b3c4d` is that code and no other, `1a2b3c4d` being the
-//! beginning of its build id; it is what an object says that serves it. `fast` is the code that was loaded last under
-//! this name: a request to swap to it gets the newest.
+//! An implementation `fast` of a plugin has two names. `fast@1a2b3c4d` is exactly that code,
+//! `1a2b3c4d` being the beginning of its build id; an object that it serves shows this name. `fast`
+//! is the code that was loaded last under this name, so a request to swap to it gets the newest.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeSet;
@@ -21,48 +22,48 @@ use super::proxy::{ForeignRoot, Usage};
 use crate::interface::{Implementations, Interface, Root};
 use crate::registry;
 
-/// A plugin that is loaded.
+/// A loaded plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PluginInfo {
-    /// The file, as it was asked for.
+    /// The path of the file, as given by the caller.
     pub path: PathBuf,
-    /// Identifies the code.
+    /// The build id of the code.
     pub build_id: String,
-    /// Name and version of its package.
+    /// The name and version of its package.
     pub package: String,
-    /// What compiled it.
+    /// The compiler that has compiled it.
     pub rustc: String,
-    /// Memory that it takes for as long as the process lives.
+    /// The memory that it takes until the process ends, in bytes.
     pub mapped_bytes: u64,
-    /// What it implements.
+    /// Its implementations.
     pub implementations: Vec<LoadedInfo>,
 }
 
-/// An implementation that is loaded.
+/// A loaded implementation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LoadedInfo {
-    /// Its interface.
+    /// The name of its interface.
     pub interface: String,
     /// The version of the interface that it was built against.
     pub version: u32,
-    /// Its name; it means the code that was loaded last under this name.
+    /// Its name, which refers to the code that was loaded last under it.
     pub name: String,
     /// The name of exactly this code.
     pub precise: String,
-    /// Whether `name` means it.
+    /// Whether `name` refers to it.
     pub latest: bool,
-    /// Objects that it serves.
+    /// The number of objects that it serves.
     pub objects: usize,
-    /// Roots of it that live, those included that are being swapped in or out.
+    /// The number of its live roots, including those that are being swapped in or out.
     pub roots: usize,
-    /// Panics of it that were caught.
+    /// The number of its panics that were caught.
     pub panics: u64,
 }
 
-/// Makes a root: `fn() -> Result<Box<dyn Root<I>>, String>` for one `I`.
+/// Creates a root: `fn() -> Result<Box<dyn Root<I>>, String>` for one `I`.
 type MakeRoot<I> = dyn Fn() -> Result<Box<dyn Root<I>>, String> + Send + Sync;
 
-/// An interface that is loaded for.
+/// An interface whose implementations may be loaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Accepted {
     pub(crate) description: &'static Description,
@@ -101,7 +102,7 @@ fn ledger() -> MutexGuard<'static, Ledger> {
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A copy of a text that lives as long as the process; one copy of each.
+/// Returns a copy of a text that lives as long as the process; one copy of each text.
 pub(crate) fn leaked(text: &str) -> &'static str {
     static LEAKED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut leaked = LEAKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +114,7 @@ pub(crate) fn leaked(text: &str) -> &'static str {
     text
 }
 
-/// Lets this process load implementations of an interface. Asking again changes nothing.
+/// Lets this process load implementations of an interface. Repeated calls have no effect.
 pub fn accept<I: Loadable>() {
     let mut ledger = ledger();
     let interface = TypeId::of::<I>();
@@ -128,18 +129,18 @@ pub fn accept<I: Loadable>() {
     ledger.accepted.push(Accepted { description: &I::DESCRIPTION, interface, maker });
 }
 
-/// The interfaces that are loaded for.
+/// Returns the interfaces whose implementations may be loaded.
 pub(crate) fn accepted() -> Vec<Accepted> {
     ledger().accepted.clone()
 }
 
-/// From where this code was loaded, if it was.
+/// Returns the file from which this code was loaded, if it was.
 pub(crate) fn loaded_from(build_id: &str) -> Option<PathBuf> {
     let ledger = ledger();
     ledger.plugins.iter().find(|p| p.build_id == build_id).map(|p| p.path.clone())
 }
 
-/// A plugin that is to be entered.
+/// A plugin to add to the ledger.
 pub(crate) struct Entry {
     pub(crate) path: PathBuf,
     pub(crate) build_id: String,
@@ -149,7 +150,7 @@ pub(crate) struct Entry {
     pub(crate) implementations: Vec<(Accepted, u32, String, RawImplementation)>,
 }
 
-/// From now on objects can be swapped to its implementations.
+/// Adds a plugin, so that objects can be swapped to its implementations.
 pub(crate) fn enter(entry: Entry) -> PluginInfo {
     let Entry { path, build_id, package, rustc, mapped, implementations } = entry;
     let short = build_id.get(..8).unwrap_or(&build_id).to_owned();
@@ -177,14 +178,14 @@ pub(crate) fn enter(entry: Entry) -> PluginInfo {
 }
 
 impl Ledger {
-    /// What is loaded for an interface, the latest first.
+    /// Returns the implementations that are loaded for an interface, the latest first.
     fn of(&self, interface: TypeId) -> impl Iterator<Item = &Loaded> {
         let all = self.plugins.iter().rev().flat_map(|plugin| &plugin.implementations);
         all.filter(move |loaded| loaded.interface == interface)
     }
 }
 
-/// Names of what is loaded for an interface.
+/// Returns the names of the implementations that are loaded for an interface.
 pub(crate) fn names<I: Interface>() -> Vec<&'static str> {
     let ledger = ledger();
     let mut names = Vec::new();
@@ -197,8 +198,8 @@ pub(crate) fn names<I: Interface>() -> Vec<&'static str> {
     names
 }
 
-/// A new, empty root: of the object's own implementations, or of what is loaded. The error says why it could not be
-/// made although there is one of this name.
+/// Returns a new, empty root of one of the object's own implementations, or of a loaded one. The
+/// error says why an existing implementation could not create it.
 pub(crate) fn make<I: Interface>(
     own: &dyn Implementations<I>,
     name: &str,
@@ -219,13 +220,13 @@ pub(crate) fn make<I: Interface>(
         .map_err(|why| format!("{name:?} could not be made: {why}"))
 }
 
-/// The implementations that objects have now; one entry for each object, with its name.
+/// Returns the current implementations of objects; one entry for each object, with its name.
 fn serving() -> Vec<(String, String)> {
     let name = |slot: &Arc<crate::object::Slot>| (slot.root().implementation(), slot.full_name());
     registry::all().iter().map(name).collect()
 }
 
-/// Whether an object of this implementation uses that one; while it is swapped it may have two.
+/// Returns whether an object's implementation includes this one; during a swap it may name two.
 fn uses(implementation: &str, precise: &str) -> bool {
     implementation.split(" → ").any(|one| one == precise)
 }
@@ -256,14 +257,15 @@ fn info(ledger: &Ledger, index: usize, serving: &[(String, String)]) -> PluginIn
     }
 }
 
-/// All that is loaded, in the order in which it was.
+/// Returns all loaded plugins, in the order in which they were loaded.
 pub fn plugins() -> Vec<PluginInfo> {
     let serving = serving();
     let ledger = ledger();
     (0..ledger.plugins.len()).map(|index| info(&ledger, index, &serving)).collect()
 }
 
-/// Unloads a plugin: never done, since nobody can tell that no thread will run its code any more. Says who uses it.
+/// Refuses to unload a plugin, since nobody can know whether a thread will run its code again. The
+/// error names the objects that use it.
 ///
 /// # Errors
 /// Always.

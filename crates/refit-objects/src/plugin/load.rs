@@ -1,8 +1,10 @@
-//! Loading: read, check, try out elsewhere, give to the dynamic linker, compare, enter into the ledger.
+//! Loading a plugin: read, check, try in another process, pass to the dynamic linker, compare, add
+//! to the ledger.
 //!
-//! The file is read once, into memory that has no name: what is loaded is what was checked, whatever becomes of the
-//! file meanwhile. It also makes the same path new code each time: the linker goes by name and inode, and would give
-//! the old code again. Loads queue; objects are called and swapped meanwhile.
+//! The file is read once, into anonymous memory: the code that is loaded is the code that was
+//! checked, whatever happens to the file in the meantime. It also makes the same path new code each
+//! time: the linker goes by name and inode, and would return the old code again. Loads queue;
+//! objects are called and swapped in the meantime.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,19 +22,21 @@ use super::ledger::{Accepted, Entry, PluginInfo, accepted, enter, loaded_from};
 use super::note::ManifestEntry;
 use crate::registry;
 
-/// The longest file that is read.
-const MOST_BYTES: u64 = 256 << 20;
+/// The maximum size of the file.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// How long constructors may take; generous, since the machine may be busy.
-const TRIAL: Duration = Duration::from_secs(60);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Loads a plugin. Its implementations can be swapped to as soon as this returns.
+/// Loads a plugin. Objects can be swapped to its implementations as soon as this returns.
 ///
-/// The file is checked before any code of it runs. Then its constructors run twice: in a process of their own first, so
-/// that one which crashes or never returns does so there, and then here, with all that this process may do.
+/// The file is checked before any of its code runs. Then its constructors run twice: first in a
+/// separate process, so that one which crashes or never returns does so there, and then here, with
+/// all rights of this process.
 ///
 /// # Errors
-/// What stood in the way. If it was found before the dynamic linker saw the file, nothing is left of it.
+/// The obstacle. If it was found before the dynamic linker saw the file, the attempt leaves no
+/// trace.
 pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +47,9 @@ pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
         let build_id = checked.build_id;
         return Err(refused(Obstacle::AlreadyLoaded { build_id, from }));
     }
-    library::try_out(&bytes, &file_name(path), TRIAL).map_err(Obstacle::Trial).map_err(refused)?;
+    library::try_out(&bytes, &file_name(path), TRIAL_TIMEOUT)
+        .map_err(Obstacle::Trial)
+        .map_err(refused)?;
     let raw = open(path, &bytes, &checked).map_err(refused)?;
     let entries = checked.manifest.implementations.into_iter();
     let implementations = targets.into_iter().zip(entries).zip(raw);
@@ -59,10 +65,10 @@ pub fn load(path: &Path) -> Result<PluginInfo, LoadError> {
     }))
 }
 
-/// Everything that is checked before a file is loaded, of its bytes.
+/// Makes all checks of a file that precede its loading.
 ///
 /// # Errors
-/// What stands in the way of loading it here.
+/// The obstacle to loading it here.
 pub fn inspect(bytes: &[u8]) -> Result<Checked, Obstacle> {
     examine(bytes).map(|(checked, _)| checked)
 }
@@ -73,22 +79,22 @@ fn file_name(path: &Path) -> String {
 
 fn read(path: &Path) -> Result<Vec<u8>, Obstacle> {
     let failed = |error: std::io::Error| Obstacle::Unreadable(error.to_string());
-    // A pipe without a writer would hold this up for ever.
+    // Opening a pipe without a writer would block for ever.
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
         return Err(Obstacle::Unreadable("it is not a regular file".into()));
     }
     let mut bytes = Vec::new();
-    let mut file = File::open(path).map_err(failed)?.take(MOST_BYTES + 1);
+    let mut file = File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1);
     file.read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MOST_BYTES {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         let (what, bytes) = ("the file", metadata.len());
-        return Err(Obstacle::TooLarge { what, bytes, limit: MOST_BYTES });
+        return Err(Obstacle::TooLarge { what, bytes, limit: MAX_FILE_BYTES });
     }
     Ok(bytes)
 }
 
-/// The file against the interfaces of this process.
+/// Checks the file against the interfaces of this process.
 fn examine(bytes: &[u8]) -> Result<(Checked, Vec<Accepted>), Obstacle> {
     let checked = check(bytes)?;
     let known = accepted();
@@ -111,7 +117,7 @@ fn target(entry: &ManifestEntry, known: &[Accepted]) -> Result<Accepted, Obstacl
     if entry.name.contains(['@', '=', ',', ' ', '→']) {
         return Err(Obstacle::BadName(entry.name.clone()));
     }
-    // Two interfaces of one name are two versions of it, of which one must fit.
+    // Two interfaces with the same name are two versions of it, one of which must fit.
     let mut first = None;
     for accepted in candidates {
         match compare(entry, accepted.description) {
@@ -125,7 +131,8 @@ fn target(entry: &ManifestEntry, known: &[Accepted]) -> Result<Accepted, Obstacl
     Err(first.unwrap_or(Obstacle::NotLoaded))
 }
 
-/// What objects have of their own goes before what is loaded, which could then not be reached.
+/// Checks that no object has an implementation of this name, which would take precedence over the
+/// loaded one.
 fn free(entry: &ManifestEntry) -> Result<(), Obstacle> {
     let own = |slot: &std::sync::Arc<crate::object::Slot>| {
         slot.interface.name == entry.interface && slot.swapper.own(&entry.name)
@@ -137,31 +144,33 @@ fn free(entry: &ManifestEntry) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Maps it and takes its table, which must be what the note says.
+/// Maps it and returns its table, which must agree with the note.
 fn open(path: &Path, bytes: &[u8], checked: &Checked) -> Result<Vec<RawImplementation>, Obstacle> {
     let library = library::open(bytes, &file_name(path)).map_err(Obstacle::Linker)?;
     let differs = |what: &str| Err(Obstacle::Differs(what.into()));
     let Some(entry) = library.symbol(c"refit_plugin") else {
         return differs("it has no function refit_plugin");
     };
-    // SAFETY: the note of this file says that it was made by `plugin!`, which exports this function under this name.
+    // SAFETY: the note of this file says that it was created by `plugin!`, which exports this
+    // function under this name.
     let entry: unsafe extern "C" fn() -> *const PluginTable =
         unsafe { std::mem::transmute(entry.as_ptr()) };
     // SAFETY: it takes nothing and returns the address of a constant.
     let table = unsafe { entry() };
-    // SAFETY: a constant of a library that is never unmapped; both words are at its beginning in every format.
+    // SAFETY: a constant of a library that is never unmapped; both words are at its beginning in
+    // every format.
     let head = unsafe { table.as_ref() }.map(|table| (table.magic, table.format));
     if head != Some((TABLE_MAGIC, FORMAT)) {
         return differs("its table is another one");
     }
-    // SAFETY: the format is known, so all fields are there.
+    // SAFETY: the format is known, so all fields exist.
     let table = unsafe { &*table };
-    // SAFETY: the format says that these are the bytes of the note in memory.
+    // SAFETY: by the format, these are the bytes of the note in memory.
     let note = unsafe { std::slice::from_raw_parts(table.note, table.note_len) };
     if note != checked.note || table.count as usize != checked.manifest.implementations.len() {
         return differs("the note in memory is another one");
     }
-    // SAFETY: the format says that there are so many.
+    // SAFETY: by the format, there are that many.
     let all = unsafe { std::slice::from_raw_parts(table.implementations, table.count as usize) };
     Ok(all.to_vec())
 }

@@ -1,21 +1,23 @@
-//! Loadable implementations: built by a user apart from the host, loaded while it runs, swapped to at once.
+//! Loadable implementations: built separately from the host, loaded while it runs, and available
+//! for swaps at once.
 //!
-//! An interface that is declared with `loadable` can be implemented by a *plugin*: a crate of type `cdylib` that calls
-//! [`plugin!`](crate::plugin!). Host and plugin may be compiled by different compilers and each has its own copy of this
-//! crate and of the standard library. So nothing crosses between them but what has the layout of the C ABI (`abi`):
-//! arguments and results are taken apart and put together again by generated code on both sides, state crosses as
-//! bytes, each side frees what it has allocated, and a panic is caught where it happens and goes on as a value.
+//! An interface that is declared with `loadable` can be implemented by a *plugin*: a crate of type
+//! `cdylib` that calls [`plugin!`](crate::plugin!). Host and plugin may be compiled by different
+//! compilers, and each has its own copy of this crate and of the standard library. So only types
+//! with the layout of the C ABI cross between them (`abi`): generated code on both sides converts
+//! arguments and results, state crosses as bytes, each side frees what it has allocated, and a
+//! panic is caught where it happens and continues as a value.
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
-//! | `abi`, `foreign` | what crosses, and how |
-//! | `note`, `check`, `compare` | what a file says of itself, and what is checked before any code of it runs |
+//! | `abi`, `foreign` | the types and tables that cross |
+//! | `note`, `check`, `compare` | the note in a plugin's file, and the checks before any of its code runs |
 //! | `export` | the plugin's side |
 //! | `proxy` | the host's side: roots and reps that live in a plugin |
-//! | `load`, `ledger` | from a path to an implementation; what stays mapped |
+//! | `load`, `ledger` | from a path to an implementation; the code that stays mapped |
 //!
-//! What is not promised: loaded code runs with all rights of the host. The checks find files that are damaged or were
-//! built for something else, not malice.
+//! Not guaranteed: loaded code runs with all rights of the host. The checks detect files that are
+//! damaged or were built for something else, not malice.
 
 pub(crate) mod abi;
 pub(crate) mod check;
@@ -46,8 +48,8 @@ pub use self::{
 /// }
 /// ```
 ///
-/// Before the arrow: the interface, as a type, and the name of the implementation. After it: what makes a new, empty
-/// root.
+/// Before the arrow: the interface, as a type, and the name of the implementation. After it: a
+/// function that creates a new, empty root.
 #[macro_export]
 macro_rules! plugin {
     ($($interface:ty : $name:literal => $make:expr),+ $(,)?) => {

@@ -1,4 +1,5 @@
-//! The host's side: a root and reps that live in a plugin, as a root and reps of this process.
+//! The host's side: presents a root and reps that live in a plugin as a root and reps of this
+//! process.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -12,14 +13,14 @@ use crate::ending::Ending;
 use crate::interface::{Root, TransferError};
 use crate::rep::OwnedRep;
 
-/// What is counted of one loaded implementation.
+/// The counters of one loaded implementation.
 #[derive(Debug)]
 pub(crate) struct Usage {
     /// `NAME@BUILD`.
     pub(crate) precise: &'static str,
-    /// Roots that live.
+    /// The number of live roots.
     pub(crate) roots: AtomicUsize,
-    /// Panics that were caught at the boundary.
+    /// The number of panics that were caught at the boundary.
     pub(crate) panics: AtomicU64,
 }
 
@@ -34,7 +35,7 @@ impl Usage {
         }
     }
 
-    /// Lets what has panicked in the plugin panic here: whoever called handles it as a panic of their own code.
+    /// Repeats a panic of the plugin here: the caller handles it like a panic of its own code.
     fn repeat(&self, failed: Failed) -> ! {
         panic!("{}", self.text(failed))
     }
@@ -47,19 +48,19 @@ pub struct ForeignRep {
     usage: Arc<Usage>,
 }
 
-// SAFETY: the plugin has made it of an `OwnedRep`, which is Send and Sync.
+// SAFETY: the plugin has created it from an `OwnedRep`, which is Send and Sync.
 unsafe impl Send for ForeignRep {}
 // SAFETY: as above.
 unsafe impl Sync for ForeignRep {}
 
 impl ForeignRep {
-    /// Whether the plugin knows the method with this number.
+    /// Returns whether the plugin knows the method with this number.
     #[inline]
     pub fn has(&self, method: usize) -> bool {
         method < self.raw.methods_len
     }
 
-    /// The plugin's functions, of which [`Self::has`] tells how many there are.
+    /// Returns the plugin's functions; [`Self::has`] says which of them exist.
     #[inline]
     pub fn functions(&self) -> *const c_void {
         self.raw.methods
@@ -68,7 +69,8 @@ impl ForeignRep {
     /// Calls one of the functions.
     ///
     /// # Safety
-    /// `run` must call a function of [`Self::functions`] whose result is `R`, with the three arguments at its end.
+    /// `run` must call a function of [`Self::functions`] whose result is `R`, with the three
+    /// arguments at its end.
     #[inline]
     pub unsafe fn call<R: Abi>(
         &self,
@@ -76,7 +78,7 @@ impl ForeignRep {
     ) -> R {
         let mut out = MaybeUninit::<R::Raw>::uninit();
         match call(|why| run(self.raw.rep, &raw mut out, why)) {
-            // SAFETY: the function has returned, so that its result is there.
+            // SAFETY: the function has returned, so its result is initialised.
             Ok(()) => unsafe { R::from_raw(out.assume_init()) },
             Err(failed) => self.usage.repeat(failed),
         }
@@ -85,7 +87,8 @@ impl ForeignRep {
 
 impl Drop for ForeignRep {
     fn drop(&mut self) {
-        // SAFETY: made by the plugin, dropped once. A panic of a destructor there is counted, and nothing else.
+        // SAFETY: created by the plugin, dropped once. A panic of a destructor there is counted,
+        // and otherwise ignored.
         if let Err(failed) = call(|why| unsafe { (self.raw.drop)(self.raw.rep, why) }) {
             let _ = self.usage.text(failed);
         }
@@ -98,7 +101,7 @@ pub(crate) struct ForeignRoot {
     usage: Arc<Usage>,
 }
 
-// SAFETY: the plugin has made it of a `Box<dyn Root>`, which is Send and Sync.
+// SAFETY: the plugin has created it from a `Box<dyn Root>`, which is Send and Sync.
 unsafe impl Send for ForeignRoot {}
 // SAFETY: as above.
 unsafe impl Sync for ForeignRoot {}
@@ -109,7 +112,7 @@ impl ForeignRoot {
         usage: &Arc<Usage>,
     ) -> Result<Self, String> {
         let mut out = MaybeUninit::<RawRoot>::uninit();
-        // SAFETY: a function of a plugin that was checked; it writes where it is told to.
+        // SAFETY: a function of a checked plugin, which writes to the given destination.
         let made = call(|why| unsafe { (implementation.make)(&raw mut out, why) });
         made.map_err(|failed| usage.text(failed))?;
         // SAFETY: written, since it returned.
@@ -119,7 +122,8 @@ impl ForeignRoot {
     }
 
     fn calls(&self) -> &'static RootCalls {
-        // SAFETY: a constant of the plugin, which is never unmapped. FORMAT fixes how long it is at least.
+        // SAFETY: a constant of the plugin, which is never unmapped. FORMAT determines its minimum
+        // length.
         unsafe { &*self.raw.calls }
     }
 
@@ -133,7 +137,7 @@ impl ForeignRoot {
 
     fn foreign_rep(&self, processor: usize) -> Result<ForeignRep, Failed> {
         let mut out = MaybeUninit::<RawRep>::uninit();
-        // SAFETY: the root is alive; the function writes where it is told to, here and below.
+        // SAFETY: the root is alive; the function writes to the given destination, here and below.
         self.ask(|root, why| unsafe {
             (self.calls().make_rep)(root, processor, &raw mut out, why)
         })?;
@@ -144,7 +148,7 @@ impl ForeignRoot {
 
 impl Drop for ForeignRoot {
     fn drop(&mut self) {
-        // SAFETY: made by the plugin, dropped once.
+        // SAFETY: created by the plugin, dropped once.
         if let Err(failed) = call(|why| unsafe { (self.calls().drop)(self.raw.root, why) }) {
             let _ = self.usage.text(failed);
         }
@@ -181,7 +185,7 @@ impl<I: Loadable> Root<I> for ForeignRoot {
         // SAFETY: as in `foreign_rep`.
         self.ask(|root, why| unsafe { (self.calls().export)(root, &raw mut state, why) })
             .map_err(|failed| self.transfer(failed))?;
-        // SAFETY: given by the plugin, since it returned.
+        // SAFETY: created by the plugin, since it returned.
         from_bytes(&unsafe { state.take() }).map_err(TransferError)
     }
 
@@ -190,7 +194,8 @@ impl<I: Loadable> Root<I> for ForeignRoot {
         // SAFETY: as in `foreign_rep`; the bytes live until it returns.
         self.ask(|root, why| unsafe { (self.calls().import)(root, RawSlice::of(&bytes), why) })
             .map_err(|failed| self.transfer(failed))?;
-        // A rep that cannot be made must be found out while the change can still be rolled back.
+        // If no rep can be created, that must be detected while the change can still be rolled
+        // back.
         self.foreign_rep(0).map(drop).map_err(|failed| self.transfer(failed))
     }
 
@@ -210,7 +215,7 @@ impl<I: Loadable> Root<I> for ForeignRoot {
         {
             return Vec::new();
         }
-        // SAFETY: given by the plugin, since it returned.
+        // SAFETY: created by the plugin, since it returned.
         let stats: Vec<(String, u64)> = from_bytes(&unsafe { bytes.take() }).unwrap_or_default();
         stats.into_iter().map(|(what, n)| (super::ledger::leaked(&what), n)).collect()
     }

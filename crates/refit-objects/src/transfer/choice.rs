@@ -1,26 +1,29 @@
-//! Which protocol is the best: a function of two lists and the converters, and nothing else.
+//! The choice of the best protocol: a function of two lists and the converters, and nothing else.
 //!
 //! # What "best" means
 //!
-//! Of the protocols that both know, the one with the least *sum of ranks*; if several have it, the one of them that the
-//! new root likes better. A rank is the place among the *common* protocols in the order of one root: what the other
-//! does not know has no say. Why the sum: a rank stands for what a transfer costs its root, calls wait for the export
-//! and for the import, so they wait for the sum. Why the new root at a tie: it lives with the outcome. It follows that
-//! the choice is never dominated: no common protocol is better liked by one root and not less liked by the other.
+//! Of the protocols that both roots know, the best is the one with the least *sum of ranks*; in a
+//! tie, the one that the new root prefers. A rank is the position among the *common* protocols in
+//! the order of one root; protocols that the other does not know have no influence. Why the sum: a
+//! rank represents the cost of a transfer for its root, and calls wait for both the export and the
+//! import, so they wait for the sum. Why the new root in a tie: it lives with the result. It
+//! follows that the choice is never dominated: no common protocol is preferred by one root and not
+//! disfavoured by the other.
 //!
 //! # Chains
 //!
-//! If there is nothing in common, or if both roots like the ends of a chain better than the best that they have in
-//! common, state goes through converters: the fewest possible, [`MOST_CONVERSIONS`] at most; then the sum of ranks and
-//! the new root decide as before. A conversion is work while calls wait, so one root alone does not get its way with it.
+//! If there is no common protocol, or if both roots prefer the ends of a chain to the best common
+//! one, state goes through converters: as few as possible, at most [`MOST_CONVERSIONS`]; then the
+//! sum of ranks and the new root decide as before. A conversion is work while calls wait, so the
+//! preference of one root alone does not suffice for it.
 
 use super::protocol::{Protocol, Protocols};
 
-/// More conversions than this are not searched for: each is a pass over all state while calls wait.
+/// The maximum number of conversions in a chain: each is a pass over all state while calls wait.
 pub(crate) const MOST_CONVERSIONS: usize = 2;
 
-/// The best route from a root that exports to one that imports: the protocol to export in, then those to convert to.
-/// `fits` says which common protocols can really be used.
+/// Returns the best route from a root that exports to one that imports: the protocol to export in,
+/// then those to convert to. `fits` says which common protocols can really be used.
 pub(crate) fn choose(
     exports: &Protocols,
     imports: &Protocols,
@@ -51,7 +54,7 @@ fn best_common(exports: &Protocols, imports: &Protocols, fits: u64) -> Option<Pr
     to.iter().min_by_key(|p| (from.rank(*p).unwrap_or(0) + to.rank(*p).unwrap_or(0), to.rank(*p)))
 }
 
-/// All routes with at least one conversion that visit no protocol twice.
+/// Returns all routes with at least one conversion that visit no protocol twice.
 fn chains(
     exports: &Protocols,
     imports: &Protocols,
@@ -125,7 +128,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody can be made better off without making the other worse off, and what is chosen can be done.
+        /// No root can be made better off without making the other worse off, and the choice is
+        /// feasible.
         #[test]
         fn the_choice_is_never_dominated(
             from in lists(),

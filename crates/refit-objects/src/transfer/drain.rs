@@ -1,17 +1,20 @@
-//! After the commit of a lazy transfer: moves what calls have not moved yet, and says what became of it.
+//! The drain after the commit of a lazy transfer: moves the items that calls have not moved yet,
+//! and reports the outcome.
 //!
-//! The drain runs on the thread that asked for the swap, in batches, with calls in between. It ends when everything has
-//! moved; then the old implementation's state is freed. What else can happen:
+//! The drain runs on the thread that asked for the swap, in batches, with calls in between. It ends
+//! when everything has moved; then the old implementation's state is freed. Other outcomes:
 //!
-//! - *The old implementation fails or panics over an item.* The item stays where it is, the call that needed it gets
-//!   the error, the drain tries it again until its deadline.
-//! - *The deadline passes.* With [`AtDeadline::Finish`] the rest is moved at once, while calls that need any of it wait;
-//!   with [`AtDeadline::Report`] it stays: calls go on moving what they need, the report says how much is left.
-//! - *The requester goes away or the object is to be destroyed.* As with `Report`.
-//! - *Another swap begins while something is left.* Whatever it exports, it exports all of it: a root that still has a
-//!   source finishes first, or is a source with a source.
+//! - *The old implementation fails or panics over an item.* The item stays where it is, the call
+//!   that needed it gets the error, and the drain tries it again until its deadline.
+//! - *The deadline passes.* With [`AtDeadline::Finish`] the rest is moved at once, while calls that
+//!   need any of it wait; with [`AtDeadline::Report`] it stays: calls continue to move what they
+//!   need, and the report says how much is left.
+//! - *The requester goes away or the object is about to be destroyed.* As with `Report`.
+//! - *Another swap begins while something is left.* Whatever it exports, it exports all of it: a
+//!   root that still has a source finishes first, or is a source with a source.
 //!
-//! A swap with a drain has committed before; it is not taken back then. To go back is a swap of its own.
+//! A swap with a drain has committed before, and is not rolled back then. Going back is a separate
+//! swap.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,19 +36,19 @@ pub enum AtDeadline {
     Report,
 }
 
-/// Sees how far a drain has come, after every batch.
+/// A callback that gets the progress of a drain after every batch.
 pub type Watch = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// How the rest of a lazy transfer is to be moved.
+/// The options for moving the rest of a lazy transfer.
 #[derive(Clone)]
 pub struct DrainOptions {
-    /// Items that are moved before calls get a chance again.
+    /// The number of items moved before calls get a chance again.
     pub batch: usize,
-    /// Time from the commit.
+    /// The time limit, from the commit.
     pub deadline: Duration,
-    /// What happens then.
+    /// What happens at the time limit.
     pub at_deadline: AtDeadline,
-    /// Sees every batch.
+    /// A callback for every batch.
     pub watch: Option<Watch>,
 }
 
@@ -68,11 +71,11 @@ impl std::fmt::Debug for DrainOptions {
     }
 }
 
-/// After a failure, before the next try.
+/// The pause after a failure, before the next attempt.
 const BACK_OFF: Duration = Duration::from_micros(100);
 const BACK_OFF_AT_MOST: Duration = Duration::from_millis(10);
 
-/// Moves everything, until it is done or `over`.
+/// Moves everything, until it is done or `over` returns true.
 pub(crate) fn run<I: Interface>(
     root: &dyn Root<I>,
     options: &DrainOptions,
@@ -111,7 +114,7 @@ pub(crate) fn run<I: Interface>(
             }
         }
     }
-    // Calls have gone on meanwhile: the counts of now.
+    // Calls have continued in the meantime, so the counts are queried again.
     if let Ok(now) = attempt(root, 0) {
         seen = now;
     }

@@ -1,40 +1,41 @@
-//! Records as bytes, for state that goes to another build or another process.
+//! The encoding of records as bytes, for state that goes to another build or another process.
 //!
-//! Magic, length, checksum, then the values one behind the other, each with a tag. The length and the checksum tell a
-//! truncated or damaged record from a whole one; depth and lengths are bounded, so that no input, however hostile, makes
-//! the reader run out of stack or memory. The checksum is against accidents, not against attackers.
+//! Magic, length, checksum, then the values in sequence, each with a tag. Length and checksum
+//! distinguish a truncated or damaged record from a whole one. Depth and lengths are bounded, so
+//! that no input, however hostile, exhausts the reader's stack or memory. The checksum protects
+//! against accidents, not against attackers.
 
 use super::record::{Field, Record};
 use super::value::Value;
 use crate::fnv::{FNV, fnv1a};
 
-/// First bytes; the last one is the version of the format.
+/// The first bytes; the last of them is the version of the format.
 const MAGIC: &[u8; 8] = b"refitrc\x01";
 const HEAD: usize = 24;
 
-/// Records within records.
-const DEEPEST: usize = 64;
+/// The maximum depth of nested records.
+const MAX_DEPTH: usize = 64;
 
-/// Why bytes are not a record.
+/// The reason that bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodingError {
-    /// They do not begin like one, or like one of a version that is not known here.
+    /// They do not begin like a record, or have an unknown version.
     #[error("this is not the state of an object, or of a version that is not known here")]
     Foreign,
-    /// Fewer, or more, than there should be.
+    /// There are fewer or more bytes than there should be.
     #[error(
         "the state has {found} bytes where it says {expected}: it was cut off or mixed up; export it again"
     )]
     Length {
-        /// How many it says.
+        /// The number in the header.
         expected: u64,
-        /// How many there are.
+        /// The actual number.
         found: u64,
     },
-    /// Some of them changed on the way.
+    /// The checksum is wrong.
     #[error("the state was damaged on the way: its checksum is wrong; export it again")]
     Damaged,
-    /// They say what no writer of this format says.
+    /// The contents could not have been written by this format's writer.
     #[error("the state makes no sense at byte {0}; it was not written by this format's writer")]
     Nonsense(usize),
 }
@@ -46,7 +47,7 @@ impl From<EncodingError> for super::TransferError {
 }
 
 impl Record {
-    /// As bytes.
+    /// Encodes the record.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::new();
         write_record(&mut body, self);
@@ -58,10 +59,10 @@ impl Record {
         bytes
     }
 
-    /// From bytes.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// They are not the whole of what [`Record::to_bytes`] wrote.
+    /// The bytes are not exactly the output of [`Record::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EncodingError> {
         let Some((head, body)) = bytes.split_at_checked(HEAD) else {
             return Err(EncodingError::Foreign);
@@ -159,7 +160,8 @@ impl<'a> Reader<'a> {
         Ok(self.take(8)?.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
     }
 
-    /// A number of things, each of which takes a byte at least: more cannot be there.
+    /// Returns a number of items, each of which takes at least one byte, so that a larger number is
+    /// an error.
     fn count(&mut self) -> Result<usize, EncodingError> {
         let count = usize::try_from(self.word()?).ok().filter(|n| *n <= self.rest.len());
         count.ok_or_else(|| self.nonsense())
@@ -176,7 +178,7 @@ impl<'a> Reader<'a> {
     }
 
     fn record(&mut self, depth: usize) -> Result<Record, EncodingError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(self.nonsense());
         }
         let name = self.text()?;
@@ -190,7 +192,7 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, EncodingError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(self.nonsense());
         }
         Ok(match self.take(1)?[0] {

@@ -1,6 +1,7 @@
-//! What an implementation says when it cannot export or import.
+//! The error of an export or import.
 
-/// Why state could not be exported or imported; the change is rolled back with this reason.
+/// The reason that state could not be exported or imported; the change is rolled back with this
+/// reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TransferError(pub String);

@@ -1,24 +1,24 @@
-//! State on its way, without its type.
+//! State in transit, without its type.
 
 use std::any::{Any, type_name};
 
 use super::protocol::Protocol;
 use crate::interface::TransferError;
 
-/// State that left one root and has not reached the other.
+/// State that has left one root and has not reached the other.
 #[derive(Debug)]
 pub struct Exported {
     pub(crate) protocol: Protocol,
     state: Box<dyn Any + Send>,
     type_name: &'static str,
-    /// Items in it, as the exporter counted them.
+    /// The number of items in it, as counted by the exporter.
     pub(crate) items: Option<u64>,
     pub(crate) bytes: Option<u64>,
     pub(crate) complete: bool,
 }
 
 impl Exported {
-    /// `state`, packed in `protocol`.
+    /// Packs `state` in `protocol`.
     pub(crate) fn new<T: Send + 'static>(protocol: Protocol, state: T) -> Self {
         Exported {
             protocol,
@@ -30,34 +30,34 @@ impl Exported {
         }
     }
 
-    /// Says how many items are in it. What the root [counts](crate::Root::count) must be the same, or the change is
-    /// rolled back.
+    /// Records the number of items in it. The root's [count](crate::Root::count) must be the same,
+    /// or the change is rolled back.
     #[must_use]
     pub fn items(mut self, items: u64) -> Self {
         self.items = Some(items);
         self
     }
 
-    /// Says how many bytes of state are in it, for reports.
+    /// Records the number of bytes of state in it, for reports.
     #[must_use]
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Says that something is missing, although nothing failed: the change is rolled back.
+    /// Records that something is missing, although nothing failed; the change is rolled back.
     #[must_use]
     pub fn incomplete(mut self) -> Self {
         self.complete = false;
         self
     }
 
-    /// The protocol it is packed in.
+    /// Returns the protocol it is packed in.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// The state, if it is packed in `protocol`.
+    /// Returns the state, if it is packed in `protocol`.
     pub(crate) fn into_state<T: Send + 'static>(
         self,
         protocol: Protocol,

@@ -1,6 +1,8 @@
-//! What is known of an interface's protocols beyond its declaration: those that implementations named, and converters.
+//! Knowledge of an interface's protocols beyond its declaration: the protocols that implementations
+//! have named, and converters.
 //!
-//! Kept under the *name* of the interface: what is built apart has its own copy of everything else.
+//! It is kept under the *name* of the interface, since separately built code has its own copy of
+//! everything else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +13,7 @@ use super::exported::Exported;
 use super::protocol::{Protocol, ProtocolInfo, TooManyProtocols, Typed};
 use crate::interface::{Interface, TransferError};
 
-/// Makes state of one protocol into state of another.
+/// Converts state of one protocol to state of another.
 pub(crate) type Convert = Arc<dyn Fn(Exported) -> Result<Exported, TransferError> + Send + Sync>;
 
 /// A converter, as an edge between protocols.
@@ -36,7 +38,7 @@ fn with<I: Interface, R>(act: impl FnOnce(&mut Known) -> R) -> R {
     act(interfaces.entry(I::info().name).or_default())
 }
 
-/// The number of the protocol with this name and type.
+/// Returns the number of the protocol with this name and type.
 pub(crate) fn intern<I: Interface, T>(name: &str, way: Way) -> Result<Protocol, TooManyProtocols> {
     let fingerprint = ProtocolInfo::of::<T>("", way).fingerprint();
     let number = |place: usize| Protocol(Protocol::FIRST_NAMED + u8::try_from(place).unwrap_or(31));
@@ -50,13 +52,13 @@ pub(crate) fn intern<I: Interface, T>(name: &str, way: Way) -> Result<Protocol, 
             let interface = I::info().name;
             return Err(TooManyProtocols { interface, name: name.to_owned() });
         }
-        // Leaked once per protocol: it is known for as long as the process lives.
+        // Leaked once per protocol, which is known as long as the process lives.
         known.named.push(ProtocolInfo::of::<T>(name.to_owned().leak(), way));
         Ok(number(place))
     })
 }
 
-/// What a number stands for.
+/// Returns the description of the protocol with this number.
 pub(crate) fn info<I: Interface>(protocol: Protocol) -> ProtocolInfo {
     let number = usize::from(protocol.0);
     let found = match number.checked_sub(usize::from(Protocol::FIRST_NAMED)) {
@@ -67,16 +69,16 @@ pub(crate) fn info<I: Interface>(protocol: Protocol) -> ProtocolInfo {
     found.unwrap_or(ProtocolInfo::of::<()>("unknown", Way::Copy))
 }
 
-/// All converters of the interface.
+/// Returns all converters of the interface.
 pub(crate) fn converters<I: Interface>() -> Vec<Converter> {
     with::<I, _>(|known| known.converters.clone())
 }
 
-/// Registers a converter: roots that have no protocol in common can then be swapped all the same. A later one for the
-/// same two protocols replaces the earlier.
+/// Registers a converter, by which roots that have no protocol in common can be swapped
+/// nevertheless. It replaces an earlier one for the same two protocols.
 ///
 /// # Errors
-/// One of the protocols is partitioned: what goes in parts is not converted.
+/// One of the protocols is partitioned, and parts are not converted.
 pub fn register_converter<I: Interface, A: Send + 'static, B: Send + 'static>(
     from: Typed<I, A>,
     to: Typed<I, B>,
@@ -102,12 +104,12 @@ pub fn register_converter<I: Interface, A: Send + 'static, B: Send + 'static>(
     Ok(())
 }
 
-/// A protocol that goes in parts cannot be one end of a converter.
+/// The error that a partitioned protocol cannot be one end of a converter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a converter of the protocol {protocol:?}: it goes in parts; declare one that goes by copy for conversions"
 )]
 pub struct NotConvertible {
-    /// Its name.
+    /// The name of the protocol.
     pub protocol: &'static str,
 }

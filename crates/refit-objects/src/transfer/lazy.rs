@@ -1,48 +1,55 @@
-//! Lazy transfer: look up what is not here in the old implementation, take it over, and never lose it on the way
-//! (Hui 2000, §4.4.4: "look up and migrate on demand").
+//! Lazy transfer: an item that is not here is looked up in the old implementation, taken over, and
+//! never lost on the way (Hui 2000, §4.4.4: "look up and migrate on demand").
 //!
 //! # Idea
 //!
-//! After the commit the new implementation owns every item, but some still lie with the old one, the *source*. A
-//! [`Lazy`] stands between: before the new implementation decides anything about a key it does not have, it *settles*
-//! the key. Settling takes the item out of the source and puts it into the new store, under the lock of the key's
-//! *stripe*. Calls settle the keys they need; a drain settles all others in batches. What can be found in the new store
-//! needs no settling, so calls for what has moved do not come here at all.
+//! After the commit the new implementation owns every item, but some are still stored in the old
+//! one, the *source*. A [`Lazy`] mediates: before the new implementation decides anything about a
+//! key it does not have, it *settles* the key. Settling removes the item from the source and puts
+//! it into the new store, under the lock of the key's *stripe*. Calls settle the keys they need; a
+//! drain settles all others in batches. An item that is found in the new store needs no settling,
+//! so calls for items that have moved do not come here at all.
 //!
-//! When the source says that it has nothing left, the drain *closes* the stripes one by one, under their locks, and only
-//! then clears the flag that calls look at first. From then on settling is one load; the source is dropped.
+//! When the source reports that it has nothing left, the drain *closes* the stripes one by one,
+//! under their locks, and only then clears the flag that calls check first. From then on settling
+//! is one load, and the source is dropped.
 //!
 //! # Rules for the implementation
 //!
-//! 1. A look-up that finds nothing settles the key and looks again. Whatever adds, changes or removes a key settles it
-//!    first.
+//! 1. A lookup that finds nothing settles the key and looks again. An operation that adds, changes
+//!    or removes a key settles it first.
 //! 2. No lock that `take_over` needs is held while a key is settled.
-//! 3. Nobody adds to the source. It is the old implementation's state; no call reaches that any more.
+//! 3. Nobody adds to the source. It is the old implementation's state, which no call reaches any
+//!    more.
 //!
 //! # Why no key is lost, duplicated or resurrected
 //!
-//! Where is the item of a key? *In the source*; *in hand*, between its removal there and its arrival here; *here*, which
-//! shall mean that whatever has become of it was done by calls to the new implementation.
+//! Where is the item of a key? *In the source*; *in hand*, between its removal there and its
+//! arrival here; or *here*, which means that everything that happens to it is done by calls to the
+//! new implementation.
 //!
-//! - *It moves one way only, under one lock.* Source → in hand → here happens in [`Lazy::settle`], `drain` and `finish`,
-//!   each time with the key's stripe locked throughout. By rule 3 it never goes back. An item that was refused, or whose
-//!   `take_over` panicked, is kept in the stripe; that counts as in the source.
-//! - *Settled is for ever* (L). When `settle(k)` returns well, `k` is here, and stays: with the stripe locked it was in
-//!   hand with nobody, and afterwards not in the source. If `settle` saw the flag cleared: the flag was cleared after
-//!   `k`'s stripe had been closed, that was after the source had said that it had nothing, and closing took the lock. Who
-//!   had taken `k` out before held that lock until `k` was here. (Clearing the flag without closing the stripes is
-//!   wrong just there; the model below finds it.)
-//! - *Nothing is lost.* A look-up that misses settles and looks again; by (L) the second look sees what calls have made
-//!   of the key, and a reader never takes "in hand" for "not there".
-//! - *Nothing is there twice.* `fetch` removes, so one thread at most has the item in hand.
-//! - *Nothing comes back.* Who removes or overwrites `k` has settled it; by (L) no drain and no call can bring the old
-//!   item afterwards.
-//! - *A second swap* finds one of two things: the new implementation exports everything, then [`Lazy::finish`] comes
-//!   first; or it becomes a source itself, then what is fetched from it is settled first, and (L) holds along the chain.
-//!   It says that it has nothing left only when nothing is in hand either ([`Lazy::keys`] passes all stripes' locks).
+//! - *It moves in one direction only, under one lock.* Source → in hand → here happens in
+//!   [`Lazy::settle`], `drain` and `finish`, each time with the key's stripe locked throughout. By
+//!   rule 3 it never goes back. An item that was refused, or whose `take_over` panicked, is kept in
+//!   the stripe; that counts as in the source.
+//! - *Settled is for ever* (L). When `settle(k)` succeeds, `k` is here, and stays: with the stripe
+//!   locked no thread had it in hand, and afterwards it is not in the source. If `settle` saw the
+//!   flag cleared: the flag was cleared after `k`'s stripe had been closed, which was after the
+//!   source had reported that it had nothing, and closing took the lock. A thread that had taken
+//!   `k` out before held that lock until `k` was here. (Clearing the flag without closing the
+//!   stripes is wrong just there; the model below finds it.)
+//! - *Nothing is lost.* A lookup that misses settles and looks again. By (L) the second lookup sees
+//!   what calls have made of the key, and a reader never mistakes "in hand" for "absent".
+//! - *Nothing is there twice.* `fetch` removes, so at most one thread has the item in hand.
+//! - *Nothing comes back.* A thread that removes or overwrites `k` has settled it; by (L) no drain
+//!   and no call can bring the old item afterwards.
+//! - *A second swap* has one of two forms. If the new implementation exports everything,
+//!   [`Lazy::finish`] comes first. If it becomes a source itself, items that are fetched from it
+//!   are settled first, and (L) holds along the chain. It reports that it has nothing left only
+//!   when nothing is in hand either ([`Lazy::keys`] takes the locks of all stripes in turn).
 //!
-//! Progress: a stripe's lock is held for one fetch, or for the whole rest in `finish`. Locks are taken in the order
-//! stripe, source, store; the stripes among themselves in ascending order.
+//! Progress: a stripe's lock is held for one fetch, or for the whole rest in `finish`. Locks are
+//! taken in the order stripe, source, store; stripes among themselves in ascending order.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,44 +60,46 @@ use crate::ending::RolledBack;
 use crate::panics::panic_text;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// Where the items are that have not moved yet.
+/// The store of the items that have not moved yet.
 pub trait LazySource<K, V>: Send + Sync {
-    /// Takes an item out; `None` if it is not here. If it fails or panics the item must still be here.
+    /// Removes an item; `None` if it is not here. If this fails or panics, the item must still be
+    /// here.
     ///
     /// # Errors
-    /// Why it cannot be taken out now.
+    /// The reason that it cannot be removed now.
     fn fetch(&self, key: &K) -> Result<Option<V>, TransferError>;
 
-    /// Some of the keys that are here, `most` at most; none only if nothing is left.
+    /// Returns some of the keys that are here, at most `most`; none only if nothing is left.
     ///
     /// # Errors
-    /// Why they cannot be told now.
+    /// The reason that they cannot be listed now.
     fn keys(&self, most: usize) -> Result<Vec<K>, TransferError>;
 
-    /// Items that are here.
+    /// Returns the number of items that are here.
     fn left(&self) -> u64;
 }
 
-/// How far a lazy transfer has come.
+/// The progress of a lazy transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Whether the old implementation is still needed: some item is there, or may just be on its way.
+    /// Whether the old implementation is still needed: some item is there, or may just be in hand.
     pub open: bool,
-    /// Items that have not moved.
+    /// The number of items that have not moved.
     pub left: u64,
-    /// Items that moved because a call needed them.
+    /// The number of items that moved because a call needed them.
     pub on_demand: u64,
-    /// Items that the drain moved.
+    /// The number of items that the drain moved.
     pub by_drain: u64,
 }
 
-/// An item between the two stores. It is the receiver's once it is taken; take it when nothing can fail any more. If
-/// it is dropped, in a panic too, it is kept and offered again.
+/// An item between the two stores. Taking it transfers it to the receiver, who should do so when
+/// nothing can fail any more. If this is dropped, even in a panic, the item is kept and offered
+/// again.
 #[derive(Debug)]
 pub struct InHand<'a, V>(&'a mut Option<V>);
 
 impl<V> InHand<'_, V> {
-    /// The item.
+    /// Takes the item.
     #[expect(
         clippy::missing_panics_doc,
         reason = "it cannot: there is an item until it is taken, and taking takes the hand"
@@ -100,23 +109,25 @@ impl<V> InHand<'_, V> {
     }
 }
 
-/// That a root has attached a source; see [`Lazy::detach`]. It cannot be made otherwise, nor copied.
+/// Proof that a root has attached a source; see [`Lazy::detach`]. It cannot be created otherwise,
+/// nor copied.
 #[derive(Debug)]
 pub struct AttachedSource(());
 
 type Source<K, V> = Arc<dyn LazySource<K, V>>;
 
 struct Stripe<K, V> {
-    /// `None`: nothing of this stripe is there any more.
+    /// `None` if no item of this stripe is there any more.
     source: Option<Source<K, V>>,
-    /// Taken out of the source, and refused here.
+    /// Items that were taken out of the source, and refused here.
     kept: Vec<(K, V)>,
 }
 
-/// What stands between a new implementation and the source of its items. See the module.
+/// The mediator between a new implementation and the source of its items. See the module
+/// documentation.
 pub struct Lazy<K, V> {
     stripes: Box<[Mutex<Stripe<K, V>>]>,
-    /// 1 while there can be something to settle.
+    /// 1 while there may be something to settle.
     attached: AtomicU64,
     on_demand: AtomicU64,
     by_drain: AtomicU64,
@@ -131,7 +142,7 @@ impl<K, V> std::fmt::Debug for Lazy<K, V> {
 /// Puts an item into the new store.
 type TakeOver<'a, K, V> = &'a mut dyn FnMut(&K, InHand<'_, V>);
 
-/// Who settles a key.
+/// The thread that settles a key.
 #[derive(Clone, Copy)]
 enum Mover {
     Call,
@@ -147,13 +158,13 @@ impl<K: Hash + Eq + Clone, V> Default for Lazy<K, V> {
 
 impl<K, V> Lazy<K, V> {
     fn attached(&self) -> bool {
-        // Acquire pairs with the release in `close`: what was settled before is seen.
+        // Acquire pairs with the release in `close`, so that everything settled before is visible.
         self.attached.load(Ordering::Acquire) != 0
     }
 }
 
 impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
-    /// Without a source; keys are settled under `stripes` locks, one at least.
+    /// Creates one without a source; keys are settled under `stripes` locks, at least one.
     pub fn new(stripes: usize) -> Self {
         let stripe = |_| Mutex::new(Stripe { source: None, kept: Vec::new() });
         Lazy {
@@ -164,8 +175,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         }
     }
 
-    /// From here on items are looked up in `source`. For imports: before anybody settles. What it returns is for
-    /// [`detach`](Self::detach); whoever has no use for that drops it.
+    /// Looks items up in `source` from here on. For imports, before any call settles. The result is
+    /// for [`detach`](Self::detach); callers that do not need it drop it.
     pub fn attach(&self, source: Source<K, V>) -> AttachedSource {
         for stripe in &self.stripes {
             lock(stripe).source = Some(Arc::clone(&source));
@@ -174,9 +185,10 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         AttachedSource(())
     }
 
-    /// Lets the source go without taking anything: the swap that attached it was rolled back, as `proof` from
-    /// `Root::relinquish` says. A root that was *replaced* has no proof, and must keep its source: its successor takes
-    /// what is still there from it. A root that got its items by reference has no attachment: the source is the other's.
+    /// Releases the source without taking anything: the swap that attached it was rolled back, as
+    /// `proof` from `Root::relinquish` shows. A root that was *replaced* has no proof, and must
+    /// keep its source: its successor takes the remaining items from it. A root that got its items
+    /// by reference has no attachment, since the source belongs to the other.
     pub fn detach(&self, attachment: AttachedSource, proof: &RolledBack) {
         let (AttachedSource(()), RolledBack { .. }) = (attachment, proof);
         for stripe in &self.stripes {
@@ -185,7 +197,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         self.attached.store(0, Ordering::Release);
     }
 
-    /// Makes sure that the item of `key` is here, if there is one. `take_over` puts it into the store.
+    /// Makes sure that the item of `key` is here, if there is one. `take_over` puts it into the
+    /// store.
     ///
     /// # Errors
     /// The source failed or panicked, or the item was not taken; it has not moved then.
@@ -207,10 +220,11 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         self.move_one(&mut stripe, key, &mut once, Mover::Call).map(drop)
     }
 
-    /// Settles `most` keys that calls have not needed yet; 0: only tells how far it is. One thread or several.
+    /// Settles up to `most` keys that calls have not needed yet; with 0 it only returns the
+    /// progress. May be called by several threads.
     ///
     /// # Errors
-    /// The first failure; the other keys have been tried all the same.
+    /// The first failure; the other keys have been tried nevertheless.
     pub fn drain(
         &self,
         most: usize,
@@ -239,10 +253,11 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         Ok(self.progress())
     }
 
-    /// Settles all keys. Calls that need one of them wait until it is over; calls for what is here go on.
+    /// Settles all keys. Calls that need one of them wait until it is done; calls for items that
+    /// are here continue.
     ///
     /// # Errors
-    /// The first failure; the other keys have been tried all the same.
+    /// The first failure; the other keys have been tried nevertheless.
     pub fn finish(
         &self,
         mut take_over: impl FnMut(&K, InHand<'_, V>),
@@ -267,12 +282,14 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
             }
             result?;
             if moved == 0 {
-                // Nobody else can have taken them, and everybody waits: no second try.
+                // No other thread can have taken them, and all calls wait, so there is no second
+                // attempt.
                 let what = "the old implementation lists keys whose items it does not give";
                 return Err(TransferError(what.into()));
             }
         }
-        // Closed with everything locked, and still one by one: an item that is refused keeps its stripe open.
+        // Closed with everything locked, and yet one by one: an item that is refused keeps its
+        // stripe open.
         let gone: Result<Vec<_>, _> =
             stripes.iter_mut().map(|s| self.close_stripe(s, &mut take_over)).collect();
         gone?;
@@ -281,11 +298,11 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         Ok(self.progress())
     }
 
-    /// How far it is.
+    /// Returns the progress.
     pub fn progress(&self) -> Progress {
         let open = self.attached();
         let left = if open { self.left() } else { 0 };
-        // Relaxed: counts for people.
+        // Relaxed: the counts are for people.
         let [on_demand, by_drain] =
             [&self.on_demand, &self.by_drain].map(|n| n.load(Ordering::Relaxed));
         Progress { open, left, on_demand, by_drain }
@@ -296,11 +313,12 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         self.source().map_or(0, |source| source.left()) + kept as u64
     }
 
-    /// The keys of some items that have not moved; for a store that is itself a source. It must ask here *first*, and
-    /// then look at its own items: if there are none here, all that was in hand has arrived there.
+    /// Returns the keys of some items that have not moved, for a store that is itself a source. It
+    /// must call this *first*, and then look at its own items: if this returns none, all items that
+    /// were in hand have arrived there.
     ///
     /// # Errors
-    /// The source's.
+    /// The source's error.
     pub fn keys(&self, most: usize) -> Result<Vec<K>, TransferError> {
         if !self.attached() {
             return Ok(Vec::new());
@@ -309,7 +327,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
             Some(source) => keys(&*source, most)?,
             None => Vec::new(),
         };
-        // After the look at the source: who took its last item holds one of these locks until the item is here.
+        // After the query of the source: a thread that took its last item holds one of these locks
+        // until the item is here.
         for stripe in &self.stripes {
             let room = most - found.len();
             found.extend(lock(stripe).kept.iter().take(room).map(|(key, _)| key.clone()));
@@ -327,11 +346,12 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         (hasher.finish() % self.stripes.len() as u64) as usize
     }
 
-    /// The source has nothing left: nobody needs to ask it any more.
+    /// Closes all stripes, since the source has nothing left and need not be asked any more.
     fn close(&self, take_over: TakeOver<'_, K, V>) -> Result<(), TransferError> {
         let mut gone = Vec::new();
         for stripe in &self.stripes {
-            // Whoever took something out of the source before it was found empty holds this lock until it is here.
+            // A thread that took an item out of the source before it was found empty holds this
+            // lock until the item is here.
             gone.push(self.close_stripe(&mut lock(stripe), take_over)?);
         }
         self.attached.store(0, Ordering::Release); // Pairs with the load in `attached`.
@@ -352,7 +372,8 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
         Ok(stripe.source.take())
     }
 
-    /// Source → in hand → here, with the stripe locked; whether there was anything to move.
+    /// Moves an item from the source into the hand and here, with the stripe locked. Returns
+    /// whether there was anything to move.
     fn move_one(
         &self,
         stripe: &mut Stripe<K, V>,
@@ -381,7 +402,7 @@ impl<K: Hash + Eq + Clone, V> Lazy<K, V> {
     }
 }
 
-/// Keeps what is in hand if nobody takes it, whether that is an oversight or a panic.
+/// Keeps the item in hand if nobody takes it, be it by mistake or in a panic.
 struct Custody<'a, K: Clone, V> {
     stripe: &'a mut Stripe<K, V>,
     key: &'a K,
@@ -400,7 +421,8 @@ fn keys<K, V>(source: &dyn LazySource<K, V>, most: usize) -> Result<Vec<K>, Tran
     calling("list of keys", || source.keys(most))
 }
 
-/// Foreign code under our locks: a panic becomes an error, so that whoever needed the item is told.
+/// Calls foreign code under the locks of this module: a panic becomes an error, for the call that
+/// needed the item.
 fn calling<T>(
     what: &str,
     call: impl FnOnce() -> Result<T, TransferError>,

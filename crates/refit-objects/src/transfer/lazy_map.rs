@@ -1,8 +1,10 @@
-//! A map that can be handed over lazily: a lock per shard, and a [`Lazy`] in front of a source it may have.
+//! A map that can be transferred lazily: a lock per shard, and a [`Lazy`] in front of a source that
+//! it may have.
 //!
-//! It follows the rules of [`lazy`](super::lazy), so that who builds on it need not: a look-up that misses settles the
-//! key and looks again; whatever writes settles first. It is a source too, so that the next implementation can take it
-//! over lazily in turn, whether or not it has everything itself by then.
+//! It follows the rules of [`lazy`](super::lazy), so that its users need not: a lookup that misses
+//! settles the key and looks again; every write settles first. It is a source too, so that the next
+//! implementation can take it over lazily in turn, whether or not it has received everything itself
+//! by then.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -15,7 +17,7 @@ use crate::sync::{Mutex, lock};
 
 type Shard<K, V> = Mutex<HashMap<K, V>>;
 
-/// A concurrent map whose items may still lie with an old implementation.
+/// A concurrent map whose items may still be stored in an old implementation.
 #[derive(Debug)]
 pub struct LazyMap<K, V> {
     shards: Box<[Shard<K, V>]>,
@@ -30,7 +32,7 @@ impl<K: Hash + Eq + Clone, V> Default for LazyMap<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
-    /// Empty, with `shards` locks, one at least.
+    /// Creates an empty map with `shards` locks, at least one.
     pub fn new(shards: usize) -> Self {
         LazyMap {
             shards: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
@@ -39,12 +41,13 @@ impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
         }
     }
 
-    /// Has the items of `source` from here on, beside its own. For imports.
+    /// Takes the items of `source` in addition to its own from here on. For imports.
     pub fn attach(&self, source: Arc<dyn LazySource<K, V>>) -> AttachedSource {
         self.lazy.attach(source)
     }
 
-    /// Lets the source go without taking anything: the swap that attached it was rolled back; see [`Lazy::detach`].
+    /// Releases the source without taking anything, because the swap that attached it was rolled
+    /// back; see [`Lazy::detach`].
     pub fn detach(&self, attachment: AttachedSource, proof: &RolledBack) {
         self.lazy.detach(attachment, proof);
     }
@@ -52,7 +55,7 @@ impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
     /// Looks an item up.
     ///
     /// # Errors
-    /// It is not here, and the old implementation failed over it.
+    /// It is not here, and the old implementation has failed to provide it.
     pub fn get<R>(&self, key: &K, look: impl Fn(&V) -> R) -> Result<Option<R>, TransferError> {
         if let Some(found) = lock(self.shard(key)).get(key) {
             return Ok(Some(look(found)));
@@ -61,28 +64,28 @@ impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
         Ok(lock(self.shard(key)).get(key).map(look))
     }
 
-    /// Puts an item in; the one it replaces.
+    /// Inserts an item. Returns the one it replaces.
     ///
     /// # Errors
-    /// The old implementation failed over the key; nothing was put in.
+    /// The old implementation has failed to provide the key; nothing was inserted.
     pub fn insert(&self, key: K, item: V) -> Result<Option<V>, TransferError> {
         self.settle(&key)?;
         Ok(lock(self.shard(&key)).insert(key, item))
     }
 
-    /// Takes an item out.
+    /// Removes an item.
     ///
     /// # Errors
-    /// The old implementation failed over the key; it is still there.
+    /// The old implementation has failed to provide the key; it is still there.
     pub fn remove(&self, key: &K) -> Result<Option<V>, TransferError> {
         self.settle(key)?;
         Ok(lock(self.shard(key)).remove(key))
     }
 
-    /// Changes an item in place, or puts one in, or takes it out, in one step.
+    /// Changes, inserts or removes an item in one step.
     ///
     /// # Errors
-    /// The old implementation failed over the key; `change` has not been called.
+    /// The old implementation has failed to provide the key; `change` was not called.
     pub fn update<R>(
         &self,
         key: &K,
@@ -98,20 +101,20 @@ impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
         Ok(result)
     }
 
-    /// Items here and with the source; exact while nobody calls.
+    /// Returns the number of items here and in the source; exact while there are no calls.
     pub fn len(&self) -> u64 {
         self.own_len() + self.lazy.progress().left
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Moves `most` more items here; see [`Root::drain`](crate::Root::drain), which this is for.
+    /// Moves up to `most` more items here, for [`Root::drain`](crate::Root::drain).
     ///
     /// # Errors
-    /// The old implementation's.
+    /// The old implementation's error.
     pub fn drain(&self, most: usize) -> Result<Progress, TransferError> {
         self.lazy.drain(most, |key, hand| self.take_over(key, hand))
     }
@@ -119,7 +122,7 @@ impl<K: Hash + Eq + Clone, V> LazyMap<K, V> {
     /// Moves everything here and visits it, a shard at a time: for an export by copy.
     ///
     /// # Errors
-    /// The old implementation's.
+    /// The old implementation's error.
     pub fn visit(&self, mut see: impl FnMut(&K, &V)) -> Result<(), TransferError> {
         self.lazy.finish(|key, hand| self.take_over(key, hand))?;
         for shard in &self.shards {
@@ -153,7 +156,8 @@ impl<K: Hash + Eq + Clone + Send, V: Send> LazySource<K, V> for LazyMap<K, V> {
     }
 
     fn keys(&self, most: usize) -> Result<Vec<K>, TransferError> {
-        // This order: what is in hand there has arrived here when that says that it has nothing.
+        // In this order: once the source reports that it has nothing, items that were in hand there
+        // have arrived here.
         let mut found = self.lazy.keys(most)?;
         for shard in &self.shards {
             let room = most - found.len();
@@ -178,7 +182,7 @@ mod model;
 mod tests {
     use super::*;
 
-    /// The swap was taken back, so the source serves: nothing of it may be taken here, or counted.
+    /// The swap was rolled back, so the source serves: nothing of it may be taken here, or counted.
     #[test]
     fn a_source_that_is_let_go_keeps_what_it_has() {
         let map = LazyMap::<u8, u8>::default();

@@ -1,5 +1,5 @@
-//! Loom model of the map: calls, the drain and a second swap race for one item. In contrast to the model of `lazy` it
-//! is the map itself that keeps the rules there.
+//! A loom model of the map: calls, the drain and a second swap race for one item. In contrast to
+//! the model of `lazy`, the map itself keeps the rules here.
 
 use super::*;
 use loom::thread;
@@ -24,7 +24,7 @@ fn found(map: &Map) -> Option<u32> {
     map.get(&KEY, |item| *item).expect("the source does not fail")
 }
 
-/// Two threads, one of which drains, and what holds afterwards.
+/// Runs a call while another thread drains, and checks the state afterwards.
 fn while_it_is_drained(call: fn(&Map), afterwards: Option<u32>) {
     loom::model(move || {
         let map = over(old());
@@ -63,7 +63,7 @@ fn an_item_that_moves_is_changed_once() {
     while_it_is_drained(change, Some(11));
 }
 
-/// A change is one step: none sees the item taken out by another, and none is lost.
+/// A change is one step: no change sees the item removed by another, and none is lost.
 #[test]
 fn two_changes_at_once_are_both_made() {
     loom::model(|| {
@@ -82,8 +82,8 @@ fn two_changes_at_once_are_both_made() {
     });
 }
 
-/// A third map takes over from a second that is still drained: it must not take "in hand" for "not there", neither when
-/// a call needs the item nor when it asks for what is left.
+/// A third map takes over from a second that is still being drained: it must not mistake "in hand"
+/// for "absent", neither when a call needs the item nor when it asks for what is left.
 #[test]
 fn a_second_swap_finds_what_the_first_has_not_moved() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Loom model of lazy transfer: calls, the drain and a second swap race for one or two keys.
+//! A loom model of lazy transfer: calls, the drain and a second swap race for one or two keys.
 
 use super::*;
 use loom::sync::Mutex as LoomMutex;
@@ -35,7 +35,7 @@ impl LazySource<usize, u32> for Store {
     }
 }
 
-/// A new implementation, with the rules of the module.
+/// A new implementation that follows the rules of the module.
 struct New {
     own: Store,
     lazy: Lazy<usize, u32>,
@@ -90,7 +90,7 @@ fn old() -> Arc<Store> {
     Arc::new(Store::new([Some(10), None]))
 }
 
-/// A reader finds the item at every moment, whoever moves it.
+/// A reader finds the item at every moment, whichever thread moves it.
 #[test]
 fn an_item_that_moves_is_found() {
     loom::model(|| {
@@ -132,8 +132,9 @@ fn an_item_that_was_removed_does_not_come_back() {
     });
 }
 
-/// While the first swap is still drained, a second one puts a third implementation on top, whose caller and drain take
-/// from the second. (In the system nobody calls the second any more by then; its drain may still be under way.)
+/// While the first swap is still being drained, a second one puts a third implementation on top,
+/// whose caller and drain take from the second. (In the system nobody calls the second any more by
+/// then, but its drain may still be in progress.)
 #[test]
 fn a_second_swap_finds_what_the_first_has_not_moved() {
     loom::model(|| {
@@ -157,7 +158,8 @@ fn a_second_swap_finds_what_the_first_has_not_moved() {
     });
 }
 
-/// A store may do without a lock: whoever finds nothing to settle sees what was settled before.
+/// A store may do without a lock: a thread that finds nothing to settle sees everything that was
+/// settled before.
 #[test]
 fn what_was_settled_is_seen_without_a_lock() {
     for most in [1, usize::MAX] {

@@ -1,26 +1,30 @@
-//! State transfer: how the state of one implementation gets to another (Hui 2000, §4.4.4; Soules 2003, §4.3.2).
+//! State transfer: how the state of one implementation gets to another (Hui 2000, §4.4.4; Soules
+//! 2003, §4.3.2).
 //!
-//! # How it goes
+//! # Steps
 //!
-//! 1. Before anything is touched, the old root says what it can export and the new one what it can import, each by
-//!    preference ([`Protocols`]). The best common protocol is chosen, or a chain of converters (`choice` says what
-//!    "best" means). If there is none the change is refused: nobody has waited for it.
-//! 2. While nobody is in any method, the old root exports and the new one imports (`moving`): by copy, by reference,
-//!    or partition by partition, with several threads if that is worth it. What was counted before must be there
-//!    afterwards; an error, a panic or a missing item takes the change back. Export does not consume, so nothing is lost.
-//! 3. With a lazy protocol the new root imports a way to ask the old one ([`LazySource`]). After the commit, calls move
-//!    what they need, and a drain moves the rest (`lazy` has the algorithm and why it is right, `drain` who does it).
+//! 1. Before anything is changed, the old root lists the protocols in which it can export, and the
+//!    new one those that it can import, each by preference ([`Protocols`]). The best common
+//!    protocol is chosen, or a chain of converters (`choice` defines "best"). If there is none, the
+//!    change is refused, and no call has waited for it.
+//! 2. While no call is in any method, the old root exports and the new one imports (`moving`): by
+//!    copy, by reference, or partition by partition, with several threads if that pays. The items
+//!    counted before must be there afterwards; an error, a panic or a missing item rolls the change
+//!    back. Export does not consume, so nothing is lost.
+//! 3. With a lazy protocol the new root imports the means to query the old one ([`LazySource`]).
+//!    After the commit, calls move the items they need, and a drain moves the rest (`lazy` has the
+//!    algorithm and its proof, `drain` drives it).
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
 //! | `protocol`, `known` | names, types and numbers of protocols; converters |
-//! | `choice`, `negotiation` | which one is the best; saying why |
-//! | `exported`, `moving`, `notes` | state on its way |
-//! | `parted` | foreign code on a thread of its own, which a deadline can part from |
+//! | `choice`, `negotiation` | the choice of the best protocol, and its explanation |
+//! | `exported`, `moving`, `notes` | state in transit |
+//! | `parted` | foreign code on a separate thread, which a deadline can abandon |
 //! | `lazy`, `lazy_map`, `drain` | state that moves later |
 //! | `value`, `record`, `encode` | the self-describing form, for `#[derive(Transfer)]` |
 
-// The algorithm is model-checked on its own; the rest stands on the object system.
+// These are model-checked on their own; the rest needs the object system.
 mod error;
 mod lazy;
 mod lazy_map;

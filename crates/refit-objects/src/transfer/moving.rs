@@ -1,19 +1,22 @@
-//! A transfer under way: agreed on before the swap begins, done while nobody is inside, reported when it has ended.
+//! A transfer in progress: negotiated before the swap begins, carried out while no call is inside,
+//! and reported when it has ended.
 //!
 //! # Why nothing is lost
 //!
-//! Export leaves the old root as it is, and nobody calls the new one before the commit. So whatever step fails, with an
-//! error, with a panic, or by giving less than there was, the old root carries on with all it had. That less was given
-//! is noticed in three places: the exporter says so itself ([`Exported::incomplete`](super::Exported::incomplete)), it
-//! packed fewer items than the old root counts, or the new root counts fewer than that after the import. By reference
-//! only what the exporter says it packed is compared.
+//! Export leaves the old root as it is, and nobody calls the new one before the commit. So
+//! whichever step fails, by an error, by a panic, or by delivering fewer items than there were, the
+//! old root continues with all it had. Missing items are detected in three places: the exporter
+//! reports them itself ([`Exported::incomplete`](super::Exported::incomplete)), it has packed fewer
+//! items than the old root counts, or the new root counts fewer than that after the import. By
+//! reference only the number that the exporter has packed is compared.
 //!
-//! # Why a step that does not return holds up nobody
+//! # Why a step that does not return delays nobody
 //!
-//! Roots that do not promise to [transfer promptly](Root::transfers_promptly) export, import and let go on a thread of
-//! their own ([`parted`]). At the deadline the swapper leaves that thread alone: the old root serves again, the new one
-//! is never called, and what the thread brings is thrown away when it returns. Until then the old root refuses another
-//! export, since it may not be prepared for two at once.
+//! Roots that do not promise to [transfer promptly](Root::transfers_promptly) export, import and
+//! relinquish on a separate thread ([`parted`]). At the deadline the swapper abandons that thread:
+//! the old root serves again, the new one is never called, and the thread's result is discarded
+//! when it returns. Until then the old root refuses another export, since it may not be prepared
+//! for two at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,31 +38,31 @@ use crate::panics::panic_text;
 use crate::swap::{Handover, SwapOptions};
 use crate::sync::{Mutex, lock};
 
-/// Partitions go to several threads if doing them one after the other would take longer than this: some times what it
-/// costs to start a thread.
+/// The duration above which partitions are distributed to several threads: a few times the cost of
+/// starting a thread.
 const WORTH_THREADS: Duration = Duration::from_micros(300);
 
-/// How long calls wait at most for a root to let go of what it shares with its successor.
+/// How long calls wait for a root to release what it shares with its successor.
 const RELINQUISH_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The state of one object on its way, whatever its interface.
+/// The transfer of one object's state, whatever its interface.
 pub(crate) trait Transferring: Send + Sync {
-    /// Agrees on the way. Both roots may be in use.
+    /// Negotiates the protocol. Both roots may be in use.
     fn agree(&self, options: &SwapOptions) -> Result<(), Disagreement>;
-    /// Moves the state, while nobody is in any method. Must have been agreed on. `give_up` is asked while a step runs
-    /// on a thread of its own.
-    fn run(self: Arc<Self>, give_up: &dyn Fn(Instant) -> bool) -> Result<(), Unmoved>;
-    /// Lets the root that lost let go, before calls go on.
+    /// Moves the state, while no call is in any method. Must follow a successful negotiation.
+    /// `give_up` is called while a step runs on a separate thread.
+    fn run(self: Arc<Self>, give_up: &dyn Fn(Instant) -> bool) -> Result<(), TransferFailure>;
+    /// Makes the root that lost relinquish, before calls continue.
     fn let_go(self: Arc<Self>, outcome: Outcome);
-    /// What there is to say about it.
+    /// Returns the part of the report about it.
     fn transferred(&self) -> Transferred;
-    /// Whether there is something to drain after the commit.
+    /// Returns whether there is something to drain after the commit.
     fn lazy(&self) -> bool;
     /// Moves the rest of a lazy transfer.
     fn drain(&self, options: &DrainOptions, over: &dyn Fn() -> bool) -> Drained;
 }
 
-/// Why a transfer cannot begin.
+/// The reason that a transfer cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Disagreement {
     #[error(transparent)]
@@ -77,7 +80,7 @@ pub(crate) enum Disagreement {
 }
 
 impl Disagreement {
-    /// For the report of the change that is refused.
+    /// Returns the part of the report of the refused change.
     pub(crate) fn as_transfer(&self) -> Option<Transferred> {
         match self {
             Disagreement::NoCommonProtocol(none) => Some(none.as_transfer()),
@@ -86,11 +89,11 @@ impl Disagreement {
     }
 }
 
-/// Why state did not arrive.
+/// The reason that state did not arrive.
 #[derive(Debug)]
-pub(crate) enum Unmoved {
+pub(crate) enum TransferFailure {
     Failed(TransferError),
-    /// A step had not returned when the swapper gave up. It goes on in this thread.
+    /// A step had not returned when the swapper gave up. It continues in this thread.
     GivenUp {
         thread: u32,
     },
@@ -101,20 +104,21 @@ pub(crate) struct Moving<I: Interface> {
     old: Arc<Attached<I>>,
     new: Arc<Attached<I>>,
     plan: OnceLock<Plan>,
-    /// The swapper has given up: no further step begins.
+    /// Whether the swapper has given up, so that no further step begins.
     given_up: AtomicBool,
     done: Mutex<Transferred>,
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 struct Plan {
     handover: Handover,
-    /// `None`: the old state stays behind.
+    /// `None` if the old state is abandoned.
     route: Option<Route>,
     dry_run: bool,
 }
 
-/// When calls go on after a switch: the drains, and what the report says about each object.
+/// Runs the drains when calls have continued after a switch, and adds each object's part to the
+/// report.
 pub(crate) fn report_on(
     report: &mut Report,
     moving: &[Arc<dyn Transferring>],
@@ -148,24 +152,24 @@ impl<I: Interface> Transferring for Moving<I> {
         Ok(())
     }
 
-    fn run(self: Arc<Self>, give_up: &dyn Fn(Instant) -> bool) -> Result<(), Unmoved> {
+    fn run(self: Arc<Self>, give_up: &dyn Fn(Instant) -> bool) -> Result<(), TransferFailure> {
         if self.prompt() {
-            return self.move_state().map_err(Unmoved::Failed);
+            return self.move_state().map_err(TransferFailure::Failed);
         }
         let (here, late) = (Arc::clone(&self), Arc::clone(&self));
         match parted(move || here.move_state(), move || late.clean_up(), give_up) {
-            Ok(moved) => moved.map_err(Unmoved::Failed),
-            Err(NoResult::Failed(why)) => Err(Unmoved::Failed(TransferError(why))),
+            Ok(moved) => moved.map_err(TransferFailure::Failed),
+            Err(NoResult::Failed(why)) => Err(TransferFailure::Failed(TransferError(why))),
             Err(NoResult::GivenUp { thread }) => {
                 self.given_up.store(true, Ordering::Release); // Pairs with the load in `still_wanted`.
-                Err(Unmoved::GivenUp { thread })
+                Err(TransferFailure::GivenUp { thread })
             }
         }
     }
 
     fn let_go(self: Arc<Self>, outcome: Outcome) {
         if self.given_up.load(Ordering::Acquire) {
-            // The thread that is still at it cleans up; nobody else touches the new root.
+            // The thread that is still running cleans up; no other touches the new root.
             return;
         }
         let here = Arc::clone(&self);
@@ -174,7 +178,8 @@ impl<I: Interface> Transferring for Moving<I> {
             Outcome::Old => here.new_root().relinquish(Ending::RolledBack(&RolledBack::new())),
         };
         if self.prompt() {
-            // Should it panic: it is done with anyway, and the winner must be put in its place.
+            // If it panics: it is no longer needed in any case, and the winner must be put in its
+            // place.
             let _ = catch_unwind(AssertUnwindSafe(relinquish));
             return;
         }
@@ -225,7 +230,7 @@ impl<I: Interface> Moving<I> {
         &*self.new.root
     }
 
-    /// Whether no step can take long, so that all of them run on the swapping thread.
+    /// Returns whether no step can take long, so that all of them run on the swapping thread.
     fn prompt(&self) -> bool {
         self.old().transfers_promptly() && self.new_root().transfers_promptly()
     }
@@ -246,7 +251,7 @@ impl<I: Interface> Moving<I> {
         Ok(route)
     }
 
-    /// All steps, on whatever thread.
+    /// Runs all steps, on any thread.
     fn move_state(&self) -> Result<(), TransferError> {
         let Some(plan) = self.plan.get() else {
             return Err(TransferError("nothing was agreed on; that is a mistake in refit".into()));
@@ -260,7 +265,7 @@ impl<I: Interface> Moving<I> {
         result
     }
 
-    /// The new root begins with what it was made with, or with the empty state of the interface.
+    /// Lets the new root begin as created, or with the empty state of the interface.
     fn begin_anew(&self, handover: Handover) -> Result<(), TransferError> {
         if let (Handover::EmptyState, Some(state)) = (handover, I::empty_state()) {
             step(|| "import of the empty state".into(), || self.new_root().import(state))?;
@@ -270,12 +275,13 @@ impl<I: Interface> Moving<I> {
         Ok(())
     }
 
-    /// For the thread whose swap went on without it: the new root was never called, and lets go.
+    /// Cleans up on the thread whose swap has continued without it: the new root was never called,
+    /// and relinquishes.
     fn clean_up(&self) {
         self.new_root().relinquish(Ending::RolledBack(&RolledBack::new()));
     }
 
-    /// An error once the swapper has given up: no further step begins.
+    /// Returns an error once the swapper has given up, so that no further step begins.
     fn still_wanted(&self) -> Result<(), TransferError> {
         // Acquire pairs with the release in `run`.
         if self.given_up.load(Ordering::Acquire) {
@@ -286,7 +292,7 @@ impl<I: Interface> Moving<I> {
 
     fn transfer(&self, route: &Route, dry_run: bool) -> Result<(), TransferError> {
         let expected = match route.way {
-            // Nothing moves item by item, and to count would be to touch what need not be touched.
+            // Nothing moves item by item, and counting would touch what need not be touched.
             Way::Reference if !dry_run => None,
             _ => step(|| "counting the old state".into(), || Ok(self.old().count()))?,
         };
@@ -320,7 +326,8 @@ impl<I: Interface> Moving<I> {
             let what = || format!("conversion to `{}`", name::<I>(*to));
             state = step(what, || convert(state))?;
         }
-        // A look at the clock is a fifth of a small transfer: only where there is something to time.
+        // Reading the clock takes a fifth of a small transfer, so it is read only if there is
+        // something to time.
         let converted = if protocols.len() > 1 { Instant::now() } else { exported };
         let last = protocols[protocols.len() - 1];
         self.still_wanted()?;
@@ -333,7 +340,7 @@ impl<I: Interface> Moving<I> {
         Ok(())
     }
 
-    /// The first partition tells how long the others will take.
+    /// The duration of the first partition predicts that of the others.
     fn in_parts(&self, route: &Route) -> Result<(), TransferError> {
         let done = Mutex::new(Transferred::default());
         let began = Instant::now();
@@ -415,7 +422,7 @@ fn move_part<I: Interface>(
     Ok(())
 }
 
-/// While it lives, a transfer from a root has begun and not returned.
+/// Marks a transfer from a root that has begun and not returned, as long as it lives.
 struct Unreturned<'a>(&'a AtomicUsize);
 
 impl<'a> Unreturned<'a> {
@@ -432,7 +439,7 @@ impl Drop for Unreturned<'_> {
     }
 }
 
-/// Adds what a root exported.
+/// Adds what a root has exported.
 trait TakeIn {
     fn take_in(&mut self, state: &Exported) -> Result<(), TransferError>;
 }
@@ -466,7 +473,7 @@ fn compare(
     }
 }
 
-/// One step of foreign code: an error says which step it was, and a panic is an error.
+/// Runs one step of foreign code: an error names the step, and a panic becomes an error.
 fn step<T>(
     what: impl FnOnce() -> String,
     act: impl FnOnce() -> Result<T, TransferError>,

@@ -1,4 +1,4 @@
-//! Two roots agree on a route, and can say why.
+//! The negotiation of a route between two roots, with its reasons.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,18 +9,18 @@ use super::known::{self, Convert};
 use super::protocol::{Protocol, Protocols};
 use crate::interface::{Interface, Root};
 
-/// Which way state goes, ready to be used.
+/// The route of a transfer, ready for use.
 pub(crate) struct Route {
-    /// What to export in, then what to convert to. One at least.
+    /// The protocol to export in, then those to convert to. At least one.
     pub(crate) protocols: Vec<Protocol>,
-    /// One fewer.
+    /// The converters, one fewer.
     pub(crate) converters: Vec<Convert>,
     pub(crate) way: Way,
-    /// More than one only if the way is partitioned.
+    /// More than one only for a partitioned protocol.
     pub(crate) parts: usize,
 }
 
-/// Two implementations cannot hand state to each other.
+/// The error that two implementations have no way to transfer state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "state cannot go from {from} to {to}: {}; let one of them learn a protocol of the other, or register a converter",
@@ -29,24 +29,25 @@ pub(crate) struct Route {
 pub struct NoCommonProtocol {
     /// The old implementation.
     pub from: String,
-    /// The new one.
+    /// The new implementation.
     pub to: String,
-    /// What each of them knows.
+    /// The protocols that each of them knows.
     pub negotiation: Box<Negotiation>,
 }
 
 impl NoCommonProtocol {
-    /// For the report of the change that is refused.
+    /// Returns the part of the report of the refused change.
     pub(crate) fn as_transfer(&self) -> Transferred {
         let negotiation = Some((*self.negotiation).clone());
         Transferred { negotiation, ..Transferred::default() }
     }
 }
 
-/// What two roots would agree on. Both lists are asked for anew: what a root can do may depend on its state.
+/// Returns the route on which two roots would agree. Both lists are queried again, since a root's
+/// abilities may depend on its state.
 ///
 /// # Errors
-/// Nothing in common, and no chain of converters.
+/// There is no common protocol, and no chain of converters.
 pub fn negotiate<I: Interface>(
     from: &dyn Root<I>,
     to: &dyn Root<I>,
@@ -58,7 +59,8 @@ pub fn negotiate<I: Interface>(
     }
 }
 
-/// What both sides can do. Kept from the choice to its explanation, which must be of the same.
+/// The abilities of both sides. Kept from the choice to its explanation, which must refer to the
+/// same.
 pub(crate) struct Sides<'a, I: Interface> {
     from: &'a dyn Root<I>,
     to: &'a dyn Root<I>,
@@ -68,9 +70,9 @@ pub(crate) struct Sides<'a, I: Interface> {
 }
 
 impl<'a, I: Interface> Sides<'a, I> {
-    /// `only`: whoever asks for the change wants the protocol of this name and no other.
+    /// Queries both sides. `only`: the requester wants the protocol of this name and no other.
     pub(crate) fn of(from: &'a dyn Root<I>, to: &'a dyn Root<I>, only: Option<&'a str>) -> Self {
-        // A root that panics over the question knows nothing.
+        // A root that panics in the query knows nothing.
         let ask = |list: &dyn Fn() -> Protocols| {
             catch_unwind(AssertUnwindSafe(list)).unwrap_or_else(|_| Protocols::only([]))
         };
@@ -78,7 +80,7 @@ impl<'a, I: Interface> Sides<'a, I> {
         Sides { from, to, exports, imports, only }
     }
 
-    /// The best route there is.
+    /// Returns the best route there is.
     pub(crate) fn route(&self) -> Option<Route> {
         let all = if self.only.is_some() { Vec::new() } else { known::converters::<I>() };
         let edges: Vec<_> = all.iter().map(|c| (c.from, c.to)).collect();
@@ -98,7 +100,7 @@ impl<'a, I: Interface> Sides<'a, I> {
         Some(Route { protocols, converters, way, parts })
     }
 
-    /// Partitions on both sides.
+    /// Returns the number of partitions on both sides.
     fn parts(&self, protocol: Protocol) -> (usize, usize) {
         let ask = |root: &dyn Root<I>| {
             catch_unwind(AssertUnwindSafe(|| root.partitions(protocol))).unwrap_or(0)
@@ -106,7 +108,7 @@ impl<'a, I: Interface> Sides<'a, I> {
         (ask(self.from), ask(self.to))
     }
 
-    /// Why a common protocol cannot be used after all.
+    /// Returns why a common protocol cannot be used after all.
     fn misfit(&self, protocol: Protocol) -> Option<String> {
         let info = known::info::<I>(protocol);
         if info.way != Way::Partitioned {
@@ -121,7 +123,7 @@ impl<'a, I: Interface> Sides<'a, I> {
         })
     }
 
-    /// A route with its reasons; an empty one: why there is none.
+    /// Returns a route with its reasons; for an empty one, why there is none.
     pub(crate) fn explained(&self, route: &[Protocol]) -> Negotiation {
         let mut names = route.iter().map(|p| name::<I>(*p));
         Negotiation {
@@ -133,7 +135,7 @@ impl<'a, I: Interface> Sides<'a, I> {
         }
     }
 
-    /// That there is no route.
+    /// Returns the error that there is no route.
     pub(crate) fn nothing(&self) -> NoCommonProtocol {
         let (from, to) = (self.from.implementation().into(), self.to.implementation().into());
         NoCommonProtocol { from, to, negotiation: Box::new(self.explained(&[])) }

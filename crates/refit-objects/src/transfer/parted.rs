@@ -1,14 +1,15 @@
-//! Runs foreign code on a thread of its own, so that whoever waits for it can give it up.
+//! Runs foreign code on a separate thread, so that a waiting thread can abandon it.
 //!
-//! An export that loops cannot be interrupted. What can be done is to go on without it: the swapper waits until its
-//! deadline, marks the work as given up and puts the old root back; the thread that runs the work finds the mark when
-//! the work returns, and cleans up after it, however late that is.
+//! An export that loops cannot be interrupted. But the swapper can continue without it: it waits
+//! until its deadline, marks the work as given up and puts the old root back. The thread that runs
+//! the work finds the mark when the work returns, and cleans up after it, however late that is.
 //!
 //! # Why the work is either delivered or cleaned up, and never both
 //!
-//! The state of the work is one value under one lock. The worker moves it from `Running` to `Done`, the waiter from
-//! `Running` to `GivenUp`; each looks before it writes, under the lock, so exactly one of the two moves happens. The
-//! waiter returns a result if and only if it finds `Done`; the worker calls `late` if and only if it finds `GivenUp`.
+//! The state of the work is one value under one lock. The worker moves it from `Running` to `Done`,
+//! the waiter from `Running` to `GivenUp`; each checks before it writes, under the lock, so exactly
+//! one of the two transitions happens. The waiter returns a result if and only if it finds `Done`;
+//! the worker calls `late` if and only if it finds `GivenUp`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,34 +18,34 @@ use std::time::{Duration, Instant};
 use crate::panics::panic_text;
 use crate::sync::{Condvar, Mutex, lock, wait_for};
 
-/// How long a waiter sleeps at most before it asks again whether it is to give up.
-const LOOK_AROUND: Duration = Duration::from_millis(5);
+/// How long a waiter sleeps before it asks again whether to give up.
+const GIVE_UP_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How far the work has come.
+/// The state of the work.
 enum Work<T> {
     Running,
-    /// The result, or the text of a panic.
+    /// The result, or the message of a panic.
     Done(Result<T, String>),
     GivenUp,
 }
 
-/// Why there is no result.
+/// The reason that there is no result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoResult {
-    /// The waiter gave up; the thread with this id goes on, 0 if it has not begun.
+    /// The waiter gave up; the thread with this id continues, 0 if it has not begun.
     GivenUp { thread: u32 },
     /// The work panicked, or no thread could be started for it.
     Failed(String),
 }
 
 struct Shared<T> {
-    /// How far it is, and the id of the thread that runs it.
+    /// The state of the work, and the id of the thread that runs it.
     state: Mutex<(Work<T>, u32)>,
     done: Condvar,
 }
 
-/// Runs `work` on another thread and returns its result, unless `give_up` says so first. In that case `late` runs on
-/// that thread, after the work.
+/// Runs `work` on another thread and returns its result, unless `give_up` returns true first. In
+/// that case `late` runs on that thread, after the work.
 pub(crate) fn parted<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     late: impl FnOnce() + Send + 'static,
@@ -58,7 +59,7 @@ pub(crate) fn parted<T: Send + 'static>(
         let mut held = lock(&theirs.state);
         if matches!(held.0, Work::GivenUp) {
             drop(held);
-            // Nobody waits for what it returned, nor for what its destructor or the clean-up says.
+            // No thread waits for the result, nor for a panic of its destructor or of the clean-up.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
             let _ = catch_unwind(AssertUnwindSafe(late));
             return;
@@ -78,7 +79,9 @@ pub(crate) fn parted<T: Send + 'static>(
                 held.0 = Work::GivenUp;
                 return Err(NoResult::GivenUp { thread: held.1 });
             }
-            Work::Running | Work::GivenUp => held = wait_for(&shared.done, held, LOOK_AROUND),
+            Work::Running | Work::GivenUp => {
+                held = wait_for(&shared.done, held, GIVE_UP_CHECK_INTERVAL)
+            }
         }
     }
 }

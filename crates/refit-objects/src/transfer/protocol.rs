@@ -1,23 +1,26 @@
-//! Protocols: how state can be packed, by name and type, and which of them a root knows, by preference.
+//! Protocols: the forms in which state can be packed, by name and type, and which of them a root
+//! knows, by preference.
 //!
 //! # What a protocol is
 //!
-//! A *name* and the *type* of what is handed over. Two implementations that were built apart agree on a protocol if
-//! both are the same; names are compared as text, types by [`ProtocolInfo::fingerprint`]. Within a process every
-//! protocol of an interface has a number below 64, so that what a root knows is one word (K42: Soules 2003, §4.3.2):
+//! A *name* and the *type* of the state that is transferred. Two implementations that were built
+//! separately agree on a protocol if both are the same; names are compared as text, types by
+//! [`ProtocolInfo::fingerprint`]. Within a process every protocol of an interface has a number
+//! below 64, so that the set of protocols that a root knows is one word (K42: Soules 2003, §4.3.2):
 //!
-//! | number | whose | given by |
+//! | number | protocols | assigned by |
 //! |---|---|---|
 //! | 0 | the canonical protocol: the interface's `State` | fixed |
 //! | 1 to 31 | those that the interface declares, `#[interface(…, protocols(stripes = reference(Stripes)))]` | order of declaration |
-//! | 32 to 63 | those that implementations agree on among themselves | [`Typed::named`], as they come |
+//! | 32 to 63 | those that implementations agree on among themselves | [`Typed::named`], in order of arrival |
 //!
-//! So a number means nothing outside of the process, and nothing that is loaded later can take one that is taken.
+//! So a number means nothing outside of the process, and code that is loaded later cannot take a
+//! number that is in use.
 //!
 //! # What preference is
 //!
-//! K42 makes the number itself the preference, one order for everybody. Here each root has an order of its own: what
-//! is cheap for one implementation need not be for another.
+//! K42 makes the number itself the preference, one order for everybody. Here each root has its own
+//! order: what is cheap for one implementation need not be for another.
 
 use std::any::type_name;
 use std::fmt;
@@ -30,7 +33,7 @@ use super::known;
 use crate::fnv::{FNV, fnv1a};
 use crate::interface::{Interface, TransferError};
 
-/// Number of a protocol within its interface and this process.
+/// The number of a protocol within its interface and this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol(pub(crate) u8);
 
@@ -38,21 +41,21 @@ impl Protocol {
     /// The protocol that all implementations of an interface know: its `State`.
     pub const CANONICAL: Protocol = Protocol(0);
 
-    /// First number of those that an interface does not declare.
+    /// The first number of those that an interface does not declare.
     pub(crate) const FIRST_NAMED: u8 = 32;
 
-    /// As the only bit of a vector.
+    /// Returns the bit of this protocol in a set.
     pub fn bit(self) -> u64 {
         1 << self.0
     }
 }
 
-/// What is known of a protocol without its type.
+/// The description of a protocol, without its type.
 #[derive(Clone, Copy)]
 pub struct ProtocolInfo {
-    /// Its name.
+    /// The name of the protocol.
     pub name: &'static str,
-    /// How it hands state over.
+    /// How it transfers state.
     pub way: Way,
     type_name: fn() -> &'static str,
     size: usize,
@@ -60,19 +63,20 @@ pub struct ProtocolInfo {
 }
 
 impl ProtocolInfo {
-    /// A protocol that hands over a `T`.
+    /// Describes a protocol that transfers a `T`.
     pub const fn of<T>(name: &'static str, way: Way) -> Self {
         let (size, align) = (size_of::<T>(), align_of::<T>());
         ProtocolInfo { name, way, type_name: type_name::<T>, size, align }
     }
 
-    /// The type that is handed over, as people write it.
+    /// Returns the type that is transferred, as people write it.
     pub fn type_name(&self) -> &'static str {
         (self.type_name)()
     }
 
-    /// The same for the same type in two builds of it; different, with all likelihood, for types of another path,
-    /// size or alignment. It does not see a field that changed its meaning: give the protocol another name then.
+    /// Returns a fingerprint of the type. It is equal for the same type in two builds, and with
+    /// high probability different for types with another path, size or alignment. It does not
+    /// reflect a field that has changed its meaning: such a protocol needs another name.
     pub fn fingerprint(&self) -> u64 {
         let name = fnv1a(self.type_name().as_bytes(), FNV);
         [self.size, self.align]
@@ -87,7 +91,8 @@ impl fmt::Debug for ProtocolInfo {
     }
 }
 
-/// A protocol of interface `I` that hands over a `T`. Made by `#[interface]` for those that it declares.
+/// A protocol of interface `I` that transfers a `T`. `#[interface]` creates those that the
+/// interface declares.
 pub struct Typed<I, T> {
     protocol: Protocol,
     of: PhantomData<fn(I) -> T>,
@@ -108,15 +113,15 @@ impl<I, T> fmt::Debug for Typed<I, T> {
 }
 
 impl<I: Interface, T: Send + 'static> Typed<I, T> {
-    /// The protocol with this number. Called by generated code only.
+    /// Returns the protocol with this number. Called by generated code only.
     #[doc(hidden)]
     pub const fn declared(number: u8) -> Self {
         assert!(number < Protocol::FIRST_NAMED, "an interface declares 31 protocols at most");
         Typed { protocol: Protocol(number), of: PhantomData }
     }
 
-    /// A protocol that the interface does not declare: the same number for everybody who asks with the same name and
-    /// type, for as long as the process lives.
+    /// Returns a protocol that the interface does not declare: the same number for all callers with
+    /// the same name and type, as long as the process lives.
     ///
     /// # Errors
     /// There are 32 of them already.
@@ -124,26 +129,26 @@ impl<I: Interface, T: Send + 'static> Typed<I, T> {
         known::intern::<I, T>(name, way).map(|protocol| Typed { protocol, of: PhantomData })
     }
 
-    /// The protocol without its type.
+    /// Returns the protocol without its type.
     pub const fn id(self) -> Protocol {
         self.protocol
     }
 
-    /// State, packed in this protocol.
+    /// Packs state in this protocol.
     pub fn pack(self, state: T) -> Exported {
         Exported::new(self.protocol, state)
     }
 
-    /// State that was packed in this protocol.
+    /// Unpacks state that was packed in this protocol.
     ///
     /// # Errors
-    /// It is something else.
+    /// It was packed in another one.
     pub fn unpack(self, exported: Exported) -> Result<T, TransferError> {
         exported.into_state(self.protocol)
     }
 }
 
-/// An interface can have no more protocols.
+/// The error that an interface can have no more protocols.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the protocol {name:?} of {interface}: implementations have named 32 others already; declare those that many \
@@ -152,12 +157,13 @@ impl<I: Interface, T: Send + 'static> Typed<I, T> {
 pub struct TooManyProtocols {
     /// The interface.
     pub interface: &'static str,
-    /// The protocol that was asked for.
+    /// The requested protocol.
     pub name: String,
 }
 
-/// What a root can export or import: a vector of 64 bits, and an order of preference. The canonical protocol is always
-/// in it, last unless it was given a place; [`Protocols::only`] is for implementations that cannot.
+/// The protocols in which a root can export or import: a set of 64 bits, and an order of
+/// preference. It always contains the canonical protocol, last unless given another place;
+/// [`Protocols::only`] is for implementations without it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Protocols {
     bits: u64,
@@ -168,18 +174,19 @@ pub struct Protocols {
 impl Protocols {
     const NONE: Protocols = Protocols { bits: 0, order: [0; 64], len: 0 };
 
-    /// The canonical protocol alone.
+    /// Returns the canonical protocol alone.
     pub fn canonical() -> Self {
         Self::new([])
     }
 
-    /// These, best liked first, and the canonical one behind them unless it is among them.
+    /// Returns these, most preferred first, followed by the canonical one unless it is among them.
     pub fn new(best_first: impl IntoIterator<Item = Protocol>) -> Self {
         Self::only(best_first.into_iter().chain([Protocol::CANONICAL]))
     }
 
-    /// These, best liked first, and no others: for an implementation that has lost the canonical protocol, e.g. since it
-    /// was built for another version of the interface's state.
+    /// Returns these, most preferred first, and no others: for an implementation that has lost the
+    /// canonical protocol, for example because it was built for another version of the interface's
+    /// state.
     pub fn only(best_first: impl IntoIterator<Item = Protocol>) -> Self {
         best_first.into_iter().fold(Self::NONE, Self::with)
     }
@@ -193,22 +200,22 @@ impl Protocols {
         self
     }
 
-    /// The vector: bit `n` is set if protocol `n` is known.
+    /// Returns the set: bit `n` is set if protocol `n` is known.
     pub fn bits(&self) -> u64 {
         self.bits
     }
 
-    /// Best liked first.
+    /// Returns the protocols, most preferred first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Protocol> {
         self.order[..usize::from(self.len)].iter().map(|n| Protocol(*n))
     }
 
-    /// Those of them that are in `bits`, in the same order.
+    /// Returns those of them that are in `bits`, in the same order.
     pub(crate) fn among(&self, bits: u64) -> Self {
         Self::only(self.iter().filter(|p| p.bit() & bits != 0))
     }
 
-    /// Place in the list, from 0; `None` if it is not known.
+    /// Returns the position in the order, from 0; `None` if it is not known.
     pub(crate) fn rank(&self, protocol: Protocol) -> Option<u32> {
         let place = self.iter().position(|p| p == protocol)?;
         u32::try_from(place).ok()

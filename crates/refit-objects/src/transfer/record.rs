@@ -1,7 +1,8 @@
-//! Records: state as fields with names, so that versions of a struct can hand it to each other in both directions.
+//! Records: state as named fields, so that versions of a struct can transfer it to each other in
+//! both directions.
 //!
-//! `#[derive(Transfer)]` writes the two functions. What happens to a field that only one side has, is said by the side
-//! that imports, since it is the one that must be able to go on:
+//! `#[derive(Transfer)]` generates the two functions. The importing side decides what happens to a
+//! field that only one side has, since it is the one that must be able to continue:
 //!
 //! | the record has | the struct has | what happens |
 //! |---|---|---|
@@ -16,12 +17,13 @@ use super::TransferError;
 use super::notes::note;
 use super::value::{Mismatch, Storable, Value};
 
-/// A struct as fields with names. A good canonical state for an interface: `#[interface(…, state = Record)]`.
+/// A struct as named fields. A good canonical state for an interface: `#[interface(…, state =
+/// Record)]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// Name of the struct it was made from; for messages.
+    /// The name of the struct it was created from, for messages.
     pub name: String,
-    /// Its fields.
+    /// The fields.
     pub fields: Vec<Field>,
 }
 
@@ -30,38 +32,38 @@ pub struct Record {
 pub struct Field {
     /// Its name, then the names it had in earlier versions.
     pub names: Vec<String>,
-    /// [`Storable::type_name`] of its type.
+    /// The [`Storable::type_name`] of its type.
     pub type_name: String,
-    /// What is in it.
+    /// Its value.
     pub value: Value,
 }
 
-/// Why a struct cannot be made of a record.
+/// The reason that a struct cannot be created from a record.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FieldError {
-    /// It is not in the record, and there is no default.
+    /// A field is not in the record, and has no default.
     #[error(
         "{into}.{field} ({type_name}) is not in the state of {from}; \
          give it #[transfer(default)] or a default of its own"
     )]
     Missing {
-        /// The struct that is to be made.
+        /// The struct to create.
         into: &'static str,
-        /// The struct that the record was made from.
+        /// The struct that the record was created from.
         from: String,
         /// The field.
         field: &'static str,
-        /// Its type.
+        /// The type of the field.
         type_name: String,
     },
-    /// It has another type.
+    /// A field has another type.
     #[error(
         "{into}.{field} is {expected}, and {found} in the state of {from}; give the new one another name and a default"
     )]
     Type {
-        /// The struct that is to be made.
+        /// The struct to create.
         into: &'static str,
-        /// The struct that the record was made from.
+        /// The struct that the record was created from.
         from: String,
         /// The field.
         field: &'static str,
@@ -70,14 +72,15 @@ pub enum FieldError {
         /// Its type in the record.
         found: String,
     },
-    /// Its value is not what its type promises: the record is damaged, or of a build that lies.
+    /// The value of a field does not agree with its type: the record is damaged, or from a faulty
+    /// build.
     #[error("{into}.{field} cannot be read: {mismatch}")]
     Value {
-        /// The struct that is to be made.
+        /// The struct to create.
         into: &'static str,
         /// The field.
         field: &'static str,
-        /// What is wrong.
+        /// The mismatch.
         mismatch: Mismatch,
     },
 }
@@ -88,21 +91,22 @@ impl From<FieldError> for TransferError {
     }
 }
 
-/// Plain state that can be handed over field by field. Derive it.
+/// Plain state that can be transferred field by field. Derive it.
 pub trait Transfer: Sized {
-    /// Name of the struct.
+    /// The name of the struct.
     const NAME: &'static str;
-    /// All fields that are to be handed over.
+    /// Returns a record of all fields that are transferred.
     fn to_record(&self) -> Record;
-    /// Takes what it knows out of a record. What is dropped or defaulted is [noted](super::note()).
+    /// Creates the struct from the fields that it knows. Fields that are dropped or defaulted are
+    /// [noted](super::note()).
     ///
     /// # Errors
     /// A field is missing or has another type.
     fn from_record(record: Record) -> Result<Self, FieldError>;
 }
 
-/// For the [`Storable`] that `#[derive(Transfer)]` writes beside: a struct is a field of another struct as a record.
-/// Called by derived code.
+/// Converts a nested struct, for the [`Storable`] that `#[derive(Transfer)]` generates as well: a
+/// struct is a field of another struct as a record. Called by derived code.
 #[doc(hidden)]
 pub fn nested<T: Transfer>(value: Value) -> Result<T, Mismatch> {
     let Value::Record(record) = value else { return Err(Mismatch::Shape(T::NAME.to_owned())) };
@@ -110,13 +114,14 @@ pub fn nested<T: Transfer>(value: Value) -> Result<T, Mismatch> {
 }
 
 impl Record {
-    /// Adds a field; `names` are its name and those it had. Called by derived code.
+    /// Adds a field; `names` are its name and its former ones. Called by derived code.
     pub fn put<T: Storable>(&mut self, names: &[&str], value: &T) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         self.fields.push(Field { names, type_name: T::type_name(), value: value.to_value() });
     }
 
-    /// Takes a field out by any of its names: exact before former. `Ok(None)` if there is none. Called by derived code.
+    /// Removes a field by any of its names: the current one before former ones. `Ok(None)` if there
+    /// is none. Called by derived code.
     ///
     /// # Errors
     /// It has another type, or its value is damaged.
@@ -141,7 +146,7 @@ impl Record {
         T::from_value(value).map(Some).map_err(|m| FieldError::Value { into, field, mismatch: m })
     }
 
-    /// A field that is not there and has a default. Called by derived code.
+    /// Handles a missing field that has a default. Called by derived code.
     #[doc(hidden)]
     pub fn defaulted<T>(&self, into: &str, field: &str, value: T) -> T {
         note(format!(
@@ -151,13 +156,13 @@ impl Record {
         value
     }
 
-    /// A field that is not there and must be. Called by derived code.
+    /// Handles a missing field that has no default. Called by derived code.
     #[doc(hidden)]
     pub fn missing<T: Storable>(&self, into: &'static str, field: &'static str) -> FieldError {
         FieldError::Missing { into, from: self.name.clone(), field, type_name: T::type_name() }
     }
 
-    /// What nobody took is dropped. Called by derived code.
+    /// Drops the fields that were not taken. Called by derived code.
     #[doc(hidden)]
     pub fn dropped(self, into: &str) {
         for field in &self.fields {

@@ -1,8 +1,9 @@
-//! Values that say what they are: what a field of a [`Record`](super::Record) is made of.
+//! Self-describing values, of which the fields of a [`Record`](super::Record) consist.
 //!
-//! A small closed set on purpose: what cannot be said in it (locks, handles, references) is not state that another
-//! build of another implementation could read. Types are compared by the name that [`Storable::type_name`] gives them,
-//! strictly: a `u32` is no `u64`, since the way back would lose bits.
+//! A small closed set on purpose: anything that it cannot express (locks, handles, references) is
+//! not state that another build of another implementation could read. Types are compared strictly,
+//! by the name that [`Storable::type_name`] returns: a `u32` is not a `u64`, since the way back
+//! would lose bits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -32,27 +33,27 @@ pub enum Value {
     Record(Record),
 }
 
-/// A value is not what a type expects.
+/// The error that a value does not fit a type.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Mismatch {
     /// It is of another kind, or out of range.
     #[error("the value is not a {0}")]
     Shape(String),
-    /// A field of a struct within.
+    /// A field of a nested struct.
     #[error(transparent)]
     Within(#[from] Box<FieldError>),
 }
 
-/// Types that a field of a record can have.
+/// A type that a field of a record can have.
 pub trait Storable: Sized {
-    /// Name of the type, the same in every build.
+    /// Returns the name of the type, the same in every build.
     fn type_name() -> String;
-    /// As a value.
+    /// Converts to a value.
     fn to_value(&self) -> Value;
-    /// From a value.
+    /// Converts from a value.
     ///
     /// # Errors
-    /// It is not one of this type.
+    /// It is not a value of this type.
     fn from_value(value: Value) -> Result<Self, Mismatch>;
 }
 
@@ -116,7 +117,7 @@ plain! {
         };
 }
 
-/// Bytes, kept as bytes instead of a list of small numbers.
+/// Converts bytes, which are stored as bytes instead of a list of small numbers.
 fn bytes_to_list(bytes: Vec<u8>) -> Vec<Value> {
     bytes.into_iter().map(|b| Value::Unsigned(u64::from(b))).collect()
 }
@@ -197,7 +198,7 @@ macro_rules! collections {
     )*};
 }
 
-// Sets may become other sets: what they are made of is the same.
+// Sets may become other sets, since their elements are the same.
 collections! {
     BTreeSet where Ord: "set";
     HashSet where Hash: "set";

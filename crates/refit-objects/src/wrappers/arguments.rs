@@ -1,4 +1,4 @@
-//! `arguments`: how the values of an argument are spread, in powers of two.
+//! `arguments`: the distribution of an argument's values, in powers of two.
 
 use super::cells::{PerProcessor, Powers};
 use super::options::{Settings, WrapperError};
@@ -11,7 +11,7 @@ pub(super) struct Arguments {
     interface: &'static InterfaceInfo,
     options: String,
     argument: String,
-    /// For each method: where the argument stands, and the histogram's number.
+    /// For each method, the index of the argument and the number of the histogram.
     places: Vec<Option<(usize, usize)>>,
     cells: PerProcessor<Box<[Powers]>>,
 }

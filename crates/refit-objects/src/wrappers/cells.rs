@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::wrapper::Histogram;
 
-/// A value on cache lines of its own: two, since the processor fetches them in pairs.
+/// A value on its own cache lines: two, since the processor fetches them in pairs.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(super) struct Padded<T>(pub(super) T);
@@ -20,7 +20,7 @@ impl<T> PerProcessor<T> {
         PerProcessor((0..processors).map(|_| Padded(make())).collect())
     }
 
-    /// The value of a processor; some value for a number beyond the last.
+    /// Returns the value of a processor; for a number beyond the last, that of some processor.
     #[inline]
     pub(super) fn at(&self, processor: usize) -> &T {
         &self.0[processor % self.0.len()].0
@@ -31,7 +31,7 @@ impl<T> PerProcessor<T> {
     }
 }
 
-/// One more. Exact, though a thread can have been moved to another processor in between.
+/// Increments a counter. Exact, although the thread may have been moved to another processor.
 #[inline]
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
@@ -41,13 +41,14 @@ pub(super) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Ranges of a power of two are divided into this many: a value is known to an eighth.
+/// The number of subranges of each power of two: a value is known to an eighth.
 const FINE: u64 = 8;
 const FINE_BITS: u32 = FINE.ilog2();
 /// Values below [`FINE`] exactly, then 61 powers of two.
 const FINE_RANGES: usize = (FINE as usize) * (64 - FINE_BITS as usize + 1);
 
-/// How values are spread, to an eighth of each. Four kilobytes, so it is made when the first value comes.
+/// A distribution of values, to an eighth of each. Four kilobytes, so it is allocated with the
+/// first value.
 #[derive(Debug, Default)]
 pub(super) struct Spread(OnceLock<Box<SpreadCells>>);
 
@@ -87,7 +88,7 @@ impl Spread {
     }
 }
 
-/// Several [`Spread`]s taken together.
+/// The sum of several [`Spread`]s.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     ranges: Vec<u64>,
@@ -107,7 +108,7 @@ impl Sum {
         self.largest = self.largest.max(read(&cells.largest));
     }
 
-    /// The value that `per_mille` of all do not exceed, an eighth too large at most.
+    /// Returns the value that `per_mille` of all do not exceed, at most an eighth too large.
     pub(super) fn quantile(&self, per_mille: u64) -> u64 {
         let wanted = (self.total * per_mille).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -121,7 +122,7 @@ impl Sum {
         self.largest
     }
 
-    /// With `scale` applied to the limits of the ranges.
+    /// Returns the histogram, with `scale` applied to the limits of the ranges.
     pub(super) fn histogram(
         &self,
         name: &str,
@@ -134,7 +135,7 @@ impl Sum {
     }
 }
 
-/// How values are spread, in powers of two: the first range is that of 0, then 1, 2–3, 4–7 …
+/// A distribution of values, in powers of two: the first range is that of 0, then 1, 2–3, 4–7 …
 #[derive(Debug)]
 pub(super) struct Powers([AtomicU64; 65]);
 
@@ -150,7 +151,7 @@ impl Powers {
         count(&self.0[(64 - value.leading_zeros()) as usize]);
     }
 
-    /// All of them as one histogram.
+    /// Returns the sum of several as one histogram.
     pub(super) fn histogram<'a>(
         all: impl Iterator<Item = &'a Powers>,
         name: &str,

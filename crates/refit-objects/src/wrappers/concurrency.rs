@@ -1,6 +1,6 @@
-//! `concurrency`: calls that are inside at the same time, now and at most.
+//! `concurrency`: the number of calls that are inside at the same time, now and at most.
 //!
-//! The largest number that was ever inside lies between the calls of all threads, so they share a counter here.
+//! The maximum depends on the calls of all threads, so they share a counter here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -6,7 +6,7 @@ use super::cells::{PerProcessor, count, read};
 use crate::rep::InterfaceInfo;
 use crate::wrapper::{After, Outcome, PostCall, PreCall, Wrapper};
 
-/// Of one method on one processor.
+/// The counters of one method on one processor.
 #[derive(Debug, Default)]
 struct Cell {
     calls: AtomicU64,

@@ -1,4 +1,4 @@
-//! `fault`: calls that take longer, or fail.
+//! `fault`: delays calls, or makes them fail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,8 @@ pub(super) struct Fault {
     delay: Option<Duration>,
     error: Option<i32>,
     every: u64,
-    /// Calls that could have been hit. One counter for all: `every` is meant over all threads.
+    /// The number of calls that could have been affected. One counter for all, since `every`
+    /// applies across threads.
     calls: Padded<AtomicU64>,
     delayed: AtomicU64,
     failed: AtomicU64,

@@ -1,4 +1,5 @@
-//! `latency`: how long calls take, from before the object to behind it; time in a swap's block phase included.
+//! `latency`: the time that calls take, from before the object to behind it, including time in a
+//! swap's block phase.
 
 use super::cells::{PerProcessor, Spread, Sum};
 use super::options::{Settings, WrapperError};
@@ -9,7 +10,7 @@ use crate::wrapper::{After, Histogram, PostCall, PreCall, Wrapper};
 pub(super) struct Latency {
     interface: &'static InterfaceInfo,
     only: Option<usize>,
-    /// A spread of ticks for each method.
+    /// A distribution of ticks for each method.
     cells: PerProcessor<Box<[Spread]>>,
 }
 
@@ -21,7 +22,7 @@ impl Latency {
         Ok(Latency { interface, only: settings.method()?, cells: PerProcessor::new(cells) })
     }
 
-    /// Name and times of each method that was called.
+    /// Returns the name and the times of each method that was called.
     fn sums(&self) -> Vec<(&'static str, Sum)> {
         let mut sums = Vec::new();
         for (n, method) in self.interface.methods.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a probation measures: all calls of an object taken together.
+//! The measurements of a probation: all calls of an object together.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +8,7 @@ use super::cells::{PerProcessor, Spread, Sum, count, read};
 use crate::condition::Measured;
 use crate::wrapper::{After, Outcome, PostCall, PreCall, Wrapper};
 
-/// Counts and times calls from when it was made.
+/// Counts and times calls from its creation on.
 #[derive(Debug)]
 pub(crate) struct Meter {
     began: Instant,
@@ -18,7 +18,7 @@ pub(crate) struct Meter {
 #[derive(Debug, Default)]
 struct Cell {
     errors: AtomicU64,
-    /// Sum of all times, in ticks.
+    /// The sum of all times, in ticks.
     ticks: AtomicU64,
     times: Spread,
 }

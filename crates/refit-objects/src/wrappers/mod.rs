@@ -1,7 +1,8 @@
-//! Ready wrappers, made by name: what `refit wrap` attaches.
+//! Ready-made wrappers, created by name, which `refit wrap` attaches.
 //!
-//! They count per processor, so that they do not make threads meet that would not meet without them; `concurrency` and
-//! `sequential` are the exceptions, since what they look for lies between the calls of all threads.
+//! They count per processor, so that threads do not contend that would not contend without them.
+//! `concurrency` and `sequential` are the exceptions, since they observe relations between the
+//! calls of all threads.
 //!
 //! ```
 //! use refit_objects::wrappers;
@@ -26,14 +27,14 @@ pub(crate) use meter::Meter;
 pub use options::{Setting, WrapperError};
 use options::{Settings, list};
 
-/// A wrapper that can be made by name.
+/// A wrapper that can be created by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Known {
-    /// Its name.
+    /// The name of the wrapper.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its description, in a line.
     pub about: &'static str,
-    /// What can be set: `(key, what it means)`.
+    /// Its options, as pairs of a key and its meaning.
     pub options: &'static [(&'static str, &'static str)],
 }
 
@@ -78,15 +79,15 @@ static KNOWN: [Known; 6] = [
     },
 ];
 
-/// The wrappers that there are.
+/// Returns the existing wrappers.
 pub fn known() -> &'static [Known] {
     &KNOWN
 }
 
-/// Makes a wrapper for objects of an interface.
+/// Creates a wrapper for objects of an interface.
 ///
 /// # Errors
-/// There is no such wrapper, or it cannot be set like that; the error lists what there is.
+/// There is no such wrapper, or the settings are invalid; the error lists what there is.
 pub fn by_name(
     name: &str,
     settings: &[Setting],
@@ -107,7 +108,7 @@ pub fn by_name(
     })
 }
 
-/// `method=…` as it was set.
+/// Returns `method=…` as it was set.
 fn only(interface: &InterfaceInfo, method: Option<usize>) -> String {
     let method = method.and_then(|n| interface.methods.get(n));
     method.map_or_else(String::new, |m| format!("method={}", m.name))

@@ -1,4 +1,4 @@
-//! `key=value` options of ready wrappers, and what can be wrong with them.
+//! The `key=value` options of ready-made wrappers, and their errors.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use crate::argument::Kind;
 use crate::rep::InterfaceInfo;
 use crate::wrapper::ArgumentInfo;
 
-/// `(key, value)`.
+/// A key and its value.
 pub type Setting = (String, String);
 
-/// Why a wrapper could not be made.
+/// The reason that a wrapper could not be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrapperError {
     /// There is no wrapper with this name.
     #[error("no wrapper is called {name:?}; there are: {known}")]
     UnknownWrapper {
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
     /// The wrapper has no such option.
@@ -26,9 +26,9 @@ pub enum WrapperError {
     UnknownOption {
         /// The wrapper.
         wrapper: String,
-        /// The key that was given.
+        /// The given key.
         option: String,
-        /// The keys that there are.
+        /// The existing keys.
         known: String,
     },
     /// An option was given twice.
@@ -39,36 +39,36 @@ pub enum WrapperError {
         /// The key.
         option: String,
     },
-    /// An option that the wrapper needs was not given.
+    /// A required option was not given.
     #[error("{wrapper} needs {option}=…; {remedy}")]
     Missing {
         /// The wrapper.
         wrapper: String,
         /// The key.
         option: String,
-        /// What could be given.
+        /// Possible values.
         remedy: String,
     },
-    /// An option has a value that means nothing.
+    /// The value of an option is invalid.
     #[error("{wrapper}: {option}={value} makes no sense; {remedy}")]
     BadValue {
         /// The wrapper.
         wrapper: String,
         /// The key.
         option: String,
-        /// The value that was given.
+        /// The given value.
         value: String,
-        /// What could be given.
+        /// Possible values.
         remedy: String,
     },
-    /// No method of the interface can do what the wrapper needs.
+    /// No method of the interface has what the wrapper needs.
     #[error("{wrapper} cannot be used on {interface} objects: {why}")]
     Unfit {
         /// The wrapper.
         wrapper: String,
-        /// Name of the interface.
+        /// The name of the interface.
         interface: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
@@ -77,12 +77,12 @@ fn has(known: &str) -> String {
     if known.is_empty() { "it has none".into() } else { format!("there are: {known}") }
 }
 
-/// Names, with commas.
+/// Joins names with commas.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Options that have been checked for their keys.
+/// Options whose keys have been checked.
 pub(super) struct Settings<'a> {
     known: &'static Known,
     given: &'a [Setting],
@@ -112,7 +112,7 @@ impl<'a> Settings<'a> {
         self.given.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// As it was written.
+    /// Returns the options as they were given.
     pub(super) fn given(&self) -> String {
         let texts: Vec<_> = self.given.iter().map(|(k, v)| format!("{k}={v}")).collect();
         texts.join(" ")
@@ -140,7 +140,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// A number of at least 1.
+    /// Returns a number of at least 1.
     pub(super) fn number(&self, key: &str) -> Result<Option<u64>, WrapperError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         match text.parse() {
@@ -149,7 +149,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// A time such as `1ms`.
+    /// Returns a time such as `1ms`.
     pub(super) fn duration(&self, key: &str) -> Result<Option<Duration>, WrapperError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -166,7 +166,7 @@ impl<'a> Settings<'a> {
         time.map(Some).ok_or_else(|| self.bad(key, "write a time, e.g. 200us, 1ms or 2s"))
     }
 
-    /// The number of the method that `method=` names.
+    /// Returns the number of the method that `method=` names.
     pub(super) fn method(&self) -> Result<Option<usize>, WrapperError> {
         let Some(name) = self.text("method") else { return Ok(None) };
         let methods = self.interface.methods;
@@ -178,7 +178,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// For each method that is chosen, where the first argument stands that `fits`.
+    /// Returns, for each chosen method, the index of the first argument that `fits`.
     pub(super) fn arguments(
         &self,
         fits: impl Fn(&ArgumentInfo) -> bool,
@@ -192,7 +192,7 @@ impl<'a> Settings<'a> {
         Ok(shapes.map(of).collect())
     }
 
-    /// What could be said instead of an argument that is not there: `read.offset, read.buf …`.
+    /// Returns the possible values for an argument that does not exist: `read.offset, read.buf …`.
     pub(super) fn visible_arguments(&self) -> String {
         let interface = self.interface;
         let methods = interface.methods.iter().zip(interface.interposer.methods);

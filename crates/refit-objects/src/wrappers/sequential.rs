@@ -1,11 +1,15 @@
-//! `sequential`: whether accesses follow each other (Soules 2003, §6.3: the detector of the adaptive page replacement).
+//! `sequential`: whether accesses are sequential (Soules 2003, §6.3: the detector of the adaptive
+//! page replacement).
 //!
-//! An access of `length` bytes at `offset` follows another one that ended at `offset`, or that began before and reaches beyond it: who asks
-//! may get less than was asked for. Several programs can read one file from front to back at the same time, so the ends of the
-//! last few runs are kept; an access that follows none of them begins a run in the place of the oldest.
-//! An access where the latest of a run has been is that again, and not counted: who could not be served asks once more.
+//! An access of `length` bytes at `offset` follows another one that ended at `offset`, or that
+//! began before and reaches beyond it, since a caller may get less than it has asked for. Several
+//! programs can read one file from front to back at the same time, so the ends of the last few runs
+//! are kept; an access that follows none of them begins a run in the place of the oldest. An access
+//! at the same place as the latest of a run is a repetition and not counted: a call that could not
+//! be served is repeated.
 //!
-//! Where offsets are counted in something else than lengths, `unit` says how much of a length one of them is: 4096 for numbers of pages.
+//! If offsets are counted in another unit than lengths, `unit` is the length of one such unit: 4096
+//! for numbers of pages.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,18 +20,18 @@ use super::options::{Settings, WrapperError};
 use crate::argument::Kind;
 use crate::wrapper::{After, Histogram, PreCall, Wrapper};
 
-/// Runs that are followed at the same time.
+/// The number of runs that are followed at the same time.
 const RUNS: usize = 8;
 
 /// Accesses that follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    /// Of its latest access.
+    /// The offset of its latest access.
     start: u64,
     end: u64,
-    /// Accesses in it; 0: there is none.
+    /// The number of accesses in it; 0 if there is none.
     length: u64,
-    /// When it went on last, in accesses.
+    /// The time of its latest access, in accesses.
     latest: u64,
 }
 
@@ -40,7 +44,7 @@ struct Runs {
 #[derive(Debug)]
 pub(super) struct Sequential {
     options: String,
-    /// For each method: where `offset` and `length` stand.
+    /// For each method, the indices of `offset` and `length`.
     places: Vec<Option<(usize, Option<usize>)>>,
     unit: u64,
     runs: Padded<Mutex<Runs>>,
@@ -71,7 +75,8 @@ impl Sequential {
         if length.is_some() && lengths.iter().all(Option::is_none) {
             return Err(settings.bad("length", settings.visible_arguments()));
         }
-        // Without a length an offset says nothing of where the next access would follow, unless only that is asked.
+        // Without a length an offset does not determine where the next access would follow, unless
+        // only that method is chosen.
         let named = settings.text("method").is_some();
         let place = |(o, l): (Option<usize>, Option<usize>)| {
             o.filter(|_| l.is_some() || named).map(|o| (o, l))
@@ -133,7 +138,8 @@ impl Wrapper for Sequential {
         if let Some(Some((offset, length))) = self.places.get(call.method())
             && let Some(offset) = call.argument(*offset).number()
         {
-            // Without a length an access is one long: offsets are counted in what the object counts in.
+            // Without a length, an access has the length of one unit: offsets are counted in the
+            // object's own unit.
             let length = length.and_then(|l| call.argument(l).number()).unwrap_or(self.unit);
             self.access(offset.saturating_mul(self.unit), length);
         }
@@ -158,7 +164,7 @@ impl Wrapper for Sequential {
     }
 
     fn histograms(&self) -> Vec<Histogram> {
-        // Runs that are under way count as they are.
+        // Runs in progress count as they are.
         let now = Powers::default();
         let runs = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner).runs;
         runs.iter().filter(|run| run.length > 0).for_each(|run| now.add(run.length));

@@ -1,4 +1,4 @@
-//! What is left of a call that a stop has cut short.
+//! The rest of a call that a stop has cut short.
 
 use super::{All, Pieces, Rest, Restart, arguments, of};
 use crate::trace::Registers;
@@ -6,41 +6,41 @@ use crate::trace::Registers;
 /// A system call: its number and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its number.
+    /// The number of the call.
     pub number: u64,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: [u64; 6],
 }
 
-/// What is left of a call.
+/// The rest of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// What was done: bytes, or what else the call counts.
+    /// The amount done, in bytes or the unit that the call counts in.
     pub done: u64,
-    /// The call that goes on.
+    /// The call that continues.
     pub next: Call,
-    /// What is left when that has done all of its own.
+    /// The rest behind that call, once it has done all of its part.
     pub behind: Option<Behind>,
 }
 
-/// What is left behind the first of several pieces; of what is received, the next piece.
+/// The rest behind the first of several pieces; for a receiving call, only the next piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
-    /// How many bytes the call before it is to do.
+    /// The number of bytes that the call before this one has to transfer.
     pub after: u64,
-    /// The call that does the rest, if all of those were done.
+    /// The call that transfers the rest, if all of those were transferred.
     pub call: Call,
-    /// The `struct msghdr` that its second argument is to be the address of, if it takes one.
+    /// The `struct msghdr` whose address becomes the call's second argument, if it takes one.
     pub header: Option<[u64; HEADER]>,
 }
 
 /// Words of a `struct msghdr`.
 pub const HEADER: usize = 7;
-/// Most pieces that a call takes (`UIO_MAXIOV`).
-const MOST: u64 = 1024;
+/// The kernel's maximum number of pieces in a call.
+const UIO_MAXIOV: u64 = 1024;
 
-/// What is left of the call that a thread stands behind, of which something was done. `None`: it is
-/// complete, or none that goes on. `word` reads eight bytes of its memory.
+/// Returns the rest of the call that a thread has just left, of which part was done. `None`: it is
+/// complete, or of a kind that does not continue. `word` reads eight bytes of the thread's memory.
 pub fn left(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<Left> {
     let call = Call { number: registers.orig_rax, arguments: arguments(registers) };
     let done = registers.rax;
@@ -64,7 +64,7 @@ fn simple(call: Call, done: u64, rest: Rest, word: &dyn Fn(u64) -> Option<u64>) 
         }
     };
     let whole = arguments[rest.left];
-    // The kernel looks at 32 bits of some: what is more than that was not meant to be done.
+    // The kernel looks at 32 bits of some counts; more than those hold was not asked for.
     let least = if rest.unit == 1 && call.number != libc::SYS_io_uring_enter as u64 {
         done < whole
     } else {
@@ -86,22 +86,23 @@ fn simple(call: Call, done: u64, rest: Rest, word: &dyn Fn(u64) -> Option<u64>) 
     Some(Left { done, next: Call { arguments, ..call }, behind: None })
 }
 
-/// Whether it is `io_uring_enter` that waits for completions: it tells how many requests it took,
-/// whether it has waited or not.
+/// Returns whether the call is an `io_uring_enter` that waits for completions: it returns the
+/// number of requests it took, whether it has waited or not.
 fn is_waiting(call: Call) -> bool {
-    /// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`.
+    /// `IORING_ENTER_GETEVENTS` from `linux/io_uring.h`.
     const GET_EVENTS: u64 = 1;
     let waits = call.arguments[3] & GET_EVENTS != 0 && call.arguments[2] & 0xffff_ffff != 0;
     call.number == libc::SYS_io_uring_enter as u64 && waits
 }
 
-/// Whether the last of so many messages (`struct mmsghdr`) was sent whole: the kernel counts one
-/// that was cut short, too, and what would be sent behind it would take the place of its end.
+/// Returns whether the last of the messages that were done (`struct mmsghdr`) was sent whole. The
+/// kernel also counts one that was cut short, and whatever were sent behind it would take the place
+/// of its end.
 fn is_sent(messages: u64, done: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<bool> {
     let last = messages.checked_add(done.checked_sub(1)?.checked_mul(64)?)?;
     let (array, count) = (word(last.checked_add(16)?)?, word(last.checked_add(24)?)?);
     let mut whole = 0_u64;
-    for at in 0..count.min(MOST) {
+    for at in 0..count.min(UIO_MAXIOV) {
         whole = whole.checked_add(word(array.checked_add(16 * at + 8)?)?)?;
     }
     // Its length stands behind the message, in 32 bits.
@@ -118,7 +119,7 @@ fn several(
     let header = match pieces {
         Pieces::Array => None,
         Pieces::ArrayAt => {
-            // What has a position is a file, and what has flags is not what `write` does.
+            // A position means a file, and flags mean a call that `write` cannot replace.
             if position != u64::MAX || flags & 0xffff_ffff != 0 {
                 return None;
             }
@@ -133,7 +134,7 @@ fn several(
     }
     let (array, count) = header.map_or((second, third), |header| (header[ARRAY], header[COUNT]));
     let mut skipped = done;
-    for at in 0..count.min(MOST) {
+    for at in 0..count.min(UIO_MAXIOV) {
         let piece = array.checked_add(16 * at)?;
         let (base, length) = (word(piece)?, word(piece.checked_add(8)?)?);
         if skipped >= length {
@@ -169,9 +170,9 @@ fn several(
         };
         let behind = match pieces {
             Pieces::Received => {
-                next_piece(array, at + 1..count.min(MOST), word).map(|(base, more)| {
-                    // The kernel would write to a header, which stands where the program cannot:
-                    // one more piece, and that is all.
+                next_piece(array, at + 1..count.min(UIO_MAXIOV), word).map(|(base, more)| {
+                    // The kernel would write to a header, which is where the program does not
+                    // expect it, so only one more piece is received.
                     let arguments = with(descriptor, base, more, [third, 0, 0]);
                     let call = Call { number: libc::SYS_recvfrom as u64, arguments };
                     Behind { after: length, call, header: None }
@@ -187,7 +188,7 @@ fn several(
     None
 }
 
-/// Words of a `struct msghdr`.
+/// Indices of words in a `struct msghdr`.
 const NAME: usize = 0;
 const NAME_LENGTH: usize = 1;
 const ARRAY: usize = 2;
@@ -202,7 +203,7 @@ fn read_header(at: u64, word: &dyn Fn(u64) -> Option<u64>) -> Option<[u64; HEADE
     Some(header)
 }
 
-/// The first of these pieces that is not empty: its address, and how many bytes it has.
+/// Returns address and length of the first of these pieces that is not empty.
 fn next_piece(
     array: u64,
     mut numbers: std::ops::Range<u64>,
@@ -215,7 +216,7 @@ fn next_piece(
     })
 }
 
-/// The call that does what is behind a piece: so many at this address.
+/// Returns the call that transfers the `count` pieces at `array`, behind the first one.
 fn behind(
     call: Call,
     (array, count): (u64, u64),
@@ -229,7 +230,7 @@ fn behind(
             Behind { after, call: Call { arguments, ..call }, header: None }
         }
         Some([name, name_length, ..]) => {
-            // Control messages went with the first part.
+            // The first part has sent the control messages.
             let header = [name, name_length, array, count, 0, 0, 0];
             let arguments = with(first, second, third, rest);
             Behind { after, call: Call { arguments, ..call }, header: Some(header) }
@@ -250,7 +251,7 @@ mod tests {
         None
     }
 
-    /// The next call's arguments, and what was done.
+    /// Returns the arguments of the next call, and the amount done.
     fn rest(registers: &Registers) -> Option<([u64; 6], u64)> {
         left(registers, nothing).map(|left| (left.next.arguments, left.done))
     }

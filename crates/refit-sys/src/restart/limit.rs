@@ -1,23 +1,24 @@
-//! Time limits among the arguments of calls that are made again: only what remains of them is asked
-//! for.
+//! Time limits among the arguments of calls that are made again, which then ask only for what
+//! remains of them.
 
 use std::time::Duration;
 
 use super::{NO_HANDLER, Restart, arguments, of};
 use crate::trace::Registers;
 
-/// Which argument limits how long a call that is [`Restart::Again`] waits.
+/// The argument that limits how long a call of kind [`Restart::Again`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// None; or the limit is a property of a socket, and begins anew.
+    /// None; or the limit is a property of a socket, and starts over.
     None,
-    /// This argument, in milliseconds; below zero, none. When the time is over the call returns 0.
+    /// This argument, in milliseconds; negative for no limit. The call returns 0 when the time is
+    /// over.
     Milliseconds(usize),
-    /// An argument that is the address of a `struct timespec`; 0, none.
+    /// An argument that is the address of a `struct timespec`; 0 for no limit.
     Timespec {
-        /// Which one.
+        /// The number of the argument.
         argument: usize,
-        /// What the call returns when the time is over.
+        /// The value that the call returns when the time is over.
         late: i64,
     },
 }
@@ -27,14 +28,15 @@ pub enum Limit {
 pub struct LimitedCall {
     /// The whole time.
     pub whole: Duration,
-    /// The call returns this when the time is over.
+    /// The value that the call returns when the time is over.
     pub late: i64,
     limit: Limit,
 }
 
 impl LimitedCall {
-    /// The arguments with which the call waits so long, with `place` an address in the program at
-    /// which [`timespec`] of that time will stand. `arguments` are those of the program.
+    /// Returns the arguments with which the call waits for `remains`. `arguments` are those of the
+    /// program; `place` is an address in the program at which the caller puts the [`timespec`] of
+    /// that time.
     ///
     /// [`timespec`]: Self::timespec
     pub fn shortened(&self, arguments: &[u64; 6], remains: Duration, place: u64) -> [u64; 6] {
@@ -42,7 +44,7 @@ impl LimitedCall {
         match self.limit {
             Limit::None => {}
             Limit::Milliseconds(argument) => {
-                // Rounded up: a wait never ends too soon.
+                // Rounded up, so that a wait never ends too soon.
                 let milliseconds = remains.as_nanos().div_ceil(1_000_000);
                 let most = i32::MAX.cast_unsigned();
                 let milliseconds = u32::try_from(milliseconds).map_or(most, |some| some.min(most));
@@ -53,21 +55,21 @@ impl LimitedCall {
         shortened
     }
 
-    /// Whether the limit is a `struct timespec` in memory.
+    /// Returns whether the limit is a `struct timespec` in memory.
     pub fn is_in_memory(&self) -> bool {
         matches!(self.limit, Limit::Timespec { .. })
     }
 
-    /// A time as `struct timespec` holds it.
+    /// Returns a duration as the words of a `struct timespec`.
     pub fn timespec(remains: Duration) -> [u64; 2] {
         [remains.as_secs(), remains.subsec_nanos().into()]
     }
 }
 
-/// The limited call that a thread was interrupted in which a stop has ended and that is made again;
-/// `None`: it is in none. `word` reads eight bytes of its memory.
+/// Returns the limited call that a stop has ended and that its thread has to make again; `None` if
+/// it is in none. `word` reads eight bytes of the thread's memory.
 ///
-/// The thread shows `EINTR`, or already what [`redo`](super::redo) makes of that.
+/// The thread's result is `EINTR`, or already what [`redo`](super::redo) makes of that.
 pub fn limit(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<LimitedCall> {
     let answer = registers.rax.cast_signed();
     if answer != -i64::from(libc::EINTR) && answer != NO_HANDLER {
@@ -84,7 +86,7 @@ pub fn limit(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option
         Limit::Timespec { argument, late } => {
             let at = Some(arguments[argument]).filter(|at| *at != 0)?;
             let (seconds, nanoseconds) = (word(at)?, word(at.checked_add(8)?)?);
-            // What the kernel refuses is not waited for.
+            // The kernel rejects such a time, so the call does not wait.
             if seconds.cast_signed() < 0 || nanoseconds >= 1_000_000_000 {
                 return None;
             }

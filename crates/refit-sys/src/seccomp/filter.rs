@@ -1,8 +1,10 @@
-//! What becomes of a system call, as a program for the kernel (`linux/filter.h`).
+//! A seccomp filter: what happens to each system call, as a program for the kernel
+//! (`linux/filter.h`).
 //!
-//! The kernel runs it before *every* call of the program, so the number is looked up by halves: numbers fall into stretches
-//! that fare alike, and a tree of comparisons leads to one of them. Only there arguments are looked at. For numbers whose
-//! answer is always to allow, the kernel finds that out once, and runs nothing later (5.11).
+//! The kernel runs the program before *every* call, so it looks the number up by bisection:
+//! consecutive numbers with the same treatment form a range, and a tree of comparisons leads to the
+//! range of a number. Only there does it look at arguments. For numbers that are always allowed,
+//! the kernel finds that out once, and skips the program afterwards (5.11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,11 +12,11 @@ use std::io;
 
 use linux_raw_sys::ptrace as raw;
 
-/// What the kernel takes at most (`BPF_MAXINSNS`).
-const MOST: usize = 4096;
-/// From here on numbers are those of the x32 convention, under the same architecture.
+/// The maximum number of instructions that the kernel accepts.
+const BPF_MAXINSNS: usize = 4096;
+/// The numbers of the x32 convention begin here, under the same architecture.
 const X32: u32 = 0x4000_0000;
-/// The architecture of calls in the `seccomp_data` of this machine.
+/// The value of `seccomp_data.arch` for calls of this machine's own convention.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = raw::AUDIT_ARCH_X86_64;
 #[cfg(target_arch = "aarch64")]
@@ -27,33 +29,35 @@ const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is made.
+    /// The call is made.
     Allow,
-    /// It is not made, and fails with this error, 1 to 4095.
+    /// The call is not made, and fails with this error, 1 to 4095.
     Errno(u16),
-    /// The listener answers it; without one it fails with `ENOSYS`.
+    /// The listener answers the call; without one it fails with `ENOSYS`.
     Notify,
-    /// The tracer is told (`PTRACE_EVENT_SECCOMP`), with this message; without one it fails with `ENOSYS`.
+    /// The tracer is notified (`PTRACE_EVENT_SECCOMP`), with this message; without one the call
+    /// fails with `ENOSYS`.
     Trace(u16),
     /// The process is killed (`SIGSYS`).
     Kill,
 }
 
-/// Holds where an argument, masked, has a value.
+/// A condition on an argument: the bits of `mask` equal `value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Which, from 0 to 5.
+    /// The number of the argument, from 0 to 5.
     pub argument: usize,
-    /// The bits of it that matter.
+    /// The bits that are compared.
     pub mask: u64,
-    /// What they are.
+    /// The value of those bits.
     pub value: u64,
 }
 
-/// What becomes of system calls. Of the rules for a number the first counts whose conditions all hold.
+/// A set of rules for system calls. Of the rules for a number, the first whose conditions all hold
+/// applies.
 #[derive(Clone, Debug)]
 pub struct Filter {
     otherwise: Action,
@@ -63,35 +67,35 @@ pub struct Filter {
 
 type Rule = (Vec<Condition>, Action);
 
-/// A filter as the kernel takes it.
+/// A filter in the form that the kernel accepts.
 #[derive(Clone, Debug)]
 pub struct Program {
     instructions: Vec<libc::sock_filter>,
 }
 
-/// A filter has more rules than the kernel takes.
+/// The error that a filter has more instructions than the kernel accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// How many instructions it is.
+    /// The number of instructions of the filter.
     pub instructions: usize,
 }
 
 impl Filter {
-    /// All calls fare as `otherwise` says; those by another convention than this machine's own (32-bit programs, x32) fail
-    /// with `ENOSYS`.
+    /// Creates a filter that applies `otherwise` to all calls. Calls by another convention than
+    /// this machine's own (32-bit programs, x32) fail with `ENOSYS`.
     pub fn new(otherwise: Action) -> Self {
         let foreign = Action::Errno(libc::ENOSYS as u16);
         Self { otherwise, foreign, rules: BTreeMap::new() }
     }
 
-    /// What becomes of calls by another convention.
+    /// Sets the action for calls by another convention.
     #[must_use]
     pub fn foreign(mut self, action: Action) -> Self {
         self.foreign = action;
         self
     }
 
-    /// What becomes of a call, by its number (`SYS_*`).
+    /// Adds a rule for the calls with this number (`SYS_*`).
     ///
     /// # Panics
     /// As [`rule_if`](Self::rule_if).
@@ -100,10 +104,11 @@ impl Filter {
         self.rule_if(number, &[], action)
     }
 
-    /// What becomes of a call where all conditions hold.
+    /// Adds a rule for the calls with this number for which all conditions hold.
     ///
     /// # Panics
-    /// No call of this machine's own convention has such a number, or there is no such argument, or it has two conditions.
+    /// If no call of this machine's own convention has such a number, there is no such argument, or
+    /// an argument has two conditions.
     #[must_use]
     pub fn rule_if(mut self, number: i64, conditions: &[Condition], action: Action) -> Self {
         let call = u32::try_from(number).ok().filter(|&number| number < X32);
@@ -115,7 +120,7 @@ impl Filter {
         self
     }
 
-    /// The program.
+    /// Assembles the program.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -128,12 +133,13 @@ impl Filter {
         ];
         code.extend(tree(&self.stretches()));
         match code.len() {
-            ..=MOST => Ok(Program { instructions: code }),
+            ..=BPF_MAXINSNS => Ok(Program { instructions: code }),
             instructions => Err(TooLong { instructions }),
         }
     }
 
-    /// All numbers, in stretches that fare alike: where each begins, and what is done there.
+    /// Returns all numbers as ranges with the same treatment: where each begins, and the code for
+    /// it.
     fn stretches(&self) -> Vec<(u32, Vec<libc::sock_filter>)> {
         let rest = |action| vec![statement(RETURN, value(action))];
         let mut found = vec![(0, rest(self.otherwise))];
@@ -150,15 +156,16 @@ impl Filter {
         found
     }
 
-    /// What is done for one number.
+    /// Returns the code for one number.
     fn decide(&self, rules: &[Rule]) -> Vec<libc::sock_filter> {
         let mut code = Vec::new();
         for (conditions, action) in rules {
             let mut tests: Vec<_> = conditions.iter().flat_map(test).collect();
-            // From the end on, since what does not hold leads behind the rule.
+            // Jump distances count from here to the end, since a condition that does not hold leads
+            // behind the rule.
             let length = tests.len();
             for (at, one) in tests.iter_mut().enumerate().filter(|(_, one)| one.code == IF_EQUAL) {
-                // At most six conditions of six instructions.
+                // At most six conditions of six instructions, so it fits.
                 one.jf = (length - at) as u8;
             }
             code.extend(tests);
@@ -173,13 +180,13 @@ impl Filter {
 }
 
 impl Program {
-    /// Its instructions.
+    /// Returns the instructions.
     pub fn instructions(&self) -> &[libc::sock_filter] {
         &self.instructions
     }
 
-    /// Bytes to be put at `address` of a program (aligned to 8), where a call to install them finds them: a
-    /// `struct sock_fprog`, and behind it the instructions.
+    /// Returns the bytes that a call to install the filter expects at `address` (aligned to 8) in a
+    /// program: a `struct sock_fprog`, and behind it the instructions.
     pub fn image(&self, address: u64) -> Vec<u8> {
         let mut bytes = self.header(address + HEADER as u64).to_vec();
         for one in &self.instructions {
@@ -190,17 +197,17 @@ impl Program {
         bytes
     }
 
-    /// `struct sock_fprog`, for instructions at `address`.
+    /// Returns the `struct sock_fprog` for instructions at `address`.
     pub(super) fn header(&self, address: u64) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        // `assemble` has seen to it that it fits.
+        // `assemble` has checked that the number fits.
         bytes[..2].copy_from_slice(&(self.instructions.len() as u16).to_ne_bytes());
         bytes[8..].copy_from_slice(&address.to_ne_bytes());
         bytes
     }
 }
 
-/// Bytes of a `struct sock_fprog`: the number of instructions, and where they are.
+/// Bytes of a `struct sock_fprog`: the number of instructions, and their address.
 const HEADER: usize = 16;
 
 impl fmt::Display for TooLong {
@@ -208,7 +215,7 @@ impl fmt::Display for TooLong {
         let instructions = self.instructions;
         write!(
             f,
-            "a filter of {instructions} instructions, and the kernel takes {MOST}: give it fewer rules"
+            "a filter of {instructions} instructions, and the kernel takes {BPF_MAXINSNS}: give it fewer rules"
         )
     }
 }
@@ -221,7 +228,7 @@ impl From<TooLong> for io::Error {
     }
 }
 
-/// Leads to the stretch in which the number, which is loaded, lies.
+/// Returns code that leads to the range that contains the number, which is loaded.
 fn tree(stretches: &[(u32, Vec<libc::sock_filter>)]) -> Vec<libc::sock_filter> {
     if let [(_, code)] = stretches {
         return code.clone();
@@ -229,15 +236,15 @@ fn tree(stretches: &[(u32, Vec<libc::sock_filter>)]) -> Vec<libc::sock_filter> {
     let (below, above) = stretches.split_at(stretches.len() / 2);
     let (first, above) = (above[0].0, tree(above));
     let below = tree(below);
-    // A conditional jump reaches 255 instructions; what is below may be longer.
+    // A conditional jump reaches 255 instructions; the lower half may be longer.
     let mut code = vec![branch(IF_AT_LEAST, first, 0, 1), statement(JUMP, below.len() as u32)];
     code.extend(below);
     code.extend(above);
     code
 }
 
-/// Goes on if a condition holds: both halves of the argument, the one that more often differs first. What else is to be done is filled in
-/// later.
+/// Returns code that continues if a condition holds. It compares both halves of the argument, first
+/// the one that differs more often. The caller fills in the jumps for the other case.
 fn test(condition: &Condition) -> Vec<libc::sock_filter> {
     let mut code = Vec::new();
     let halves = [(At::Low(condition.argument), 0), (At::High(condition.argument), 32)];
@@ -256,7 +263,7 @@ fn test(condition: &Condition) -> Vec<libc::sock_filter> {
     code
 }
 
-/// A place in `struct seccomp_data`.
+/// A field of `struct seccomp_data`.
 #[derive(Clone, Copy)]
 enum At {
     Number,
@@ -305,7 +312,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the kernel would answer: `data` as the words of a `seccomp_data`.
+    /// Returns the kernel's result; `data` holds the words of a `seccomp_data`.
     fn run(program: &Program, number: u32, architecture: u32, arguments: [u64; 6]) -> u32 {
         let mut data = vec![number, architecture, 0, 0];
         data.extend(arguments.iter().flat_map(|&word| [word as u32, (word >> 32) as u32]));
@@ -333,7 +340,7 @@ mod tests {
         }
     }
 
-    /// What the rules say, read one after the other.
+    /// Returns the result of the rules, read one after the other.
     fn model(filter: &Filter, number: u32, arguments: [u64; 6]) -> u32 {
         let holds = |one: &Condition| arguments[one.argument] & one.mask == one.value;
         let rules = filter.rules.get(&number).into_iter().flatten();
@@ -385,7 +392,7 @@ mod tests {
     fn numbers_that_fare_alike_are_looked_up_together() {
         let all = (0..500)
             .fold(Filter::new(Action::Allow), |filter, number| filter.rule(number, Action::Notify));
-        // Architecture, number; notified or not; x32 or not.
+        // Load the architecture, load the number; two comparisons: notified or not, x32 or not.
         assert!(all.assemble().expect("short").instructions().len() <= 12);
     }
 
@@ -395,7 +402,7 @@ mod tests {
             filter.rule(2 * number, Action::Notify)
         });
         let refused = far.assemble().expect_err("too long");
-        assert!(refused.instructions > MOST && refused.to_string().contains("fewer rules"));
+        assert!(refused.instructions > BPF_MAXINSNS && refused.to_string().contains("fewer rules"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Answering system calls of other threads: seccomp_unotify(2).
+//! Answering the system calls of other threads: seccomp_unotify(2).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,61 +12,67 @@ const ID_VALID: Opcode = opcode::write::<u64>(raw::SECCOMP_IOC_MAGIC, 2);
 const ADD_FD: Opcode = opcode::write::<raw::seccomp_notif_addfd>(raw::SECCOMP_IOC_MAGIC, 3);
 const SET_FLAGS: Opcode = opcode::write::<u64>(raw::SECCOMP_IOC_MAGIC, 4);
 
-/// Is told of calls. It polls readable when a call waits, and hangs up when nobody has its filter any more.
+/// The receiver of a filter's notifications. Its descriptor polls readable when a call waits, and
+/// hangs up when no task has the filter any more.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
 }
 
-/// A call that waits for an answer.
+/// A system call that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Names it in the answer.
+    /// Identifies the call in the answer.
     pub id: u64,
-    /// The thread that makes it, as the listener's reader counts; 0 if that is in a namespace it cannot see.
+    /// The calling thread, as numbered in the namespace of the listener's reader; 0 if the thread
+    /// is not visible there.
     pub thread: u32,
-    /// The call's number.
+    /// The number of the call.
     pub number: i32,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: [u64; 6],
-    /// Where the thread goes on after it: behind the instruction.
+    /// The address at which the thread continues: behind its `syscall` instruction.
     pub instruction: u64,
 }
 
-/// What a call returns.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This.
+    /// It returns this value.
     Value(i64),
-    /// This error (`E*`, above 0).
+    /// It fails with this error (`E*`, positive).
     Errno(i32),
-    /// What it returns when it is made after all. Another thread may have changed by now what its arguments point at.
+    /// It is made after all. Another thread may by now have changed the memory that its arguments
+    /// point to.
     Continue,
 }
 
-/// A descriptor for whoever makes a call.
+/// A descriptor that the calling process receives.
 #[derive(Clone, Copy, Debug)]
 pub struct AddFd<'a> {
-    /// What they get.
+    /// The file.
     pub fd: BorrowedFd<'a>,
-    /// Under which number, in place of what is there; `None`: the lowest that is free.
+    /// The number it gets there, in the place of any descriptor with that number; `None`: the
+    /// lowest free one.
     pub number: Option<u32>,
     /// Whether it is closed on `exec`.
     pub close_on_exec: bool,
-    /// Whether the number is the answer to the call, at once (5.14).
+    /// Whether the new number answers the call at once (5.14).
     pub answer: bool,
 }
 
 impl Listener {
-    /// The listener of this descriptor, which [`install`](super::install) gave, here or in another process.
+    /// Wraps a descriptor that [`install`](super::install) has returned, here or in another
+    /// process.
     ///
     /// # Errors
-    /// `ENOTSUP`: this kernel tells more of a call than is known here. `ENOSYS`: it has no listeners.
+    /// `ENOTSUP`: this kernel's notifications are larger than the structure known here. `ENOSYS`:
+    /// it has no listeners.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let mut sizes =
             raw::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
         let place = &raw mut sizes;
-        // SAFETY: `sizes` is a valid place for the answer.
+        // SAFETY: `sizes` is valid for the answer.
         let told =
             unsafe { libc::syscall(libc::SYS_seccomp, raw::SECCOMP_GET_NOTIF_SIZES, 0_u32, place) };
         if told != 0 {
@@ -78,14 +84,15 @@ impl Listener {
         Ok(Self { fd })
     }
 
-    /// The next call; waits for one. `None`: who made it is gone already, or (6.11) nobody has the filter any more.
+    /// Waits for the next call. `None`: its thread has gone already, or (6.11) no task has the
+    /// filter any more.
     ///
     /// # Errors
-    /// `EINTR`: a signal came.
+    /// `EINTR`: a signal arrived.
     pub fn receive(&self) -> io::Result<Option<Notification>> {
-        // SAFETY: all zeros, which the kernel asks for, are a value of this plain structure.
+        // SAFETY: all zeros, which the kernel requires, are a valid value of this plain structure.
         let mut told: raw::seccomp_notif = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure is that of the request, of the size the kernel fills.
+        // SAFETY: the structure is that of the request, of the size that the kernel fills.
         let answer = unsafe { self.ask(RECEIVE, &mut told) };
         Ok(there(answer)?.map(|_| Notification {
             id: told.id,
@@ -96,10 +103,11 @@ impl Listener {
         }))
     }
 
-    /// Answers a call; whether it still waited: its thread may have been killed, or interrupted by a signal.
+    /// Answers a call. Returns whether it still waited: its thread may have been killed, or
+    /// interrupted by a signal.
     ///
     /// # Errors
-    /// `EINPROGRESS`: it is answered already. `EINVAL`: no such answer.
+    /// `EINPROGRESS`: it is answered already. `EINVAL`: the answer is invalid.
     pub fn answer(&self, id: u64, answer: Answer) -> io::Result<bool> {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),
@@ -107,26 +115,28 @@ impl Listener {
             Answer::Continue => (0, 0, raw::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
         };
         let mut response = raw::seccomp_notif_resp { id, val, error, flags };
-        // SAFETY: the structure is that of the request. What a call of this process is told, its filter's installer
-        // answers for.
+        // SAFETY: the structure is that of the request. If the call is one of this process, the
+        // code that installed the filter is responsible for the answer.
         Ok(there(unsafe { self.ask(SEND, &mut response) })?.is_some())
     }
 
-    /// Whether a call still waits: if so, what was read from its thread's memory meanwhile was that of its thread, and not of a
-    /// later one with the same number.
+    /// Returns whether a call still waits. If so, whatever was read from its thread's memory before
+    /// was that of its thread, and not of a later one with the same number.
     ///
     /// # Errors
-    /// What the kernel says, other than that it does not.
+    /// The errors of the request, but that the call does not wait.
     pub fn waits(&self, id: u64) -> io::Result<bool> {
         let mut id = id;
-        // SAFETY: the request takes a number by its place.
+        // SAFETY: the request takes the address of a number.
         Ok(there(unsafe { self.ask(ID_VALID, &mut id) })?.is_some())
     }
 
-    /// Gives who makes a call a descriptor; its number there, or `None` if the call does not wait any more.
+    /// Adds a descriptor to the calling process. Returns its number there, or `None` if the call
+    /// does not wait any more.
     ///
     /// # Errors
-    /// `EMFILE`: they have too many. `EBADF`: a number beyond their limit. `EINPROGRESS`: the call is answered already.
+    /// `EMFILE`: the process has too many. `EBADF`: the number is beyond its limit. `EINPROGRESS`:
+    /// the call is answered already.
     pub fn add_fd(&self, id: u64, add: AddFd<'_>) -> io::Result<Option<u32>> {
         let mut flags = 0;
         if add.number.is_some() {
@@ -142,17 +152,18 @@ impl Listener {
             newfd: add.number.unwrap_or(0),
             newfd_flags: if add.close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
         };
-        // SAFETY: the structure is that of the request. Descriptors of this process are changed by it only where its filter's
-        // installer has let them.
+        // SAFETY: the structure is that of the request. It changes descriptors of this process only
+        // if the code that installed the filter allows that.
         there(unsafe { self.ask(ADD_FD, &mut asked) })
     }
 
-    /// From now on the reader is woken on the processor of who makes a call, and the other way round, as if they were one (6.6).
+    /// Makes each side wake up on the processor of the other, as if they were one thread (6.6).
     ///
     /// # Errors
-    /// `EINVAL`, `ENOTTY`: an earlier kernel.
+    /// `EINVAL`, `ENOTTY`: the kernel is too old.
     pub fn wake_on_same_processor(&self) -> io::Result<()> {
-        // SAFETY: this request takes its number itself in place of an address, which the kernel does not follow.
+        // SAFETY: this request takes a number in the place of an address, which the kernel does not
+        // dereference.
         let set = unsafe {
             libc::ioctl(
                 self.fd.as_raw_fd(),
@@ -168,7 +179,7 @@ impl Listener {
     /// # Safety
     /// As [`crate::ioctl::ask`].
     unsafe fn ask<T>(&self, request: Opcode, argument: &mut T) -> io::Result<u32> {
-        // SAFETY: the caller's duty.
+        // SAFETY: guaranteed by the caller.
         unsafe { crate::ioctl::ask(self.fd.as_fd(), request, argument) }
     }
 }
@@ -179,7 +190,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Calls that do not wait any more are `ENOENT`.
+/// Maps `ENOENT`, the error for calls that do not wait any more, to `None`.
 fn there<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     match answer {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),

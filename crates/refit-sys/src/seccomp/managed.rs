@@ -1,32 +1,33 @@
-//! The filter of programs whose memory refit serves or moves: what it has to be told of, or has to refuse, from their beginning or from the
-//! moment on that refit has hold of them.
+//! The filter of programs whose memory refit serves or moves. It reports or refuses calls, from the
+//! beginning of the program or from the moment at which refit attaches to it.
 //!
-//! | call | what becomes of it |
+//! | call | effect |
 //! |---|---|
-//! | `clone` with `CLONE_UNTRACED`, `clone3` | the tracer is told ([`MAKES`]), and takes the flag out: no task escapes |
-//! | what limits the program's own calls (`seccomp`, `PR_SET_SECCOMP`) | the tracer is told ([`LIMITS`]), before it is made |
-//! | `MADV_GUARD_INSTALL` | `EINVAL`, as on kernels before 6.13: the kernel tells nobody of guards, and whoever puts a page in replaces one |
+//! | `clone` with `CLONE_UNTRACED`, `clone3` | reported to the tracer ([`MAKES`]), which clears the flag, so that no task escapes |
+//! | `seccomp` and `PR_SET_SECCOMP`, by which a program filters its own calls | reported to the tracer ([`LIMITS`]) before it is made |
+//! | `MADV_GUARD_INSTALL` | `EINVAL`, as on kernels before 6.13: the kernel reports guards to nobody, and a page that is put in would replace one |
 //!
-//! C libraries and allocators that find no guards protect pages with `mprotect`.
+//! C libraries and allocators that cannot have guards protect pages with `mprotect` instead.
 
 use super::{Action, Condition, Filter};
 
-/// What the filter says of a call that may make a task which is not traced.
+/// The message for a call that may make an untraced task.
 pub const MAKES: u16 = 0x6d74;
-/// The filter says this of a call that gives its thread a filter, or strict mode.
+/// The message for a call that gives its thread a filter, or strict mode.
 pub const LIMITS: u16 = 0x736c;
-/// The filter that stands for strict mode says this of a call that strict mode forbids.
+/// The message of the filter that stands for strict mode, for a call that strict mode forbids.
 pub const KILLS: u16 = 0x736b;
-/// `MADV_GUARD_INSTALL` of `asm-generic/mman-common.h`.
+/// `MADV_GUARD_INSTALL` from `asm-generic/mman-common.h`.
 const GUARD_INSTALL: u64 = 102;
-/// `SECCOMP_SET_MODE_STRICT` and `SECCOMP_SET_MODE_FILTER` of `linux/seccomp.h`; of `prctl`.
+/// `SECCOMP_SET_MODE_STRICT` and `SECCOMP_SET_MODE_FILTER` from `linux/seccomp.h`; the option of
+/// `prctl`.
 const STRICT: u64 = 0;
 const FILTER: u64 = 1;
 const SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
-/// What the kernel looks at of a number that is no address.
+/// The half of a number, as opposed to an address, that the kernel looks at.
 const LOW: u64 = u32::MAX as u64;
 
-/// Adds those rules.
+/// Adds the rules of this module to `filter`.
 #[must_use]
 pub fn rules(filter: Filter) -> Filter {
     let is = |argument, mask, value| Condition { argument, mask, value };
@@ -34,7 +35,7 @@ pub fn rules(filter: Filter) -> Filter {
     let none = Action::Errno(libc::EINVAL as u16);
     filter
         .rule_if(libc::SYS_clone, &[is(0, untraced, untraced)], Action::Trace(MAKES))
-        // Its flags are in memory, where no filter looks.
+        // Its flags are in memory, which filters cannot read.
         .rule(libc::SYS_clone3, Action::Trace(MAKES))
         .rule_if(libc::SYS_seccomp, &[is(0, LOW, STRICT)], Action::Trace(LIMITS))
         .rule_if(libc::SYS_seccomp, &[is(0, LOW, FILTER)], Action::Trace(LIMITS))
@@ -43,7 +44,7 @@ pub fn rules(filter: Filter) -> Filter {
         .rule_if(libc::SYS_process_madvise, &[is(3, LOW, GUARD_INSTALL)], none)
 }
 
-/// The whole filter, for a program that has none of refit's.
+/// Returns the whole filter, for a program that has no other of refit's.
 pub fn filter() -> Filter {
     rules(Filter::new(Action::Allow).foreign(Action::Allow))
 }

@@ -1,6 +1,8 @@
-//! System calls made by a held thread one after the other, at one stop: what a stop costs is paid once, as opposed to [`Tracee::call`].
+//! Several system calls made by a stopped thread in one run, so that the cost of a stop is paid
+//! once, unlike with [`Tracee::call`].
 //!
-//! They stand in a table in the thread's memory, and are made by code of ours that was put there. It uses no stack.
+//! The calls stand in a table in the thread's memory. Code of refit's that was put there makes
+//! them; it uses no stack.
 
 use std::io;
 
@@ -8,7 +10,8 @@ use super::call::CallError;
 use super::{Registers, Tracee};
 use crate::foreign::Memory;
 
-// r12: the next call's entry; r13: how many are left. `syscall` leaves all registers as they are but rax, rcx and r11.
+// r12: the entry of the next call; r13: the number of calls left. `syscall` preserves all registers
+// but rax, rcx and r11.
 std::arch::global_asm!(
     ".pushsection .rodata.refit_batch, \"a\", @progbits",
     ".globl refit_batch_code",
@@ -39,7 +42,7 @@ const WORDS: usize = 7;
 /// Bytes of an entry.
 pub const ENTRY: usize = WORDS * 8;
 
-/// The machine code, to be put anywhere.
+/// Returns the machine code, which is position-independent.
 pub fn code() -> &'static [u8] {
     unsafe extern "C" {
         static refit_batch_code: u8;
@@ -50,16 +53,18 @@ pub fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-/// A system call: its number, and its arguments.
+/// A system call: its number and its arguments.
 pub type Entry = (i64, [u64; 6]);
 
 impl Tracee {
-    /// Makes these calls, by the [`code`] that is at `code`, and [`ENTRY`] bytes of its memory for each from `table` on, in which nobody
-    /// else may write meanwhile. The first that fails is the last that is made: how many were made before, and why it failed.
-    /// The thread has to stand as for [`call`](Self::call), and is as before afterwards.
+    /// Makes these calls by the [`code`] at `code`, with a table at `table` that has [`ENTRY`]
+    /// bytes for each and that nobody else may write to in the meantime. Stops at the first call
+    /// that fails. Returns the number of calls that succeeded, and the error of the one that
+    /// failed. The thread has to be stopped as for [`call`](Self::call), and its state is restored
+    /// afterwards.
     ///
     /// # Errors
-    /// What `ptrace` says, or writing the table; `ESRCH`: it was killed.
+    /// The errors of `ptrace`, and of writing the table. `ESRCH`: the thread was killed.
     pub fn calls(
         &mut self,
         memory: &Memory,
@@ -77,7 +82,7 @@ impl Tracee {
         let enter = |registers: &mut Registers| {
             registers.rip = code;
             (registers.r12, registers.r13) = (table, calls.len() as u64);
-            // None was interrupted: the kernel must not step back to make it again.
+            // No call was interrupted: the kernel must not step back to repeat one.
             registers.orig_rax = u64::MAX;
         };
         let after = self.detour(&enter, Self::until_trap, &mut |_| Ok(()))?;

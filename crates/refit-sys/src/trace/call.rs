@@ -1,10 +1,12 @@
-//! System calls made by a held thread, at a `syscall` instruction of its own program.
+//! System calls made by a stopped thread, at a `syscall` instruction of its own program.
 //!
-//! The thread's registers and blocked signals are as before afterwards, the interrupted call it may have been in
-//! included: the kernel decides whether to make it again by the registers that it finds when the thread goes on.
+//! The thread's registers and blocked signals are restored afterwards, and so is a call that the
+//! stop has interrupted: the kernel decides whether to repeat it by the registers that it finds
+//! when the thread continues.
 //!
-//! The thread has to stand where [`Tracee::interrupt`] stops it (or in the first stop of one that is new). In other stops it is within
-//! a call, whose answer would be put over what is set here, or is about to be given a signal, which would be lost.
+//! The thread has to be where [`Tracee::interrupt`] stops it (or in the first stop of a new one).
+//! In other stops it is within a call, whose result would overwrite what is set here, or is about
+//! to receive a signal, which would be lost.
 
 use std::fmt;
 use std::io;
@@ -15,12 +17,12 @@ use crate::foreign::Memory;
 use crate::maps::Mapping;
 use crate::restart::{AGAIN, set_arguments};
 
-/// A system call was not made, or was made and refused.
+/// The error that a system call was not made, or failed.
 #[derive(Debug)]
 pub enum CallError {
-    /// What the call itself says.
+    /// The error that the call returned.
     Call(io::Error),
-    /// The thread could not be made to make it: `ESRCH`, it was killed; else what `ptrace` says.
+    /// The thread could not make the call: `ESRCH`, it was killed; else the error of `ptrace`.
     Lost(io::Error),
 }
 
@@ -47,11 +49,12 @@ impl From<CallError> for io::Error {
     }
 }
 
-/// The address of a `syscall` instruction in what a program has mapped; `None`: its code holds none.
+/// Returns the address of a `syscall` instruction in a program's mappings; `None` if its code has
+/// none.
 pub fn find_syscall(memory: &Memory, mappings: &[Mapping]) -> Option<u64> {
     let runs = |mapping: &&Mapping| mapping.executable && mapping.readable;
     let mut code: Vec<_> = mappings.iter().filter(runs).collect();
-    // The vDSO is small and has one always.
+    // The vDSO is small and always has one.
     code.sort_by_key(|mapping| mapping.name.as_os_str() != "[vdso]");
     code.into_iter().find_map(|mapping| {
         let length = usize::try_from(mapping.range.end - mapping.range.start).ok()?;
@@ -62,33 +65,35 @@ pub fn find_syscall(memory: &Memory, mappings: &[Mapping]) -> Option<u64> {
     })
 }
 
-/// The instruction.
+/// The bytes of a `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The flag by which a thread traps after an instruction.
 const TRAP_FLAG: u64 = 1 << 8;
-/// Longer than a task needs to begin, or to end, on any host.
-const LONG: Duration = Duration::from_secs(60);
+/// The time within which a task begins, or ends, on any host.
+const TASK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Signals that wait while a thread steps: all but the one that tells of the step. Were it blocked, the kernel would take the
-/// program's handler for it away.
+/// The signals that wait while a thread is stepped: all but the one that reports the step. If that
+/// were blocked, the kernel would reset the program's handler for it.
 const STEPPING: u64 = !(1 << (libc::SIGTRAP - 1));
 
-/// What a thread is told at stops that are not for signals.
-type Told<'a> = &'a mut dyn FnMut(&Tracee) -> io::Result<()>;
+/// A function that is called at stops that are not for signals.
+type OnStop<'a> = &'a mut dyn FnMut(&Tracee) -> io::Result<()>;
 
-/// How it goes on to its next stop.
+/// How the thread continues to its next stop.
 type Run = fn(&mut Tracee) -> io::Result<Stop>;
 
-/// What the call returned, the task it made, and whether that stands where it should.
+/// The result of a `clone`: its return value, the task it has created, and whether that is where it
+/// should be.
 type Cloned = (Result<u64, CallError>, Option<Tracee>, io::Result<()>);
 
 impl Tracee {
-    /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]). What it returns.
+    /// Makes one system call at the `syscall` instruction at `instruction` ([`find_syscall`]).
+    /// Returns its result.
     ///
     /// # Errors
-    /// [`CallError`]. `ESRCH` also where another thread has called `execve` meanwhile: that thread
-    /// has this one's number then, and [stands before its first instruction](Self::executed). Each
-    /// later call fails in the same way.
+    /// [`CallError`]. `ESRCH` also if another thread has called `execve` in the meantime: that
+    /// thread has this one's number then, and [is before its first instruction](Self::executed).
+    /// Each later call fails in the same way.
     pub fn call(
         &mut self,
         instruction: u64,
@@ -99,18 +104,22 @@ impl Tracee {
         self.call_with(&asking, &mut |_| Ok(()))
     }
 
-    /// Makes a task that does not run the program's code: `clone(flags, 0, 0, 0, 0)` at the `syscall` instruction at `instruction`.
-    /// It begins with this thread's registers as `start` changes them, and all signals blocked; it is traced as this thread is, and
-    /// stands in its first stop. Returns it, and the number that the program knows it by (its namespace may be another one).
+    /// Creates a task that does not run the program's code, by `clone(flags, 0, 0, 0, 0)` at the
+    /// `syscall` instruction at `instruction`. The task begins with this thread's registers as
+    /// changed by `start`, with all signals blocked. It is traced as this thread is, and is in its
+    /// first stop. Returns it, and the number by which the program knows it (its PID namespace may
+    /// be another one).
     ///
-    /// `options` are those that this thread is traced with, and the task is to be: the kernel does not tell them. Should the caller
-    /// be killed before the task stands where it should, it goes on behind `instruction`, with the registers of `start` but those of
-    /// the call: where that is code of ours, it is safe even then.
+    /// `options` are those that this thread is traced with, and the task will be: the kernel cannot
+    /// be asked for them. If the caller is killed before the task is in its place, the task
+    /// continues behind `instruction`, with the registers of `start` but those of the call. Where
+    /// that is code of refit's, that is safe too.
     ///
     /// # Errors
-    /// [`CallError`]; no task is left then, but where the program is killed in the very instant: the task stands in its first stop,
-    /// and [`super::next`] tells of it as of one that nobody knows. `EINVAL`: `flags` are such that it is not traced (`CLONE_UNTRACED`), or told in another
-    /// way (`CLONE_VFORK`, a signal at its end), or it is no process of its own (`CLONE_THREAD`).
+    /// [`CallError`]; no task is left then, unless the program is killed in that very instant: the
+    /// task is in its first stop then, and [`super::next`] reports it as an unknown one. `EINVAL`:
+    /// with these `flags` the task is not traced (`CLONE_UNTRACED`), is reported in another way
+    /// (`CLONE_VFORK`, an exit signal), or is not a process of its own (`CLONE_THREAD`).
     pub fn clone_task(
         &mut self,
         instruction: u64,
@@ -135,10 +144,11 @@ impl Tracee {
         }
     }
 
-    /// As [`clone_task`](Self::clone_task), a thread of this thread's process.
+    /// As [`clone_task`](Self::clone_task), for a thread of this thread's process.
     ///
     /// # Errors
-    /// [`CallError`]; a thread that was made all the same stands in its first stop: its process is not good for anything any more.
+    /// [`CallError`]; a thread that was created nevertheless is in its first stop, and its process
+    /// is unusable.
     pub fn clone_thread(
         &mut self,
         instruction: u64,
@@ -153,7 +163,8 @@ impl Tracee {
         made.ok_or_else(|| CallError::Lost(io::Error::other("its new thread was not told")))
     }
 
-    /// What has become of a `clone`: the call, the new task, what it begins with.
+    /// Makes the call of `clone`. Returns its result, the new task, and whether the task's
+    /// beginning could be set.
     fn cloned(
         &mut self,
         instruction: u64,
@@ -171,7 +182,8 @@ impl Tracee {
         };
         let mut made = None;
         let number = self.call_with(&asking, &mut |held| {
-            // An event's code is its number above that of `SIGTRAP` (ptrace(2), `PTRACE_GETSIGINFO`).
+            // The code of an event is its number above that of `SIGTRAP` (ptrace(2),
+            // `PTRACE_GETSIGINFO`).
             if held.information()?.code() >> 8 == libc::PTRACE_EVENT_CLONE {
                 made = Some(Self::of(held.message()? as u32));
             }
@@ -185,31 +197,32 @@ impl Tracee {
         Ok((number, made, begun.and(restored)))
     }
 
-    /// Waits for the first stop of a new task, and sets what it begins with.
+    /// Waits for the first stop of a new task, and sets the state that it begins with.
     fn begin(&mut self, options: Options, start: &impl Fn(&mut Registers)) -> io::Result<()> {
-        self.settle(Instant::now() + LONG)?;
+        self.settle(Instant::now() + TASK_TIMEOUT)?;
         self.set_options(options)?;
         self.set_signal_mask(u64::MAX)?;
         let mut registers = self.registers()?;
-        // It is in no call any more, and nobody steps it.
+        // It is in no call any more, and is not stepped.
         registers.orig_rax = u64::MAX;
         registers.eflags &= !TRAP_FLAG;
         start(&mut registers);
         self.set_registers(&registers)
     }
 
-    /// Kills a task that [`clone_task`](Self::clone_task) has made, which runs or stands, and leaves nothing of it: its end is taken
-    /// here, and then by the program, which knows it by `number`.
+    /// Kills a task that [`clone_task`](Self::clone_task) has created, running or stopped, and
+    /// reaps it twice: here, and in the program, which knows it by `number`.
     pub(crate) fn end_task(&mut self, instruction: u64, task: Self, number: Option<u64>) {
-        // SAFETY: a signal to a process that is traced and whose end nobody has taken, so that it has its number still.
+        // SAFETY: a signal to a process that is traced and has not been reaped, so that it still
+        // has its number.
         unsafe { libc::kill(task.thread, libc::SIGKILL) };
         loop {
             match next_of(task.thread(), true) {
                 Ok(Some((_, Event::Exited(_) | Event::Killed(_)))) => break,
-                // It may be told that it is about to end (`Options::EXIT`).
+                // It may report that it is about to end (`Options::EXIT`).
                 Ok(_) => drop(task.resume(0)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Its end was taken already.
+                // It was reaped already.
                 Err(_) => break,
             }
         }
@@ -221,24 +234,27 @@ impl Tracee {
         }
     }
 
-    /// Lets it run one instruction, a system call being one, and waits until it has. Signals that come meanwhile wait.
+    /// Lets it run one instruction, which may be a system call, and waits until it has. Signals
+    /// that arrive in the meantime stay pending.
     ///
     /// # Errors
-    /// As [`step`](Self::step); `ESRCH` also where that tells of the end.
+    /// As [`step`](Self::step); `ESRCH` also where `step` reports the end.
     pub fn step_alone(&mut self) -> io::Result<()> {
         let own = self.run_telling(Self::step, &mut |_| Ok(()))?;
         own.map_or(Ok(()), |own| self.give_back(&own))
     }
 
-    /// Makes the call that `asking` sets the registers for, as often as the kernel wants it made.
+    /// Makes the call that `asking` sets the registers for, and repeats it as long as the kernel
+    /// asks for that.
     fn call_with(
         &mut self,
         asking: &dyn Fn(&mut Registers),
-        told: Told<'_>,
+        told: OnStop<'_>,
     ) -> Result<u64, CallError> {
         loop {
             match self.call_once(asking, told).map_err(CallError::Lost)? {
-                // Something else than a signal was to be seen to first, or one that cannot be blocked.
+                // The kernel had to handle something else first, or a signal that cannot be
+                // blocked.
                 again if AGAIN.contains(&again) => {}
                 error @ -4095..=-1 => {
                     return Err(CallError::Call(io::Error::from_raw_os_error(-(error as i32))));
@@ -248,22 +264,23 @@ impl Tracee {
         }
     }
 
-    fn call_once(&mut self, asking: &dyn Fn(&mut Registers), told: Told<'_>) -> io::Result<i64> {
+    fn call_once(&mut self, asking: &dyn Fn(&mut Registers), told: OnStop<'_>) -> io::Result<i64> {
         Ok(self.detour(asking, Self::step, told)?.rax.cast_signed())
     }
 
-    /// Lets it `run` with registers that `asking` sets until it traps: its registers then. They are as before afterwards.
+    /// Runs it by `run`, with registers that `asking` sets, until it traps. Returns its registers
+    /// then, and restores those of before.
     pub(super) fn detour(
         &mut self,
         asking: &dyn Fn(&mut Registers),
         run: Run,
-        told: Told<'_>,
+        told: OnStop<'_>,
     ) -> io::Result<Registers> {
         if self.gone {
             return Err(ended());
         }
         let before = self.registers()?;
-        // Between two calls it stands, but for a signal that kills it, as `execve` of another
+        // Between two calls it stays stopped, unless a signal kills it, as the `execve` of another
         // thread does.
         let at_exec = self.executed().is_some();
         if !*self.began_at_exec.get_or_insert(at_exec) && at_exec {
@@ -275,7 +292,7 @@ impl Tracee {
         self.set_registers(&registers)?;
         let trapped = self.run_telling(run, told);
         if self.gone {
-            // Nothing of it is put into the program that may have its number by now.
+            // Nothing may be put into the program that may have its number by now.
             return Err(ended());
         }
         let after = self.registers();
@@ -286,31 +303,31 @@ impl Tracee {
         after
     }
 
-    /// Gives the program its own `SIGTRAP`, which it blocks as a rule: the kernel queues it again.
-    /// The thread has to stand in the stop that its trap has led to.
+    /// Returns to the program its own `SIGTRAP`, which it blocks as a rule: the kernel queues it
+    /// again. The thread has to be in the stop of its trap.
     fn give_back(&mut self, own: &Information) -> io::Result<()> {
         self.set_information(own)?;
         self.interrupt()?;
         self.resume(libc::SIGTRAP)?;
-        self.settle(Instant::now() + LONG).map(drop)
+        self.settle(Instant::now() + TASK_TIMEOUT).map(drop)
     }
 
-    /// Lets it `run` until it traps. Returns the program's own `SIGTRAP` if one waited: the thread
-    /// has stopped for that first, and it is not queued any more.
-    fn run_telling(&mut self, run: Run, told: Told<'_>) -> io::Result<Option<Information>> {
+    /// Runs it by `run` until it traps. Returns the program's own `SIGTRAP` if one was pending: the
+    /// thread has stopped for that first, and it is no longer queued.
+    fn run_telling(&mut self, run: Run, told: OnStop<'_>) -> io::Result<Option<Information>> {
         let mask = self.signal_mask()?;
         self.set_signal_mask(STEPPING)?;
         let (mut stop_signal, mut own) = (None, None);
         let trapped = loop {
             match run(self) {
                 Ok(Stop::Signal(libc::SIGTRAP)) => match self.information() {
-                    // Somebody has sent it (sigaction(2), `si_code`).
+                    // Another process has sent it (sigaction(2), `si_code`).
                     Ok(information) if information.code() <= 0 => own = Some(information),
                     Ok(_) => break Ok(()),
                     Err(error) => break Err(error),
                 },
                 Ok(Stop::Ended) => return Err(ended()),
-                // Another thread has made the call: this one is no more.
+                // Another thread has called `execve`: this one has ended.
                 Ok(Stop::Exec) => {
                     self.gone = true;
                     return Err(ended());
@@ -328,15 +345,15 @@ impl Tracee {
         };
         self.set_signal_mask(mask)?;
         if let Some(signal) = stop_signal {
-            // It is to stop its process when the thread goes on.
-            // SAFETY: a signal to a thread that is traced, so that it has its number still.
+            // Sent again, so that it stops the process when the thread continues. SAFETY: a signal
+            // to a thread that is traced, so that it still has its number.
             unsafe { libc::syscall(libc::SYS_tkill, self.thread, signal) };
         }
         trapped.map(|()| own)
     }
 }
 
-/// The thread is no more.
+/// Returns the error for a thread that has ended.
 fn ended() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
@@ -344,7 +361,7 @@ fn ended() -> io::Error {
 fn ask(registers: &mut Registers, instruction: u64, number: i64, arguments: [u64; 6]) {
     registers.rip = instruction;
     registers.rax = number.cast_unsigned();
-    // None was interrupted: the kernel must not step back to make it again.
+    // No call was interrupted: the kernel must not step back to repeat one.
     registers.orig_rax = u64::MAX;
     set_arguments(registers, arguments);
 }

@@ -1,8 +1,9 @@
-//! Events: what traced threads do, and those that they start, told to the one thread that traces them.
+//! Events of traced threads, and of those that they create, as the one thread that traces them
+//! receives them.
 //!
-//! Threads that one of them makes are traced from their first moment on, if the [`Options`] say so. Each stops with every
-//! event, until it is resumed ([`Tracee::of`] has the means). The first event of a new one is
-//! [`Event::Interrupted`]; it may be told before the event of whoever made it.
+//! Threads that a tracee creates are traced from their first moment on, if the [`Options`] say so.
+//! Each stops at every event, until it is resumed ([`Tracee::of`] gives access to it). The first
+//! event of a new one is [`Event::Interrupted`]; it may arrive before the event of its creator.
 
 use std::io;
 
@@ -12,7 +13,8 @@ use super::Tracee;
 use crate::wait_interrupt::Wakeup;
 
 bitflags! {
-    /// What is told of a traced thread (`PTRACE_O_*`); those that it makes inherit it.
+    /// The events that a traced thread reports (`PTRACE_O_*`); threads that it creates inherit
+    /// them.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// [`Event::Fork`].
@@ -29,12 +31,12 @@ bitflags! {
         const EXIT = libc::PTRACE_O_TRACEEXIT.cast_unsigned();
         /// [`Event::Seccomp`].
         const SECCOMP = libc::PTRACE_O_TRACESECCOMP.cast_unsigned();
-        /// System calls are told as [`Event::SystemCall`], not as a `SIGTRAP`.
+        /// Reports system calls as [`Event::SystemCall`], not as a `SIGTRAP`.
         const SYSTEM_CALL = libc::PTRACE_O_TRACESYSGOOD.cast_unsigned();
-        /// Filters are not asked about its calls: by who has `CAP_SYS_ADMIN`, on kernels with
+        /// Suspends its seccomp filters. The tracer needs `CAP_SYS_ADMIN`, and a kernel with
         /// `CONFIG_CHECKPOINT_RESTORE`.
         const SUSPEND_SECCOMP = libc::PTRACE_O_SUSPEND_SECCOMP.cast_unsigned();
-        /// They are killed when the tracing thread ends.
+        /// Kills it when the tracing thread ends.
         const EXIT_KILL = libc::PTRACE_O_EXITKILL.cast_unsigned();
     }
 }
@@ -42,54 +44,55 @@ bitflags! {
 /// What a traced thread has done, or is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is about to be given this signal, if it is resumed with it.
+    /// It is about to receive this signal, if it is resumed with it.
     Signal(i32),
-    /// Its process is stopped by this signal; [`Tracee::leave_stopped`] leaves it so.
+    /// This signal has stopped its process; [`Tracee::leave_stopped`] leaves it so.
     Stopped(i32),
-    /// It was interrupted, or is new, or its process goes on after a stop.
+    /// It was interrupted, or is new, or its process continues after a stop.
     Interrupted,
     /// It enters or leaves a system call ([`Tracee::system_call`]).
     SystemCall,
-    /// It has made a process.
+    /// It has created a process.
     Fork {
-        /// Its number.
+        /// The number of the process.
         child: u32,
     },
-    /// It has made a process with its own memory, and waits.
+    /// It has created a process that borrows its memory, and waits.
     Vfork {
-        /// Its number.
+        /// The number of the process.
         child: u32,
     },
-    /// It has made a thread, or a process in another way than by `fork` and `vfork`.
+    /// It has created a thread, or a process in another way than by `fork` and `vfork`.
     Clone {
-        /// Its number.
+        /// The number of the task.
         child: u32,
     },
-    /// It has its memory back from the process it has made by `vfork`.
+    /// The process that it has created by `vfork` has released its memory.
     VforkDone,
-    /// It runs another program, and stands before its first instruction. Other threads are gone.
+    /// It has executed another program, and is before its first instruction. The other threads have
+    /// ended.
     Exec {
-        /// The number it had: now it has that of its process.
+        /// The number that it had; now it has that of its process.
         former: u32,
     },
-    /// It is about to end; its memory is still there.
+    /// It is about to end; its memory still exists.
     Exit {
-        /// As `wait` tells it: the exit code times 256, or a signal.
+        /// Its status as `wait` returns it: the exit code times 256, or a signal.
         status: i32,
     },
-    /// A filter tells of a system call ([`crate::seccomp::Action::Trace`]).
+    /// A filter has reported a system call ([`crate::seccomp::Action::Trace`]).
     Seccomp {
-        /// What the filter says.
+        /// The filter's message.
         message: u16,
     },
-    /// It has ended with this exit code. It is no more.
+    /// It has ended with this exit code, and is reaped.
     Exited(i32),
-    /// It was killed by this signal. It is no more.
+    /// This signal has killed it, and it is reaped.
     Killed(i32),
 }
 
 impl Event {
-    /// Returns the task that the thread has made, if that is the event.
+    /// Returns the task that the thread has created, if that is the event.
     pub fn child(self) -> Option<u32> {
         match self {
             Self::Fork { child } | Self::Vfork { child } | Self::Clone { child } => Some(child),
@@ -104,19 +107,20 @@ impl Options {
     }
 }
 
-/// The next event of any thread that the calling thread traces, or of a process it has made, and its number. `None`: none has
-/// happened, and `wait` is not set.
+/// Returns the next event, and the thread's number, of any thread that the calling thread traces or
+/// process that it has created. `None`: there is none, and `wait` is not set.
 ///
 /// # Errors
-/// `ECHILD`: there are none. `EINTR`: a signal came.
+/// `ECHILD`: there is nothing to wait for. `EINTR`: a signal arrived.
 pub fn next(wait: bool) -> io::Result<Option<(u32, Event)>> {
     of(-1, wait)
 }
 
-/// As [`next`]; waits, until `wakeup` is signalled, which the calling thread [hears](Wakeup::hear).
+/// As [`next`]; waits until there is an event or `wakeup` is rung, which the calling thread
+/// [hears](Wakeup::hear).
 ///
 /// # Errors
-/// As [`next`]; `EINTR`: it was signalled, too.
+/// As [`next`]; `EINTR` also if `wakeup` was rung.
 pub fn next_unless(wakeup: &Wakeup) -> io::Result<(u32, Event)> {
     let how = libc::__WALL | libc::__WNOTHREAD;
     loop {
@@ -128,21 +132,21 @@ pub fn next_unless(wakeup: &Wakeup) -> io::Result<(u32, Event)> {
     }
 }
 
-/// As [`next`], of one thread.
+/// As [`next`], for one thread.
 ///
 /// # Errors
-/// As [`next`]; `ECHILD`: it is not traced by the calling thread.
+/// As [`next`]; `ECHILD`: the calling thread does not trace it.
 pub fn next_of(thread: u32, wait: bool) -> io::Result<Option<(u32, Event)>> {
     let number = i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
     of(number, wait)
 }
 
 fn of(whom: libc::pid_t, wait: bool) -> io::Result<Option<(u32, Event)>> {
-    // Those of other threads of this process are theirs to wait for.
+    // Other threads of this process wait for their own.
     let how = libc::__WALL | libc::__WNOTHREAD | if wait { 0 } else { libc::WNOHANG };
     loop {
         let mut status = 0;
-        // SAFETY: `status` is a valid place for the answer.
+        // SAFETY: `status` is valid for the answer.
         let thread = match unsafe { libc::waitpid(whom, &raw mut status, how) } {
             0 => return Ok(None),
             thread => u32::try_from(thread).map_err(|_| io::Error::last_os_error())?,
@@ -153,7 +157,7 @@ fn of(whom: libc::pid_t, wait: bool) -> io::Result<Option<(u32, Event)>> {
     }
 }
 
-/// What a thread has told; `None`: it was killed since, and its end is the next that is told.
+/// Returns the event of a thread; `None`: it has been killed since, and its end is the next event.
 fn living(thread: u32, status: i32) -> io::Result<Option<Event>> {
     match event(thread, status) {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),

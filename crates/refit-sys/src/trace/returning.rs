@@ -1,17 +1,22 @@
-//! System calls made by a held thread that goes back to its own registers by itself, should whoever traces it be killed meanwhile.
+//! System calls made by a stopped thread that returns to its own registers by itself if its tracer
+//! is killed in the meantime.
 //!
-//! The thread is sent to code of ours ([`CODE`]) that makes the call, restores every register that a call changes or takes, and jumps to
-//! where the thread was. Nothing else of the thread is touched, so it does not matter when its tracer dies:
+//! The tracer sends the thread to code of refit's ([`CODE`]) that makes the call, restores every
+//! register that a call changes or takes, and jumps to where the thread was. Nothing else of the
+//! thread changes, so the tracer may die at any time:
 //!
-//! - before its registers are set, it is as it was; afterwards it makes the call and goes on where it was;
-//! - its stack pointer is its own throughout, and the code uses no stack and changes no flag: a handler of a signal may run at any
-//!   instruction of it;
-//! - it is stopped by `PTRACE_SYSCALL` and `PTRACE_INTERRUPT`, of which the kernel leaves nothing when the tracer dies
-//!   (`__ptrace_unlink` in `kernel/ptrace.c`). A thread that is stepped, or runs into a breakpoint, is killed by the `SIGTRAP` then.
+//! - before it has set the registers, the thread is as it was; afterwards the thread makes the call
+//!   and continues where it was;
+//! - the stack pointer is the thread's own throughout, and the code uses no stack and changes no
+//!   flag, so a signal handler may run at any of its instructions;
+//! - the tracer stops the thread by `PTRACE_SYSCALL` and `PTRACE_INTERRUPT`, of which the kernel
+//!   leaves nothing when the tracer dies (`__ptrace_unlink` in `kernel/ptrace.c`). A thread that is
+//!   stepped, or runs into a breakpoint, would then be killed by the `SIGTRAP`.
 //!
-//! *A call that was interrupted when the thread was stopped.* As long as the tracer lives the kernel decides whether to make it again, by
-//! the registers that it finds when the thread goes on: they are restored to what they were. The code restores what the kernel would have
-//! made of them ([`gone_on`]).
+//! *A call that the stop has interrupted.* As long as the tracer lives, the kernel decides whether
+//! to repeat it by the registers that it finds when the thread continues, and the tracer restores
+//! those to what they were. The code restores what the kernel would have made of them
+//! ([`gone_on`]).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,12 +25,13 @@ use super::{CallError, Options, Registers, Stop, SystemCall, Tracee};
 use crate::foreign::Memory;
 use crate::restart::{AGAIN, RESTART_BLOCK};
 
-/// What a thread has to be traced with for [`Tracee::call_returning`].
+/// The options that a thread has to be traced with for [`Tracee::call_returning`].
 pub const OPTIONS: Options = Options::EXEC.union(Options::SYSTEM_CALL);
-/// Bytes that the code takes, with what it restores.
+/// Bytes of the code and of the values that it restores.
 pub const BYTES: u64 = 152;
 
-/// `syscall`; `mov REGISTER, [rip + …]` for `rax`, `rcx`, `rdx`, `rsi`, `rdi`, `r8` to `r11`; `jmp [rip + …]`. The distances are filled in.
+/// `syscall`; `mov REGISTER, [rip + …]` for `rax`, `rcx`, `rdx`, `rsi`, `rdi`, `r8` to `r11`; `jmp
+/// [rip + …]`. The distances are filled in.
 const CODE: [u8; 72] = [
     0x0f, 0x05, //
     0x48, 0x8b, 0x05, 0, 0, 0, 0, //
@@ -41,12 +47,13 @@ const CODE: [u8; 72] = [
     0xcc,
 ];
 
-/// How long a call may take: none that is made so waits for anything but the processor.
-const LONG: Duration = Duration::from_secs(60);
-/// How often a call is tried again after a signal came first.
-const TRIES: usize = 64;
+/// How long a call may take: those that are made here wait for nothing but the processor.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of attempts at a call that a signal precedes.
+const MAX_ATTEMPTS: usize = 64;
 
-/// What the kernel makes of the registers of a thread that stands in an event stop, when no handler of a signal is to run.
+/// Returns what the kernel makes of the registers of a thread in an event stop when no signal
+/// handler runs.
 pub fn gone_on(registers: &Registers) -> Registers {
     let mut after = *registers;
     let answer = registers.rax.cast_signed();
@@ -59,7 +66,8 @@ pub fn gone_on(registers: &Registers) -> Registers {
     after
 }
 
-/// The code, as it stands at any place, for a thread that is to go on with these registers.
+/// Returns the code, which is position-independent, for a thread that has to continue with these
+/// registers.
 fn code(after: &Registers) -> [u8; BYTES as usize] {
     let mut bytes = [0; BYTES as usize];
     bytes[..CODE.len()].copy_from_slice(&CODE);
@@ -67,7 +75,7 @@ fn code(after: &Registers) -> [u8; BYTES as usize] {
         after.rax, after.rcx, after.rdx, after.rsi, after.rdi, after.r8, after.r9, after.r10,
         after.r11, after.rip,
     ];
-    // Where an instruction ends, its distance is counted from, and stands in its last four bytes.
+    // The distance counts from the end of an instruction, and stands in its last four bytes.
     let ends = (0..9).map(|number| 2 + 7 * (number + 1)).chain([71]);
     for ((number, word), end) in words.into_iter().enumerate().zip(ends) {
         let at = CODE.len() + 8 * number;
@@ -77,20 +85,23 @@ fn code(after: &Registers) -> [u8; BYTES as usize] {
     bytes
 }
 
-/// How an attempt to make a call has ended.
+/// The result of an attempt to make a call.
 enum Attempt {
-    /// With what the call returns.
+    /// The call has returned this.
     Returned(i64),
-    /// A signal came before the call was made; the thread stands before its handler's first instruction.
+    /// A signal came before the call was made; the thread is before the first instruction of its
+    /// handler.
     Signalled,
 }
 
 impl Tracee {
-    /// Makes one system call by code that is put to `at`: [`BYTES`] bytes of one page of the program's code that nobody runs, and that are as before
-    /// afterwards. What the call returns.
+    /// Makes one system call by code that is put at `at`: [`BYTES`] bytes within one page of the
+    /// program's code that never run, and whose contents are restored afterwards. Returns the
+    /// call's result.
     ///
-    /// The thread has to stand where [`interrupt`](Self::interrupt) stops it, and to be traced with [`OPTIONS`]. It is as before
-    /// afterwards; where a signal came before the call was made, it has gone on to the first instruction of its handler.
+    /// The thread has to be where [`interrupt`](Self::interrupt) stops it, and to be traced with
+    /// [`OPTIONS`]. Its state is restored afterwards, unless a signal came before the call was
+    /// made: then it has gone on to the first instruction of the signal's handler.
     ///
     /// # Errors
     /// [`CallError`].
@@ -105,7 +116,7 @@ impl Tracee {
         let mut found = [0; BYTES as usize];
         memory.read(at, &mut found).map_err(|error| lost(error.into()))?;
         let mut answer = Err(lost(io::Error::from_raw_os_error(libc::EINTR)));
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             match self.attempt(memory, at, number, arguments).map_err(lost)? {
                 Attempt::Signalled => {}
                 Attempt::Returned(again) if AGAIN.contains(&again) => {}
@@ -135,17 +146,17 @@ impl Tracee {
         let mut registers = before;
         registers.rip = at;
         registers.rax = number.cast_unsigned();
-        // None was interrupted: the kernel must not step back to make it again.
+        // No call was interrupted: the kernel must not step back to repeat one.
         registers.orig_rax = u64::MAX;
         crate::restart::set_arguments(&mut registers, arguments);
         self.set_registers(&registers)?;
         loop {
             self.resume_to_system_call(0)?;
-            match self.look(Instant::now() + LONG)? {
+            match self.look(Instant::now() + CALL_TIMEOUT)? {
                 Stop::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 // Its process is stopped, or it was asked to stop once more.
                 Stop::Event => {}
-                // Another thread has made the call: this one is no more.
+                // Another thread has called `execve`: this one has ended.
                 Stop::Exec => {
                     self.gone = true;
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -154,7 +165,7 @@ impl Tracee {
                     let SystemCall::Exit { value, .. } = self.system_call()? else { continue };
                     self.interrupt()?;
                     self.resume(0)?;
-                    self.settle(Instant::now() + LONG)?;
+                    self.settle(Instant::now() + CALL_TIMEOUT)?;
                     self.set_registers(&before)?;
                     return Ok(Attempt::Returned(value));
                 }
@@ -163,7 +174,7 @@ impl Tracee {
                     self.set_registers(&before)?;
                     self.interrupt()?;
                     self.resume(signal)?;
-                    self.settle(Instant::now() + LONG)?;
+                    self.settle(Instant::now() + CALL_TIMEOUT)?;
                     return Ok(Attempt::Signalled);
                 }
             }
@@ -176,7 +187,7 @@ mod tests {
     use super::*;
 
     fn registers() -> Registers {
-        // SAFETY: all zeros are a value of this plain structure of integers.
+        // SAFETY: all zeros are a valid value of this plain structure of integers.
         unsafe { std::mem::zeroed() }
     }
 

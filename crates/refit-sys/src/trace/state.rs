@@ -1,4 +1,4 @@
-//! All of a stopped thread's state beside its general registers: ptrace(2).
+//! The state of a stopped thread beyond its general registers: ptrace(2).
 
 use std::fmt;
 use std::io;
@@ -6,80 +6,84 @@ use std::io;
 use super::{Options, Tracee};
 use crate::foreign::Memory;
 
-/// The first guess at the size of the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
-const FIRST: usize = 4096;
-/// What `FXSAVE` keeps, in bytes: the beginning of what `XSAVE` does.
+/// The initial size of the buffer for the extended state: AVX-512 needs 2.4 KiB, AMX 11 KiB.
+const INITIAL_SIZE: usize = 4096;
+/// Bytes of the `FXSAVE` area, with which the `XSAVE` area begins.
 const LEGACY: usize = 512;
-/// Where in that software may keep what it likes.
+/// Offset of the bytes of that area which are reserved for software.
 const XSAVE_OWN: usize = 464;
-/// Behind that `XSAVE` says which parts are not as they were at the beginning: what they are is told all the same.
+/// Bytes of the `XSAVE` header behind it, which says which components are not in their initial
+/// state; all are stored nevertheless.
 const XSAVE_HEADER: usize = 64;
-/// The kernel's request for it, by `linux/elf.h`.
+/// The register set of the extended state, from `linux/elf.h`.
 const NT_X86_XSTATE: i32 = 0x202;
 
-/// Where a thread stands as to system calls.
+/// The state of a thread with respect to system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCall {
-    /// In none.
+    /// It is in none.
     None,
     /// It is about to make one.
     Entry {
-        /// Its number.
+        /// The number of the call.
         number: u64,
-        /// Its arguments.
+        /// The arguments of the call.
         arguments: [u64; 6],
     },
     /// It has made one.
     Exit {
-        /// What it returns, if `error` is not set; else minus the error.
+        /// The result if `error` is not set, else the negative error number.
         value: i64,
-        /// Whether it has failed.
+        /// Whether the call has failed.
         error: bool,
     },
-    /// A filter has asked to tell the tracer of it ([`crate::seccomp::Action::Trace`]).
+    /// A filter has reported the call to the tracer ([`crate::seccomp::Action::Trace`]).
     Seccomp {
-        /// Its number.
+        /// The number of the call.
         number: u64,
-        /// Its arguments.
+        /// The arguments of the call.
         arguments: [u64; 6],
-        /// What the filter says.
+        /// The filter's message.
         message: u32,
     },
 }
 
-/// Calls of this machine's own convention, as the kernel names conventions (`linux/audit.h`): not of `int $0x80`, nor of 32-bit code.
+/// The kernel's name for calls of this machine's own convention (`linux/audit.h`), as opposed to
+/// those of `int $0x80` and of 32-bit code.
 #[cfg(target_arch = "x86_64")]
 const OWN_CONVENTION: u32 = linux_raw_sys::ptrace::AUDIT_ARCH_X86_64;
 #[cfg(target_arch = "aarch64")]
 const OWN_CONVENTION: u32 = linux_raw_sys::ptrace::AUDIT_ARCH_AARCH64;
 
-/// A signal that is about to be delivered: who sent it, and why.
+/// The information about a signal that is about to be delivered: its sender and its cause.
 #[derive(Clone, Copy)]
 pub struct Information(libc::siginfo_t);
 
 impl Information {
-    /// The signal's number.
+    /// Returns the signal's number.
     pub fn signal(&self) -> i32 {
         self.0.si_signo
     }
 
-    /// Why it was sent: `SI_USER`, `SEGV_MAPERR`, …
+    /// Returns its cause: `SI_USER`, `SEGV_MAPERR`, …
     pub fn code(&self) -> i32 {
         self.0.si_code
     }
 
-    /// The address that was touched; for `SIGSEGV`, `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP` of the kernel (`code` above 0).
+    /// Returns the address that was accessed; for `SIGSEGV`, `SIGBUS`, `SIGILL`, `SIGFPE` and
+    /// `SIGTRAP` from the kernel (`code` above 0).
     pub fn address(&self) -> Option<u64> {
         let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
         let fault = self.code() > 0 && faults.contains(&self.signal());
-        // SAFETY: the word is there in all of the structure's forms; of faults it is the address.
+        // SAFETY: all forms of the structure have this word; for faults it is the address.
         fault.then(|| unsafe { self.0.si_addr() } as u64)
     }
 
-    /// The process that sent it, as the receiver counts; for `kill`, `tgkill` and `sigqueue` (`code` 0 and below).
+    /// Returns the sending process, as numbered in the receiver's namespace; for `kill`, `tgkill`
+    /// and `sigqueue` (`code` 0 and below).
     pub fn sender(&self) -> Option<u32> {
         let sent = matches!(self.code(), libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE);
-        // SAFETY: the word is there in all of the structure's forms; of these it is the sender.
+        // SAFETY: all forms of the structure have this word; for these signals it is the sender.
         sent.then(|| unsafe { self.0.si_pid() }.cast_unsigned())
     }
 }
@@ -96,21 +100,22 @@ impl fmt::Debug for Information {
 }
 
 impl Tracee {
-    /// Says anew what is told of it. It must be stopped.
+    /// Replaces the options of the thread, which must be stopped.
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile. `EINVAL`: the kernel lacks one.
+    /// `ESRCH`: it is not stopped, or was killed. `EINVAL`: the kernel lacks an option.
     pub fn set_options(&self, options: Options) -> io::Result<()> {
         self.ask(libc::PTRACE_SETOPTIONS, options.number())
     }
 
-    /// Its floating-point and vector registers, and whatever else `XSAVE` keeps of a thread on this processor, as long as that is, in
-    /// the layout of the instruction (Intel's manual, volume 1, chapter 13). Fits another thread on the same processor.
+    /// Returns its floating-point and vector registers, and whatever else `XSAVE` stores of a
+    /// thread on this processor, in the layout of that instruction (Intel's manual, volume 1,
+    /// chapter 13). Another thread on the same processor can be given this state.
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile. `ENODEV`, `EINVAL`: a processor without `XSAVE`.
+    /// `ESRCH`: it is not stopped, or was killed. `ENODEV`, `EINVAL`: the processor lacks `XSAVE`.
     pub fn extended_state(&self) -> io::Result<Vec<u8>> {
-        let mut state = vec![0_u8; FIRST];
+        let mut state = vec![0_u8; INITIAL_SIZE];
         loop {
             let mut place =
                 libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
@@ -119,23 +124,25 @@ impl Tracee {
                 state.truncate(place.iov_len);
                 return Ok(state);
             }
-            // The kernel has filled what there was: there may be more.
+            // The kernel has filled the whole buffer: there may be more.
             state.resize(2 * state.len(), 0);
         }
     }
 
-    /// Sets what [`extended_state`](Self::extended_state) tells.
+    /// Sets the state that [`extended_state`](Self::extended_state) returns.
     ///
     /// # Errors
-    /// As there; `EFAULT`, `EINVAL`: not such a state, or one of a processor with other features.
+    /// As there; `EFAULT`, `EINVAL`: not such a state, or that of a processor with other features.
     pub fn set_extended_state(&self, state: &[u8]) -> io::Result<()> {
         let mut copy = state.to_vec();
         let mut place = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
         self.set(libc::PTRACE_SETREGSET, NT_X86_XSTATE, &mut place)
     }
 
-    /// Sets what [`extended_state`](Self::extended_state) tells, of which the thread `has` some already. Mostly the rest is of the oldest
-    /// registers only (x87, SSE): to set those takes a twentieth of what all do, for which the kernel maps a buffer each time.
+    /// Sets the state that [`extended_state`](Self::extended_state) returns for a thread whose
+    /// current state is `has`. Usually the two differ in the oldest registers only (x87, SSE).
+    /// Setting those takes a twentieth of the time for all, for which the kernel maps a buffer each
+    /// time.
     ///
     /// # Errors
     /// As [`set_extended_state`](Self::set_extended_state).
@@ -154,7 +161,7 @@ impl Tracee {
 
     fn set_legacy_state(&self, state: &[u8; LEGACY]) -> io::Result<()> {
         let mut state = *state;
-        // These are the kernel's own.
+        // These bytes belong to the kernel.
         state[XSAVE_OWN..].fill(0);
         let request = libc::PTRACE_SETFPREGS;
         // SAFETY: the kernel reads as many bytes as there are, in the layout of `FXSAVE`.
@@ -164,14 +171,14 @@ impl Tracee {
         }
     }
 
-    /// The signal it is about to be given.
+    /// Returns the signal that it is about to receive.
     ///
     /// # Errors
-    /// `EINVAL`: it stands in a stop of another kind. `ESRCH`: it is not stopped, or was killed meanwhile.
+    /// `EINVAL`: it is in a stop of another kind. `ESRCH`: it is not stopped, or was killed.
     pub fn information(&self) -> io::Result<Information> {
-        // SAFETY: all zeros are a value of this plain structure.
+        // SAFETY: all zeros are a valid value of this plain structure.
         let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `found` is a valid place of the size the kernel writes.
+        // SAFETY: `found` is valid for the size that the kernel writes.
         match unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.thread, 0_usize, &raw mut found) }
         {
             0 => Ok(Information(found)),
@@ -179,32 +186,34 @@ impl Tracee {
         }
     }
 
-    /// Whether it has stopped since its process has just become another program; returns the number
-    /// that the thread which called `execve` had before. `None`: it stands for something else, or
-    /// was killed.
+    /// If the thread has stopped because its process has just executed another program, returns the
+    /// number that the thread which called `execve` had before. `None`: it has stopped for another
+    /// reason, or was killed.
     ///
-    /// A first thread that stands can be replaced without being let go, and before `next` tells of
-    /// it: the kernel kills it when another thread calls `execve`, and gives that one its number
-    /// (ptrace(2), "execve(2) under ptrace").
+    /// A first thread that is stopped can be replaced without having been resumed, and before
+    /// `next` reports it: the kernel kills it when another thread calls `execve`, and gives that
+    /// one its number (ptrace(2), "execve(2) under ptrace").
     pub fn executed(&self) -> Option<u32> {
         let stop = libc::PTRACE_EVENT_EXEC << 8 | libc::SIGTRAP;
         let stands = self.information().is_ok_and(|information| information.code() == stop);
         stands.then(|| self.message()).and_then(Result::ok).map(|former| former as u32)
     }
 
-    /// Whether signals wait for it, or for its process, that it may be blocking; it has to be stopped. Those are not seen that were sent
-    /// when as many waited already as may (`RLIMIT_SIGPENDING`).
+    /// Returns whether signals are pending for it or for its process, blocked ones included; it has
+    /// to be stopped. Signals are not seen that were sent when the maximum number was already
+    /// queued (`RLIMIT_SIGPENDING`).
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile.
+    /// `ESRCH`: it is not stopped, or was killed.
     pub fn has_signals(&self) -> io::Result<bool> {
-        /// `PTRACE_PEEKSIGINFO_SHARED` of `linux/ptrace.h`.
+        /// `PTRACE_PEEKSIGINFO_SHARED` from `linux/ptrace.h`.
         const OF_PROCESS: u32 = 1;
         Ok(self.signal_at(0, 0)?.is_some() || self.signal_at(0, OF_PROCESS)?.is_some())
     }
 
-    /// Whether it is about to be given a signal for what its last instruction did, which it does not block; it has to be stopped. What is done
-    /// with it in between can cost what that signal says (signal(7) calls it synchronous).
+    /// Returns whether it is about to receive a signal that its last instruction has caused (a
+    /// synchronous one in the terms of signal(7)), and that it does not block; it has to be
+    /// stopped. What is done with the thread before the delivery can lose what that signal reports.
     ///
     /// # Errors
     /// As [`has_signals`](Self::has_signals).
@@ -220,10 +229,10 @@ impl Tracee {
         Ok(false)
     }
 
-    /// The signal at this place of a queue.
+    /// Returns the signal at this index of a queue.
     fn signal_at(&self, off: u64, flags: u32) -> io::Result<Option<Information>> {
         let asked = libc::ptrace_peeksiginfo_args { off, flags, nr: 1 };
-        // SAFETY: all zeros are a value of this plain structure.
+        // SAFETY: all zeros are a valid value of this plain structure.
         let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let (asked, place) = (&raw const asked, &raw mut found);
         // SAFETY: the kernel reads the one, and writes as many of the other as are asked for: one.
@@ -234,42 +243,44 @@ impl Tracee {
         }
     }
 
-    /// Changes the signal it is about to be given to one that was seen elsewhere, or before.
+    /// Replaces the signal that it is about to receive by one that was seen before, here or
+    /// elsewhere.
     ///
     /// # Errors
     /// As [`information`](Self::information).
     pub fn set_information(&self, information: &Information) -> io::Result<()> {
         let from = &raw const information.0;
-        // SAFETY: the kernel reads the structure, which lives over the call.
+        // SAFETY: the kernel reads the structure, which outlives the call.
         match unsafe { libc::ptrace(libc::PTRACE_SETSIGINFO, self.thread, 0_usize, from) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Where it stands as to system calls (5.3).
+    /// Returns its state with respect to system calls (5.3).
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile. `EIO`: an earlier kernel.
+    /// `ESRCH`: it is not stopped, or was killed. `EIO`: the kernel is too old.
     pub fn system_call(&self) -> io::Result<SystemCall> {
         Ok(self.system_call_by()?.0)
     }
 
-    /// Whether it stands at the end of a system call.
+    /// Returns whether it is at the end of a system call.
     pub fn has_returned(&self) -> bool {
         matches!(self.system_call(), Ok(SystemCall::Exit { .. }))
     }
 
-    /// As [`system_call`](Self::system_call), and whether it stands in one of this machine's own convention, or in none.
+    /// As [`system_call`](Self::system_call); returns also whether the call is of this machine's
+    /// own convention, which is true as well if it is in none.
     ///
     /// # Errors
     /// As there.
     pub fn system_call_by(&self) -> io::Result<(SystemCall, bool)> {
-        // SAFETY: all zeros are a value of this plain structure.
+        // SAFETY: all zeros are a valid value of this plain structure.
         let mut told: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
         let (request, place) = (libc::PTRACE_GET_SYSCALL_INFO, &raw mut told);
         let size = size_of::<libc::ptrace_syscall_info>();
-        // SAFETY: `told` is a valid place of the size that is told.
+        // SAFETY: `told` is valid for the size that is passed.
         if unsafe { libc::ptrace(request, self.thread, size, place) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -296,18 +307,20 @@ impl Tracee {
         Ok((call, own))
     }
 
-    /// In a stop of [`super::Event::Clone`] or [`super::Event::Fork`]: the address of the word that the kernel clears, in the new one's memory, when
-    /// it ends and others have that memory; `None`: there is none.
+    /// In a stop of [`super::Event::Clone`] or [`super::Event::Fork`]: returns the address of the
+    /// word that the kernel clears in the new task's memory when the task ends and others share
+    /// that memory; `None` if there is none.
     ///
     /// # Errors
-    /// `ESRCH`: it is not stopped, or was killed meanwhile; what it asked for cannot be read.
+    /// `ESRCH`: it is not stopped, or was killed. `EFAULT`: the arguments of its call cannot be
+    /// read.
     pub fn clears_at_end(&self) -> io::Result<Option<u64>> {
         let wanted = u64::from(libc::CLONE_CHILD_CLEARTID.cast_unsigned());
         let registers = self.registers()?;
         let (flags, word) = match registers.orig_rax.cast_signed() {
             libc::SYS_clone => (registers.rdi, registers.r10),
             libc::SYS_clone3 => {
-                // `struct clone_args`: its flags, a place for a pidfd, and the word.
+                // `struct clone_args`: its flags, the address for a pidfd, and that of the word.
                 let memory = Memory::of(self.thread())?;
                 let at = |offset: u64| {
                     let word = memory.word(registers.rdi.wrapping_add(offset));
@@ -320,7 +333,7 @@ impl Tracee {
         Ok((flags & wanted == wanted && word != 0).then_some(word))
     }
 
-    /// Lets it run on to the next system call's entry or exit, with a signal if `signal` is not 0.
+    /// Lets it run to the next entry or exit of a system call, with a signal if `signal` is not 0.
     ///
     /// # Errors
     /// `ESRCH`: it has ended.
@@ -328,28 +341,30 @@ impl Tracee {
         self.ask(libc::PTRACE_SYSCALL, signal as usize)
     }
 
-    /// Lets it run on until it is about to make a system call, which it does not make: it is told as [`super::Event::SystemCall`],
-    /// and goes on behind it. With a signal if `signal` is not 0.
+    /// Lets it run until it is about to make a system call, which it does not make: it reports
+    /// [`super::Event::SystemCall`], and continues behind the call. With a signal if `signal` is
+    /// not 0.
     ///
     /// # Errors
-    /// `ESRCH`: it has ended. `EIO`: a machine without.
+    /// `ESRCH`: it has ended. `EIO`: the machine lacks the request.
     pub fn resume_emulated(&self, signal: i32) -> io::Result<()> {
         self.ask(libc::PTRACE_SYSEMU, signal as usize)
     }
 
-    /// Leaves it stopped with its process, and has its next event told: that of `SIGCONT`, for one.
+    /// Leaves it stopped with its process, but able to report its next event: that of `SIGCONT`,
+    /// for one.
     ///
     /// # Errors
-    /// `EIO`: it stands in a stop of another kind. `ESRCH`: it has ended.
+    /// `EIO`: it is in a stop of another kind. `ESRCH`: it has ended.
     pub fn leave_stopped(&self) -> io::Result<()> {
         self.ask(libc::PTRACE_LISTEN, 0)
     }
 
-    /// What an event is about ([`super::Event`] has taken it apart).
+    /// Returns the message of an event, which [`super::Event`] interprets.
     pub(crate) fn message(&self) -> io::Result<u64> {
         let mut message = 0_u64;
         let place = &raw mut message;
-        // SAFETY: `message` is a valid place for a word.
+        // SAFETY: `message` is valid for a word.
         match unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, self.thread, 0_usize, place) } {
             0 => Ok(message),
             _ => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! What a [`Userfault`](super::Userfault) tells: faults, and changes of the memory it serves.
+//! Messages of a [`Userfault`](super::Userfault): faults, and changes of the memory it serves.
 
 use std::io;
 use std::ops::Range;
@@ -11,46 +11,48 @@ use super::Userfault;
 /// Bytes of a message.
 const LENGTH: usize = size_of::<raw::uffd_msg>();
 
-/// What has happened to memory that is served.
+/// An event in memory that is served.
 #[derive(Debug)]
 pub enum Message {
     /// A thread waits for a page.
     Pagefault {
-        /// The page's address, or the byte's with [`Features::EXACT_ADDRESS`](super::Features::EXACT_ADDRESS).
+        /// The page's address, or the byte's with
+        /// [`Features::EXACT_ADDRESS`](super::Features::EXACT_ADDRESS).
         address: u64,
-        /// What it wanted of the page.
+        /// The access that has faulted.
         access: Access,
-        /// Its number, as its own namespace of processes counts; `None` without
+        /// The number of the thread in its own PID namespace; `None` without
         /// [`Features::THREAD_ID`](super::Features::THREAD_ID).
         thread: Option<u32>,
     },
     /// The process has forked: this one serves the same addresses of the child.
     Fork(Userfault),
-    /// `mremap` has moved memory; where it was is told to be unmapped besides.
+    /// `mremap` has moved memory; a separate message reports that its old range is unmapped.
     Remap {
-        /// Where it was.
+        /// The old address.
         from: u64,
-        /// Where it is now.
+        /// The new address.
         to: u64,
-        /// How long it was, in bytes.
+        /// The old length in bytes.
         length: u64,
     },
-    /// The contents of a range have been thrown away (`MADV_DONTNEED`, `MADV_REMOVE`); it is still served.
+    /// The contents of a range have been discarded (`MADV_DONTNEED`, `MADV_REMOVE`); it is still
+    /// served.
     Remove(Range<u64>),
-    /// A range has been unmapped, or mapped anew; it is not served any more.
+    /// A range has been unmapped, or replaced by another mapping; it is not served any more.
     Unmap(Range<u64>),
-    /// A message that is none of these, by its number: of a later kernel.
+    /// A message of a later kernel, by its number.
     Other(u8),
 }
 
-/// What a thread that faults wanted.
+/// The access of a thread that has faulted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// To write, not to read.
+    /// A write, not a read.
     pub write: bool,
-    /// The page is there, but write-protected.
+    /// The page is present, but write-protected.
     pub protected: bool,
-    /// The page is in its file, but not in the table of pages.
+    /// The page is in its file, but not in the page table.
     pub minor: bool,
 }
 
@@ -65,7 +67,8 @@ pub(super) fn read(fd: BorrowedFd<'_>, into: &mut Vec<Message>, most: usize) -> 
     let count = messages.len();
     into.extend(messages.map(|message| {
         let adopt = |fd: RawFd| {
-            // SAFETY: the kernel has made this descriptor for us with this message, which is read once.
+            // SAFETY: the kernel has created this descriptor for this process with this message,
+            // which is read once.
             Userfault::from(unsafe { OwnedFd::from_raw_fd(fd) })
         };
         parse(message, adopt)
@@ -73,7 +76,8 @@ pub(super) fn read(fd: BorrowedFd<'_>, into: &mut Vec<Message>, most: usize) -> 
     Ok(count)
 }
 
-/// Takes a message of `LENGTH` bytes apart: a byte says what it is, three words from the eighth byte on say the rest.
+/// Parses a message of `LENGTH` bytes: the first byte is its type, and three words from the eighth
+/// byte on are its contents.
 fn parse(message: &[u8], adopt: impl FnOnce(RawFd) -> Userfault) -> Message {
     let word = |at: usize| {
         let bytes = message.get(8 + 8 * at..16 + 8 * at).and_then(|bytes| bytes.try_into().ok());

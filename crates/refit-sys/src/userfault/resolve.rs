@@ -1,5 +1,6 @@
-//! Resolving faults. Each request works from the beginning of its range on, and can stop short: [`Short`] says how far
-//! it came and why. Who stopped for [`Cause::Again`] reads messages and asks for the rest.
+//! Resolving faults. Each request proceeds from the beginning of its range, and may stop short:
+//! [`Short`] says how far it came and why. After [`Cause::Again`] the caller reads messages and
+//! repeats the request for the rest.
 
 use std::fmt;
 use std::io;
@@ -13,7 +14,7 @@ use super::{GROUP, Userfault, span};
 use crate::agent::Call;
 use crate::memory::SharedMapping;
 
-/// Not among the constants that are generated from the kernel's headers: `UFFDIO_CONTINUE_MODE_*`,
+/// Constants that are not generated from the kernel's headers: `UFFDIO_CONTINUE_MODE_*`,
 /// `UFFDIO_WRITEPROTECT_MODE_*`, `UFFDIO_POISON_MODE_DONTWAKE`.
 const CONTINUE_DONT_WAKE: u32 = 1 << 0;
 const CONTINUE_PROTECTED: u32 = 1 << 1;
@@ -25,7 +26,7 @@ bitflags! {
     /// How pages are copied in.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CopyModes: u64 {
-        /// Who waits goes on waiting until [`Userfault::wake`].
+        /// Waiting threads stay asleep until [`Userfault::wake`].
         const DONT_WAKE = raw::UFFDIO_COPY_MODE_DONTWAKE as u64;
         /// The pages are write-protected from the beginning.
         const WRITE_PROTECT = raw::UFFDIO_COPY_MODE_WP as u64;
@@ -34,49 +35,51 @@ bitflags! {
     /// How pages are moved.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MoveModes: u64 {
-        /// Who waits goes on waiting until [`Userfault::wake`].
+        /// Waiting threads stay asleep until [`Userfault::wake`].
         const DONT_WAKE = 1 << 0;
-        /// Pages that are not there are left out; without it they are `ENOENT`.
+        /// Missing source pages are skipped; without this flag they fail with `ENOENT`.
         const ALLOW_HOLES = 1 << 1;
     }
 }
 
-/// Whether threads that wait for the pages go on at once.
+/// Whether threads that wait for the pages continue at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wake {
-    /// They do.
+    /// They continue at once.
     #[default]
     Now,
-    /// They wait for [`Userfault::wake`].
+    /// They stay asleep until [`Userfault::wake`].
     Later,
 }
 
-/// A request has not been done to its end.
+/// The error that a request was not completed.
 #[derive(Debug)]
 pub struct Short {
-    /// How many bytes from the beginning on are done.
+    /// The number of bytes, from the beginning, that are done.
     pub done: u64,
-    /// What stood in the way of the next one.
+    /// The error that stopped it.
     pub error: io::Error,
 }
 
-/// Why a request stopped, as far as one acts on it.
+/// The reason that stopped a request, as far as callers distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// `EAGAIN`: some are done, or the process changes its memory; ask for the rest.
+    /// `EAGAIN`: some are done, or the process is changing its memory; repeat the request for the
+    /// rest.
     Again,
-    /// `EEXIST`: there is a page already; nothing is to be done for it but [`Userfault::wake`].
+    /// `EEXIST`: the page is present already; it needs nothing but [`Userfault::wake`].
     Present,
-    /// `ENOENT`: the range is not registered any more, or not all of it.
+    /// `ENOENT`: the range, or part of it, is not registered any more.
     Unregistered,
     /// `ESRCH`: the process has ended.
     Gone,
-    /// Anything else: `EFAULT` (nothing in the file for a minor fault), `EINVAL`, `ENOMEM`, `EBUSY` (a page that cannot be moved).
+    /// Any other error: `EFAULT` (a minor fault without a page in the file), `EINVAL`, `ENOMEM`,
+    /// `EBUSY` (a page that cannot be moved).
     Other,
 }
 
 impl Short {
-    /// Why it stopped.
+    /// Returns the reason.
     pub fn cause(&self) -> Cause {
         match self.error.raw_os_error() {
             Some(libc::EAGAIN) => Cause::Again,
@@ -101,21 +104,21 @@ impl std::error::Error for Short {
 }
 
 impl Userfault {
-    /// Puts pages with these bytes, whole pages of them, at `to`, where none are.
+    /// Puts pages with these bytes, a whole number of pages, at `to`, where pages are missing.
     ///
     /// # Errors
-    /// [`Short`]; `EFAULT`: `from` lies itself where nobody resolves faults.
+    /// [`Short`]; `EFAULT`: `from` itself is in memory whose faults nobody resolves.
     pub fn copy(&self, to: u64, from: &[u8], modes: CopyModes) -> Result<(), Short> {
         self.copy_address(to, from.as_ptr() as u64, from.len() as u64, modes)
     }
 
-    /// As [`copy`](Self::copy), out of a mapping.
+    /// As [`copy`](Self::copy), from a mapping.
     ///
     /// # Errors
     /// [`Short`].
     ///
     /// # Panics
-    /// When `range` lies beyond the mapping.
+    /// If `range` lies beyond the mapping.
     pub fn copy_from(
         &self,
         to: u64,
@@ -129,12 +132,12 @@ impl Userfault {
 
     fn copy_address(&self, to: u64, src: u64, len: u64, modes: CopyModes) -> Result<(), Short> {
         let mut copy = raw::uffdio_copy { dst: to, src, len, mode: modes.bits(), copy: 0 };
-        // SAFETY: the structure is that of the request; it changes registered memory only.
+        // SAFETY: the structure is that of the request, which changes registered memory only.
         let answer = unsafe { self.ask(request::<raw::uffdio_copy>(raw::_UFFDIO_COPY), &mut copy) };
         done(answer, copy.copy)
     }
 
-    /// Puts pages of zeros where none are. Not for huge pages.
+    /// Puts pages of zeros where pages are missing. Not for huge pages.
     ///
     /// # Errors
     /// [`Short`].
@@ -142,15 +145,16 @@ impl Userfault {
         let mode = wake.bit(raw::UFFDIO_ZEROPAGE_MODE_DONTWAKE);
         let mut zero = raw::uffdio_zeropage { range: span(&range), mode, zeropage: 0 };
         let request = request::<raw::uffdio_zeropage>(raw::_UFFDIO_ZEROPAGE);
-        // SAFETY: the structure is that of the request; it changes registered memory only.
+        // SAFETY: the structure is that of the request, which changes registered memory only.
         let answer = unsafe { self.ask(request, &mut zero) };
         done(answer, zero.zeropage)
     }
 
-    /// Lets the process have the pages that its file holds: resolves minor faults. With `protect`, write-protected (6.4).
+    /// Resolves minor faults: maps the pages that the file holds. With `protect`, they are
+    /// write-protected (6.4).
     ///
     /// # Errors
-    /// [`Short`]; `EFAULT`: the file holds no such page.
+    /// [`Short`]; `EFAULT`: the file has no such page.
     pub fn continue_minor(
         &self,
         range: Range<u64>,
@@ -161,20 +165,21 @@ impl Userfault {
         let mode = wake.bit(CONTINUE_DONT_WAKE) | protect;
         let mut with = raw::uffdio_continue { range: span(&range), mode, mapped: 0 };
         let request = request::<raw::uffdio_continue>(raw::_UFFDIO_CONTINUE);
-        // SAFETY: the structure is that of the request; it changes registered memory only.
+        // SAFETY: the structure is that of the request, which changes registered memory only.
         let answer = unsafe { self.ask(request, &mut with) };
         done(answer, with.mapped)
     }
 
-    /// Write-protects the pages of a range: who writes to one waits.
+    /// Write-protects the pages of a range: a thread that writes to one waits.
     ///
     /// # Errors
-    /// `ENOENT`: not registered for it. `EAGAIN`: the process changes its memory, ask again. `ESRCH`: it has ended.
+    /// `ENOENT`: the range is not registered for it. `EAGAIN`: the process is changing its memory;
+    /// try again. `ESRCH`: the process has ended.
     pub fn protect(&self, range: Range<u64>) -> io::Result<()> {
         self.write_protection(&range, u64::from(WRITE_PROTECT))
     }
 
-    /// Lets the pages of a range be written to: resolves faults of write protection.
+    /// Removes the write protection of the pages of a range, which resolves its faults.
     ///
     /// # Errors
     /// As [`protect`](Self::protect).
@@ -185,11 +190,12 @@ impl Userfault {
     fn write_protection(&self, range: &Range<u64>, mode: u64) -> io::Result<()> {
         let mut protect = raw::uffdio_writeprotect { range: span(range), mode };
         let request = request::<raw::uffdio_writeprotect>(raw::_UFFDIO_WRITEPROTECT);
-        // SAFETY: the structure is that of the request; it concerns registered memory only.
+        // SAFETY: the structure is that of the request, which concerns registered memory only.
         unsafe { self.ask(request, &mut protect) }
     }
 
-    /// Whoever touches these pages, none of which is there, gets `SIGBUS`, or `EFAULT` in a system call (6.6).
+    /// Poisons these pages, which have to be missing: an access raises `SIGBUS`, or fails with
+    /// `EFAULT` in a system call (6.6).
     ///
     /// # Errors
     /// [`Short`].
@@ -197,19 +203,21 @@ impl Userfault {
         let mode = wake.bit(POISON_DONT_WAKE);
         let mut poison = raw::uffdio_poison { range: span(&range), mode, updated: 0 };
         let request = request::<raw::uffdio_poison>(raw::_UFFDIO_POISON);
-        // SAFETY: the structure is that of the request; it changes registered memory only.
+        // SAFETY: the structure is that of the request, which changes registered memory only.
         let answer = unsafe { self.ask(request, &mut poison) };
         done(answer, poison.updated)
     }
 
-    /// Moves pages of `length` bytes of anonymous private memory, without a copy (6.8): `from` has none of them
-    /// afterwards. Only a thread of the process itself can (`EINVAL`).
+    /// Moves `length` bytes of pages of anonymous private memory from `from` to `to`, without a
+    /// copy (6.8); the pages at `from` are missing afterwards. Only a thread of the process itself
+    /// can do this (`EINVAL`).
     ///
     /// # Errors
-    /// [`Short`]; `EBUSY`: a page is shared with a child or pinned.
+    /// [`Short`]; `EBUSY`: a page is shared with a child, or pinned.
     ///
     /// # Safety
-    /// Nothing in this process holds a reference to the memory at `from`, or counts on its contents.
+    /// Nothing in this process may hold a reference to the memory at `from`, or rely on its
+    /// contents.
     pub unsafe fn move_pages(
         &self,
         to: u64,
@@ -219,16 +227,16 @@ impl Userfault {
     ) -> Result<(), Short> {
         let mut pages =
             raw::uffdio_move { dst: to, src: from, len: length, mode: modes.bits(), move_: 0 };
-        // SAFETY: the structure is that of the request; `from` is the caller's duty.
+        // SAFETY: the structure is that of the request; the caller answers for `from`.
         let answer =
             unsafe { self.ask(request::<raw::uffdio_move>(raw::_UFFDIO_MOVE), &mut pages) };
         done(answer, pages.move_)
     }
 
-    /// Lets threads that wait for pages of a range look again.
+    /// Wakes threads that wait for pages of a range, which then look again.
     ///
     /// # Errors
-    /// `EINVAL`: not whole pages.
+    /// `EINVAL`: the range is not whole pages.
     pub fn wake(&self, range: Range<u64>) -> io::Result<()> {
         let request = opcode::read::<raw::uffdio_range>(GROUP, raw::_UFFDIO_WAKE as u8);
         // SAFETY: the structure is that of the request; no memory is changed.
@@ -236,11 +244,12 @@ impl Userfault {
     }
 }
 
-/// Bytes of what [`move_call`] puts beside its call.
+/// Bytes of the argument of [`move_call`].
 pub const MOVE_LENGTH: usize = size_of::<raw::uffdio_move>();
 
-/// As [`Userfault::move_pages`], for a task that shares the process's memory to make: the call, and what it reads and writes, which has
-/// to stand at `argument` there. `userfault` is the descriptor's number there.
+/// As [`Userfault::move_pages`], for a task that shares the process's memory to make: returns the
+/// call, and its argument, which has to stand at `argument` in that memory. `userfault` is the
+/// number of the descriptor in that task.
 pub fn move_call(
     userfault: u32,
     argument: u64,
@@ -259,15 +268,15 @@ pub fn move_call(
     (Call { number: libc::SYS_ioctl, arguments }, bytes)
 }
 
-/// How many bytes the call has moved, by what it has left where it read.
+/// Returns the number of bytes that the call has moved, from its argument after the call.
 pub fn moved(bytes: &[u8]) -> u64 {
     let word = bytes.get(MOVE_LENGTH - 8..MOVE_LENGTH).and_then(|word| word.try_into().ok());
-    // Where nothing was moved the field holds the error.
+    // If nothing was moved, the field holds the error.
     word.map_or(0, |word| u64::try_from(i64::from_ne_bytes(word)).unwrap_or(0))
 }
 
 impl Wake {
-    /// `bit` says not to wake.
+    /// Returns `bit`, the one that suppresses the wake-up, if that is wanted.
     fn bit(self, bit: u32) -> u64 {
         match self {
             Wake::Now => 0,
@@ -280,7 +289,7 @@ const fn request<T>(number: u32) -> Opcode {
     opcode::read_write::<T>(GROUP, number as u8)
 }
 
-/// The kernel tells bytes, or an error that it returns as well.
+/// The kernel stores the number of bytes, or the error that it also returns.
 fn done(answer: io::Result<()>, count: i64) -> Result<(), Short> {
     answer.map_err(|error| Short { done: u64::try_from(count).unwrap_or(0), error })
 }
@@ -328,7 +337,7 @@ mod tests {
         let error = || Err(io::Error::from_raw_os_error(libc::EAGAIN));
         let short = done(error(), 8192).expect_err("an error");
         assert_eq!((short.done, short.cause()), (8192, Cause::Again));
-        // Where nothing was done the field holds the error.
+        // If nothing was done, the field holds the error.
         assert_eq!(done(error(), -11).expect_err("an error").done, 0);
     }
 }

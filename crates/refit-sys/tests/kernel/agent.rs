@@ -13,7 +13,7 @@ use refit_sys::process;
 use refit_sys::trace::{self, CallError, Event, Options, Tracee, find_syscall};
 use refit_sys::userfault::{Features, Modes, Userfault};
 
-use crate::common::{Child, LONG, PAGE, Pages, idle, offered, until};
+use crate::common::{Child, LONG, PAGE_SIZE, Pages, idle, offered, until};
 
 /// A program that stands still, with an area for an agent.
 struct Program {
@@ -129,7 +129,7 @@ fn an_agent_makes_calls_beside_its_program_which_is_as_before() {
         assert_eq!(answers, [i64::from(number), i64::from(number)]);
         assert_eq!(data, round.to_ne_bytes());
     }
-    let length = 3 * PAGE as u64;
+    let length = 3 * PAGE_SIZE as u64;
     let how = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let map = call(libc::SYS_mmap, [0, length, 0, how, u64::MAX, 0]);
     let made = agent.make(&[map], &mut []).expect("it answers")[0].cast_unsigned();
@@ -172,7 +172,7 @@ fn an_agent_moves_pages_of_its_program() {
         println!("skipped: this kernel lacks {:?}", Features::MOVE);
         return;
     }
-    let told = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let byte = |at: usize| {
         let mut byte = [0];
         told.read_at(at, &mut byte);
@@ -198,12 +198,12 @@ fn an_agent_moves_pages_of_its_program() {
     server.agree(Features::MOVE).expect("offered");
     server.register(to.all(), Modes::MISSING).expect("anonymous memory");
     // `struct uffdio_move`: to, from, length, mode, how much was moved.
-    let words = [to.all().start, from.all().start, PAGE as u64, 0, 0];
+    let words = [to.all().start, from.all().start, PAGE_SIZE as u64, 0, 0];
     let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let request = 0xc028_aa05;
     let shift = call(libc::SYS_ioctl, [u64::from(number), request, agent.data_address(1), 0, 0, 0]);
     assert_eq!(agent.make(&[shift], &mut data).expect("it answers"), [0]);
-    assert_eq!(data[32..], (PAGE as u64).to_ne_bytes());
+    assert_eq!(data[32..], (PAGE_SIZE as u64).to_ne_bytes());
     program.held.resume(0).expect("it goes on");
     told.write_at(1, &[1]);
     assert_eq!(program.child.wait(), 84);
@@ -238,14 +238,14 @@ fn an_agent_that_was_killed_is_told_to_be_gone() {
 }
 
 #[test]
-fn an_agent_that_is_uprooted_leaves_nothing() {
+fn an_agent_that_is_ended_and_reaped_leaves_nothing() {
     let Some(mut program) = Program::of(idle()) else { return };
     let before = program.state();
     for _ in 0..3 {
         let (agent, task) = program.set_up();
         let number = task.thread();
         assert!(!program.has_child());
-        agent.uproot(&mut program.held, program.instruction, task);
+        agent.end_and_reap(&mut program.held, program.instruction, task);
         // It is an orphan, and may still be a zombie.
         assert!(process::life(number).is_none_or(|life| life.ended()));
         assert!(!program.has_child());
@@ -256,7 +256,7 @@ fn an_agent_that_is_uprooted_leaves_nothing() {
 #[test]
 fn what_cannot_be_planted_leaves_nothing() {
     let (_reader, writer) = io::pipe().expect("a pipe");
-    let told = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     // Whatever number is asked for, it has it, and it is no socket.
     let other = Child::of(|| {
         for number in 3..512 {
@@ -289,7 +289,7 @@ fn what_cannot_be_planted_leaves_nothing() {
     assert_eq!(program.state(), before);
     assert!(!program.has_child());
     let own = Pidfd::open(program.child.id()).expect("a child");
-    let nowhere = program.plant_by(&own, 2 * PAGE as u64).expect_err("nothing is there");
+    let nowhere = program.plant_by(&own, 2 * PAGE_SIZE as u64).expect_err("nothing is there");
     assert_eq!(nowhere.raw_os_error(), Some(libc::EIO), "{nowhere}");
     assert_eq!(program.state(), before);
     drop(program.set_up());

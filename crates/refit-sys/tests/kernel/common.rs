@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// Bytes.
-pub(crate) const PAGE: usize = 4096;
+pub(crate) use refit_sys::memory::PAGE_SIZE;
 /// Never reached unless the test is wrong.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -35,11 +35,12 @@ impl Pages {
     fn map(count: usize, how: i32, fd: i32) -> Self {
         let allowed = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE, allowed, how, fd, 0) };
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE_SIZE, allowed, how, fd, 0) };
         assert_ne!(base, libc::MAP_FAILED, "{}", io::Error::last_os_error());
         // A touch is to bring one page, not its neighbours; a kernel without huge pages refuses, and brings one.
         // SAFETY: advice changes no contents.
-        unsafe { libc::madvise(base, count * PAGE, libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(base, count * PAGE_SIZE, libc::MADV_NOHUGEPAGE) };
         Self { base: base.cast(), count }
     }
 
@@ -47,13 +48,13 @@ impl Pages {
     pub(crate) fn withhold(self) {
         // SAFETY: that changes nothing of what is mapped here.
         let done =
-            unsafe { libc::madvise(self.base.cast(), self.count * PAGE, libc::MADV_DONTFORK) };
+            unsafe { libc::madvise(self.base.cast(), self.count * PAGE_SIZE, libc::MADV_DONTFORK) };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
     }
 
     pub(crate) fn range(self, pages: Range<usize>) -> Range<u64> {
         assert!(pages.end <= self.count);
-        let address = |page: usize| self.base as u64 + (page * PAGE) as u64;
+        let address = |page: usize| self.base as u64 + (page * PAGE_SIZE) as u64;
         address(pages.start)..address(pages.end)
     }
 
@@ -64,13 +65,13 @@ impl Pages {
     pub(crate) fn get(self, page: usize) -> u8 {
         assert!(page < self.count);
         // SAFETY: it lies in the mapping.
-        unsafe { self.base.add(page * PAGE).read_volatile() }
+        unsafe { self.base.add(page * PAGE_SIZE).read_volatile() }
     }
 
     pub(crate) fn set(self, page: usize, value: u8) {
         assert!(page < self.count);
         // SAFETY: it lies in the mapping, which is writable.
-        unsafe { self.base.add(page * PAGE).write_volatile(value) }
+        unsafe { self.base.add(page * PAGE_SIZE).write_volatile(value) }
     }
 }
 

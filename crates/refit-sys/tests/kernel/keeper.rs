@@ -11,7 +11,7 @@ use refit_sys::pidfd::Pidfd;
 use refit_sys::process;
 use refit_sys::trace::{Options, Tracee};
 
-use crate::common::{Child, LONG, PAGE, idle, offered, until};
+use crate::common::{Child, LONG, PAGE_SIZE, idle, offered, until};
 
 fn word(told: &SharedMapping, at: usize) -> u32 {
     let mut word = [0; 4];
@@ -40,7 +40,7 @@ impl Drop for Stopped {
 /// traces is killed with it, and the pipe is open still.
 #[test]
 fn descriptors_of_one_that_was_killed_stay_open_until_its_keeper_ends() {
-    let told = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let child = Child::of(|| {
         let traced = idle();
         let Ok(held) = Tracee::seize_with(traced.id(), Options::EXIT_KILL) else { return 4 };

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use refit_sys::foreign::{self, Memory, Refused};
+use refit_sys::foreign::{self, AccessError, Memory};
 use refit_sys::layout::{self, Layout};
 use refit_sys::maps::{self, Kind};
 use refit_sys::memfd::{self, Seals};
@@ -16,7 +16,7 @@ use refit_sys::process;
 use refit_sys::smaps;
 use refit_sys::userfault::{Door, Features, Flags, Modes, Userfault};
 
-use crate::common::{Child, LONG, PAGE, Pages, idle, offered};
+use crate::common::{Child, LONG, PAGE_SIZE, Pages, idle, offered};
 
 fn own() -> u32 {
     std::process::id()
@@ -52,7 +52,7 @@ fn a_process_is_signalled_waited_for_and_its_memory_released() {
 
 #[test]
 fn a_descriptor_of_another_process_is_the_same_open_file() {
-    let file = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let file = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let number = file.as_fd().as_raw_fd().cast_unsigned();
     let child = idle();
     let process = Pidfd::open(child.id()).expect("a child");
@@ -97,8 +97,8 @@ fn advice_is_given_for_memory_of_another_process() {
     let ranges = [pages.range(0..1), pages.range(2..4)];
     let given = process.advise(&ranges, Advice::Cold);
     let Some(given) = offered("process_madvise", given) else { return };
-    assert_eq!(given, 3 * PAGE as u64);
-    let nowhere = PAGE as u64..2 * PAGE as u64;
+    assert_eq!(given, 3 * PAGE_SIZE as u64);
+    let nowhere = PAGE_SIZE as u64..2 * PAGE_SIZE as u64;
     let unmapped = process.advise(std::slice::from_ref(&nowhere), Advice::WillNeed);
     assert_eq!(unmapped.expect_err("not mapped").raw_os_error(), Some(libc::ENOMEM));
 }
@@ -117,12 +117,12 @@ fn memory_of_another_process_is_read_and_written_as_far_as_it_is_there() {
     assert_eq!(memory.word(at).expect("it is mapped"), u64::from_ne_bytes(*b"\x07\0\0\0\0hel"));
     assert_eq!(pages.get(0), 7, "this process has its own");
     let nothing = memory.read(8, &mut read).expect_err("nothing is there");
-    assert!(matches!(nothing, Refused::Missing { address: 8 }), "{nothing}");
+    assert!(matches!(nothing, AccessError::Missing { address: 8 }), "{nothing}");
     let process = Pidfd::open(child.id()).expect("a child");
     process.signal(libc::SIGKILL).expect("it is there");
     child.wait();
     let gone = memory.read(at, &mut read).expect_err("it has ended");
-    assert!(matches!(gone, Refused::Gone), "{gone:?}");
+    assert!(matches!(gone, AccessError::Gone), "{gone:?}");
 }
 
 #[test]
@@ -135,23 +135,23 @@ fn a_page_that_waits_to_be_served_is_missing_and_does_not_block() {
     pages.set(0, 1);
     server.register(pages.all(), Modes::MISSING).expect("anonymous memory");
     let Some(memory) = offered("/proc/PID/mem", Memory::of(own())) else { return };
-    let mut read = vec![0; 2 * PAGE];
+    let mut read = vec![0; 2 * PAGE_SIZE];
     let from = pages.all().start;
     let missing = memory.read(from, &mut read).expect_err("the second is not there");
     let second = pages.range(1..2).start;
-    assert!(matches!(missing, Refused::Missing { address } if address == second), "{missing}");
+    assert!(matches!(missing, AccessError::Missing { address } if address == second), "{missing}");
     assert_eq!(read[0], 1, "what was before it was read");
     let unwritten = memory.write(second, &[1]).expect_err("as above");
-    assert!(matches!(unwritten, Refused::Missing { address } if address == second));
+    assert!(matches!(unwritten, AccessError::Missing { address } if address == second));
     let usage = smaps::of(own()).expect("our own");
     let mine = usage.iter().find(|one| one.mapping.range.contains(&from)).expect("mapped");
     assert!(mine.flags.has(*b"um") && !mine.flags.has(*b"uw"), "{mine:?}");
-    assert_eq!((mine.resident, mine.anonymous), (PAGE as u64, PAGE as u64));
+    assert_eq!((mine.resident, mine.anonymous), (PAGE_SIZE as u64, PAGE_SIZE as u64));
 }
 
 #[test]
 fn what_is_mapped_is_told_by_kind() {
-    let file = SharedMapping::new(c"refit-test-kinds", PAGE).expect("a memfd");
+    let file = SharedMapping::new(c"refit-test-kinds", PAGE_SIZE).expect("a memfd");
     let pages = Pages::shared(file.as_fd(), 1);
     let anonymous = Pages::anonymous(1);
     let maps = maps::of(own()).expect("our own");
@@ -265,7 +265,7 @@ fn a_layout_is_set_by_calls_that_the_process_makes() {
 
 #[test]
 fn a_memfd_is_sealed_and_given_back_in_part() {
-    let length = 4 * PAGE as u64;
+    let length = 4 * PAGE_SIZE as u64;
     let fd = memfd::create(c"refit-test", length, memfd::Pages::Base).expect("a memfd");
     let pages = Pages::shared(fd.as_fd(), 4);
     (0..4).for_each(|page| pages.set(page, 1));
@@ -305,7 +305,8 @@ fn huge_pages_come_from_the_pool_if_there_is_one() {
 
 #[test]
 fn memory_of_another_process_is_copied_as_far_as_it_may_be_used() {
-    let fd = memfd::create(c"refit-test", 3 * PAGE as u64, memfd::Pages::Base).expect("a memfd");
+    let fd =
+        memfd::create(c"refit-test", 3 * PAGE_SIZE as u64, memfd::Pages::Base).expect("a memfd");
     let pages = Pages::shared(fd.as_fd(), 3);
     let only_read = pages.range(2..3);
     let length = (only_read.end - only_read.start) as usize;
@@ -351,5 +352,5 @@ fn whether_files_have_a_limit_is_told() {
 }
 
 fn pages_of(pages: std::ops::Range<usize>) -> std::ops::Range<u64> {
-    (pages.start * PAGE) as u64..(pages.end * PAGE) as u64
+    (pages.start * PAGE_SIZE) as u64..(pages.end * PAGE_SIZE) as u64
 }

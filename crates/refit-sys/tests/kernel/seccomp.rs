@@ -11,7 +11,7 @@ use refit_sys::seccomp::{
     self, Action, AddFd, Answer, Condition, Filter, Install, Listener, Notification, Program,
 };
 
-use crate::common::{Child, PAGE, offered, until};
+use crate::common::{Child, PAGE_SIZE, offered, until};
 
 /// A call that no library makes, and that takes whatever it is given.
 const CALL: i64 = libc::SYS_acct;
@@ -144,7 +144,7 @@ fn rules_and_their_conditions_are_the_kernels() {
 
 #[test]
 fn a_caller_is_given_a_descriptor_as_its_answer() {
-    let file = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let file = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let inode = |fd: i32| std::fs::metadata(format!("/proc/self/fd/{fd}")).map(|_| fd);
     let caller = move || {
         let given = call([0; 3]);
@@ -175,7 +175,7 @@ fn a_caller_is_given_a_descriptor_as_its_answer() {
 /// The child's listener comes here as that of a program that refit starts does: by its number.
 #[test]
 fn all_threads_of_another_process_are_told_until_it_is_killed() {
-    let told = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let child = Child::of(|| {
         let started = std::sync::Arc::new(std::sync::Barrier::new(2));
         let other = started.clone();

@@ -352,22 +352,24 @@ fn a_trap_that_waits_is_not_taken_for_the_end_of_a_call() {
 
 #[test]
 fn a_held_thread_makes_calls_of_a_table_and_is_as_before() {
-    const PAGE: u64 = 4096;
+    use refit_sys::memory::PAGE_SIZE_U64;
     let child = idle();
     let Some(mut held) = held(&child, Options::EXEC) else { return };
     let memory = Memory::of(child.id()).expect("a child");
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let none = u64::MAX;
-    let area = [0, 4 * PAGE, (libc::PROT_READ | libc::PROT_EXEC) as u64, anonymous, none, 0];
+    let area =
+        [0, 4 * PAGE_SIZE_U64, (libc::PROT_READ | libc::PROT_EXEC) as u64, anonymous, none, 0];
     let code = held.call(instruction(&child), libc::SYS_mmap, area).expect("it has room");
     memory.write(code, batch::code()).expect("it is mapped");
-    let place = (code, code + PAGE);
+    let place = (code, code + PAGE_SIZE_U64);
     let state = |held: &Tracee| {
         let registers = held.registers().expect("it stands");
         (format!("{registers:x?}"), held.signal_mask().expect("it stands"))
     };
     let before = state(&held);
-    let unmap = |page: u64| (libc::SYS_munmap, [code + page * PAGE, PAGE, 0, 0, 0, 0]);
+    let unmap =
+        |page: u64| (libc::SYS_munmap, [code + page * PAGE_SIZE_U64, PAGE_SIZE_U64, 0, 0, 0, 0]);
     let refused = (libc::SYS_close, [u64::from(u32::MAX), 0, 0, 0, 0, 0]);
     let mut made = |calls: &[batch::Entry]| held.calls(&memory, place, calls).expect("it stands");
     assert!(matches!(made(&[]), (0, None)));
@@ -379,7 +381,7 @@ fn a_held_thread_makes_calls_of_a_table_and_is_as_before() {
     }
     let mapped = |page: u64| {
         let maps = refit_sys::maps::of(child.id()).expect("a child");
-        maps.iter().any(|one| one.range.contains(&(code + page * PAGE)))
+        maps.iter().any(|one| one.range.contains(&(code + page * PAGE_SIZE_U64)))
     };
     assert_eq!([mapped(2), mapped(3)], [true, false]);
     let many: Vec<batch::Entry> = (0..40).map(|_| unmap(2)).collect();

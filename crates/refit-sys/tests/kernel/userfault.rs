@@ -11,7 +11,7 @@ use refit_sys::userfault::{
     USER_MODE_ONLY, Userfault, Wake,
 };
 
-use crate::common::{Child, PAGE, Pages, offered, until};
+use crate::common::{Child, PAGE_SIZE, Pages, offered, until};
 
 /// One for this process, or `None` where this user may have none, or the kernel lacks features.
 fn userfault(features: Features) -> Option<Userfault> {
@@ -55,7 +55,7 @@ fn a_missing_page_is_copied_in_and_the_thread_that_waits_for_it_goes_on() {
     let reader = thread::spawn(move || (refit_sys::thread::id(), pages.get(1), pages.get(2)));
     let (address, access, first) = fault(&server);
     assert_eq!((address, access), (pages.range(1..2).start, READ));
-    server.copy(address, &[7; PAGE], CopyModes::empty()).expect("none is there");
+    server.copy(address, &[7; PAGE_SIZE], CopyModes::empty()).expect("none is there");
     let (address, _, second) = fault(&server);
     assert_eq!(address, pages.range(2..3).start);
     server.zero(pages.range(2..3), Wake::Later).expect("none is there");
@@ -73,9 +73,9 @@ fn what_is_there_already_stops_a_request_which_says_how_far_it_came() {
     let pages = Pages::anonymous(4);
     server.register(pages.all(), Modes::MISSING).expect("anonymous memory");
     let third = pages.range(2..3).start;
-    server.copy(third, &[3; PAGE], CopyModes::empty()).expect("none is there");
+    server.copy(third, &[3; PAGE_SIZE], CopyModes::empty()).expect("none is there");
     let short = server.zero(pages.all(), Wake::Now).expect_err("the third is there");
-    assert_eq!((short.cause(), short.done), (Cause::Again, 2 * PAGE as u64));
+    assert_eq!((short.cause(), short.done), (Cause::Again, 2 * PAGE_SIZE as u64));
     let short = server.zero(pages.range(2..4), Wake::Now).expect_err("the third is there");
     assert_eq!((short.cause(), short.done), (Cause::Present, 0));
     server.unregister(pages.all()).expect("it is registered");
@@ -86,10 +86,10 @@ fn what_is_there_already_stops_a_request_which_says_how_far_it_came() {
 #[test]
 fn a_minor_fault_is_resolved_with_what_the_file_holds() {
     let Some(server) = userfault(Features::MINOR_SHMEM) else { return };
-    let file = SharedMapping::new(c"refit-test", 3 * PAGE).expect("a memfd");
+    let file = SharedMapping::new(c"refit-test", 3 * PAGE_SIZE).expect("a memfd");
     let pages = Pages::shared(file.as_fd(), 3);
     server.register(pages.all(), Modes::MINOR | Modes::MISSING).expect("a memfd");
-    file.write_at(PAGE, &[9; PAGE]);
+    file.write_at(PAGE_SIZE, &[9; PAGE_SIZE]);
     let reader = thread::spawn(move || (pages.get(1), pages.get(0)));
     let (address, access, _) = fault(&server);
     assert_eq!((address, access), (pages.range(1..2).start, Access { minor: true, ..READ }));
@@ -99,7 +99,9 @@ fn a_minor_fault_is_resolved_with_what_the_file_holds() {
     assert_eq!((address, access), (pages.range(0..1).start, READ));
     let short = server.continue_minor(pages.range(0..1), false, Wake::Now).expect_err("a hole");
     assert_eq!((short.cause(), short.error.raw_os_error()), (Cause::Other, Some(libc::EFAULT)));
-    server.copy_from(address, &file, PAGE..2 * PAGE, CopyModes::empty()).expect("none is there");
+    server
+        .copy_from(address, &file, PAGE_SIZE..2 * PAGE_SIZE, CopyModes::empty())
+        .expect("none is there");
     assert_eq!(reader.join().expect("it reads"), (9, 9));
 }
 
@@ -130,7 +132,7 @@ fn a_page_can_be_copied_in_protected() {
     let writer = thread::spawn(move || pages.set(0, 2));
     let (address, access, _) = fault(&server);
     assert_eq!(access, WRITE);
-    server.copy(address, &[1; PAGE], CopyModes::WRITE_PROTECT).expect("none is there");
+    server.copy(address, &[1; PAGE_SIZE], CopyModes::WRITE_PROTECT).expect("none is there");
     assert!(fault(&server).1.protected);
     server.unprotect(pages.all(), Wake::Now).expect("it is registered");
     writer.join().expect("it writes");
@@ -165,12 +167,13 @@ fn pages_are_moved_without_a_copy() {
     from.set(0, 5);
     from.set(2, 6);
     server.register(to.all(), Modes::MISSING).expect("anonymous memory");
-    let (there, here, length) = (to.all().start, from.all().start, 3 * PAGE as u64);
+    let (there, here, length) = (to.all().start, from.all().start, 3 * PAGE_SIZE as u64);
     // SAFETY: nobody holds a reference to `Pages`.
     let moved = unsafe { server.move_pages(there, here, length, MoveModes::empty()) };
     let short = moved.expect_err("the second is not there");
-    assert_eq!((short.cause(), short.done), (Cause::Again, PAGE as u64));
-    let (there, here, length) = (there + PAGE as u64, here + PAGE as u64, 2 * PAGE as u64);
+    assert_eq!((short.cause(), short.done), (Cause::Again, PAGE_SIZE as u64));
+    let (there, here, length) =
+        (there + PAGE_SIZE as u64, here + PAGE_SIZE as u64, 2 * PAGE_SIZE as u64);
     // SAFETY: as above.
     unsafe { server.move_pages(there, here, length, MoveModes::ALLOW_HOLES) }.expect("the rest");
     assert_eq!((to.get(0), to.get(2), from.get(0)), (5, 6, 0));
@@ -186,10 +189,10 @@ fn changes_of_the_memory_are_told() {
         let at = |page: usize| pages.range(page..4).start as *mut libc::c_void;
         // SAFETY: nobody holds a reference to `Pages`, and nothing of them is touched afterwards.
         unsafe {
-            assert_eq!(libc::madvise(at(0), PAGE, libc::MADV_DONTNEED), 0);
-            assert_eq!(libc::munmap(at(1), PAGE), 0);
+            assert_eq!(libc::madvise(at(0), PAGE_SIZE, libc::MADV_DONTNEED), 0);
+            assert_eq!(libc::munmap(at(1), PAGE_SIZE), 0);
             let may_move = libc::MREMAP_MAYMOVE;
-            libc::mremap(at(2), 2 * PAGE, 8 * PAGE, may_move) as u64
+            libc::mremap(at(2), 2 * PAGE_SIZE, 8 * PAGE_SIZE, may_move) as u64
         }
     });
     let removed = next(&server);
@@ -198,7 +201,7 @@ fn changes_of_the_memory_are_told() {
     assert!(matches!(&unmapped, Message::Unmap(r) if *r == pages.range(1..2)), "{unmapped:?}");
     let moved = next(&server);
     let Message::Remap { from, to, length } = moved else { panic!("{moved:?}") };
-    assert_eq!((from, length), (pages.range(2..3).start, 2 * PAGE as u64));
+    assert_eq!((from, length), (pages.range(2..3).start, 2 * PAGE_SIZE as u64));
     // What was moved is told to be unmapped as well, where it was.
     let mut rest = Vec::new();
     until("the end of the changes", || {
@@ -214,7 +217,7 @@ fn another_process_is_served_and_so_is_its_child() {
     if userfault(Features::EVENT_FORK).is_none() {
         return;
     }
-    let told = SharedMapping::new(c"refit-test", PAGE).expect("a memfd");
+    let told = SharedMapping::new(c"refit-test", PAGE_SIZE).expect("a memfd");
     let pages = Pages::anonymous(2);
     let child = Child::of(|| {
         // SAFETY: `Pages`, as above.
@@ -255,12 +258,12 @@ fn another_process_is_served_and_so_is_its_child() {
     server.register(pages.all(), Modes::MISSING).expect("memory of the child");
     told.write_at(4, &1_i32.to_ne_bytes());
     let (address, ..) = fault(&server);
-    server.copy(address, &[4; PAGE], CopyModes::empty()).expect("none is there");
+    server.copy(address, &[4; PAGE_SIZE], CopyModes::empty()).expect("none is there");
     let forked = next(&server);
     let Message::Fork(heir) = forked else { panic!("{forked:?}") };
     let (address, ..) = fault(&heir);
     assert_eq!(address, pages.range(1..2).start);
-    heir.copy(address, &[2; PAGE], CopyModes::empty()).expect("none is there");
+    heir.copy(address, &[2; PAGE_SIZE], CopyModes::empty()).expect("none is there");
     assert_eq!(child.wait(), 42);
     let short = server.zero(pages.range(1..2), Wake::Now).expect_err("it has ended");
     assert_eq!(short.cause(), Cause::Gone, "{short}");

@@ -191,7 +191,7 @@ fn rseq() -> Finding {
     let found = match source {
         Source::Rseq => "tells the processor",
         Source::GetCpu => "the C library does not register it",
-        Source::MadeUp => "REFIT_PROCESSORS makes processors up",
+        Source::Simulated => "REFIT_PROCESSORS makes processors up",
     };
     Finding::new("rseq", ok, found).or(
         "some nanoseconds per call, and per count of a probe, to find the processor",

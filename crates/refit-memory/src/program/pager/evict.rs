@@ -1,17 +1,18 @@
-//! Taking pages out of a program.
+//! Evicting pages of a program.
 
 use std::sync::atomic::Ordering;
 
 use super::{Pager, lock};
 use crate::program::hat::{STAGING_AREA, Taken};
-use crate::program::space::Recalled;
+use crate::program::space::RecallBatch;
 use crate::{CacheError, PAGE_SIZE, events};
 
 impl Pager {
-    /// Takes up to `most` pages out of the program, in one batch; how many have gone.
+    /// Evicts up to `most` pages of the program, in one batch. Returns their number.
     ///
     /// # Errors
-    /// The store does not take them: they are in memory here, beyond any limit, as those of one batch can be.
+    /// The store does not accept them. They are kept in refit's memory then, beyond any limit, but
+    /// no more than one batch.
     pub fn evict(&self, most: usize) -> Result<usize, CacheError> {
         let _evict = events::PROGRAM_EVICT.span([most as u64, 0]);
         let _batch = lock(&self.batch);
@@ -45,10 +46,10 @@ impl Pager {
         result
     }
 
-    /// Pages in the staging area go to the store; the others stay. `taken` is what they are held for, and then what has become of them: where
-    /// they stand decides.
-    fn put_away(&self, recalled: &Recalled, taken: &mut [Taken]) -> Result<usize, CacheError> {
-        let Recalled { fcm, pages, addresses, .. } = recalled;
+    /// Puts the pages in the staging area into the store; the others stay. `taken` holds the
+    /// kernel's results, and is corrected by what is found in the staging area, which decides.
+    fn put_away(&self, recalled: &RecallBatch, taken: &mut [Taken]) -> Result<usize, CacheError> {
+        let RecallBatch { fcm, pages, addresses, .. } = recalled;
         let hat = self.space.hat();
         let mut bytes = vec![0; pages.len() * PAGE_SIZE];
         let Some(there) = hat.fetch(&mut bytes) else {
@@ -66,9 +67,10 @@ impl Pager {
                 continue;
             }
             if taken[at] == Taken::Gone {
-                // It is in neither place: an error for who touches it, rather than zeros.
+                // It is in neither place: an access raises an error, rather than finding zeros.
                 self.lost.fetch_add(1, Ordering::Relaxed);
-                // Whoever changes mappings now goes on as soon as that has been read, which needs nothing that is held here.
+                // A thread that is changing mappings continues as soon as its message has been
+                // read, which needs no lock that is held here.
                 while !hat.poison(addresses[at]) {
                     refit_sys::thread::give_way();
                 }
@@ -79,7 +81,8 @@ impl Pager {
         fcm.stay(&stay);
         let numbers: Vec<u64> = gone.iter().map(|&at| pages[at]).collect();
         fcm.take_back(&numbers, &bytes).inspect_err(|_| {
-            // They have left, and nothing can be put in before the program's changes have been heard: they stay here.
+            // They have left, and no page can be put in before the program's changes have been
+            // read, so they stay here.
             for (&number, page) in numbers.iter().zip(bytes.as_chunks().0) {
                 recalled.behind.keep(number, page);
             }

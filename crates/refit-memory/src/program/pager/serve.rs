@@ -1,4 +1,4 @@
-//! Serving the faults of a program: hearing of them, and resolving them.
+//! Serving the faults of a program: reading messages, and resolving faults.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,148 +12,150 @@ use refit_sys::placement;
 use refit_sys::userfault::{Message, Userfault};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::crew::{Crew, Post, Seen, Shift};
+use super::servers::{Binding, FaultSampler, HelperGuard, Servers};
 use super::{Pager, lock};
 use crate::events;
 use crate::program::hat::Pages;
 use crate::program::region::FaultError;
 
-/// Nanoseconds until a fault is tried again that met a change which has been heard, but not ended yet.
-const SOON: i64 = 50_000;
+/// Nanoseconds until a fault is tried again that met a change which has been read, but has not
+/// ended yet.
+const RETRY_DELAY: i64 = 50_000;
 
-/// What has come in and has not been seen to yet.
+/// Events that have arrived and are not handled yet.
 #[derive(Default)]
-struct News {
+struct Pending {
     messages: Vec<Message>,
-    /// Where threads wait, and one that does.
+    /// The addresses of faults, and the last faulting thread.
     faults: Vec<u64>,
     thread: Option<u32>,
-    seen: Seen,
-    /// The program is, or its memory.
+    seen: FaultSampler,
+    /// Whether the program, or its memory, is gone.
     gone: bool,
-    /// There is something to be tried again, whoever rings.
+    /// Whether something has to be tried again soon, even without a ring.
     soon: bool,
 }
 
 impl Pager {
-    /// Serves until the program has ended or [`end`](Self::end) is called; with other threads, as long as that helps.
+    /// Serves until the program has ended or [`end`](Self::end) is called, with helpers as long as
+    /// they are useful.
     pub fn serve(&self) {
-        let crew = Crew::default();
+        let servers = Servers::default();
         thread::scope(|scope| {
             let helper = || {
-                let help = || self.help(&crew);
+                let help = || self.help(&servers);
                 let named = thread::Builder::new().name("refit-pager".to_owned());
-                // Where there can be no other thread, one does it.
+                // If no thread can be created, one serves alone.
                 named.spawn_scoped(scope, help).is_ok()
             };
-            let _shift = Shift(&crew);
-            self.lead(&crew, helper);
+            let _shift = HelperGuard(&servers);
+            self.lead(&servers, helper);
         });
     }
 
-    fn lead(&self, crew: &Crew, helper: impl Fn() -> bool) {
+    fn lead(&self, servers: &Servers, helper: impl Fn() -> bool) {
         refit_sys::thread::go_before_others();
         let spin = AdaptiveSpin::default();
-        let (mut news, mut post) = (News::default(), None);
-        // Pairs with `end`.
+        let (mut pending, mut binding) = (Pending::default(), None);
+        // Pairs with the stores in `end` and `give_up`.
         while !self.ended.load(Ordering::Acquire) {
-            if !spin.wait_for(|| self.glance(&mut news, crew)) {
-                news.seen.forget();
+            if !spin.wait_for(|| self.glance(&mut pending, servers)) {
+                pending.seen.forget();
                 let asleep_since = Instant::now();
-                self.sleep(news.soon);
+                self.sleep(pending.soon);
                 adaptive_spin::woken(asleep_since);
-                self.look(&mut news, crew, lock(&self.reading));
+                self.look(&mut pending, servers, lock(&self.reading));
             }
-            if news.gone {
+            if pending.gone {
                 break;
             }
-            let thread = news.thread.take();
-            take_post(crew, thread, &mut post);
-            self.attend(&mut news, thread);
-            if let Some(threads) = thread.and_then(|thread| news.seen.note(thread)) {
-                crew.called_by(threads, &helper);
+            let thread = pending.thread.take();
+            place_thread(servers, thread, &mut binding);
+            self.attend(&mut pending, thread);
+            if let Some(threads) = thread.and_then(|thread| pending.seen.note(thread)) {
+                servers.called_by(threads, &helper);
             }
         }
     }
 
-    fn help(&self, crew: &Crew) {
+    fn help(&self, servers: &Servers) {
         refit_sys::thread::go_before_others();
-        let mut news = News::default();
+        let mut pending = Pending::default();
         loop {
-            let (mut resolved, mut post) = (0, None);
+            let (mut resolved, mut binding) = (0, None);
             loop {
-                // Pairs with `end`.
+                // Pairs with the stores in `end` and `give_up`.
                 if self.ended.load(Ordering::Acquire) {
                     return;
                 }
-                if !adaptive_spin::a_moment(|| self.glance(&mut news, crew)) {
-                    if !news.soon {
+                if !adaptive_spin::a_moment(|| self.glance(&mut pending, servers)) {
+                    if !pending.soon {
                         break;
                     }
                     self.sleep(true);
                 }
-                if news.gone {
+                if pending.gone {
                     self.give_up();
                     return;
                 }
-                resolved += news.faults.len();
-                let thread = news.thread.take();
-                take_post(crew, thread, &mut post);
-                self.attend(&mut news, thread);
+                resolved += pending.faults.len();
+                let thread = pending.thread.take();
+                place_thread(servers, thread, &mut binding);
+                self.attend(&mut pending, thread);
             }
-            drop(post);
-            if !crew.rest(resolved) {
+            drop(binding);
+            if !servers.rest(resolved) {
                 return;
             }
         }
     }
 
-    /// Tries what has come in, and what waits; the last fault was of this thread.
-    fn attend(&self, news: &mut News, thread: Option<u32>) {
-        self.waiting.take(&mut news.faults);
-        // A child that faults before it has run an instruction: the kernel writes to its memory.
-        if !news.faults.is_empty() {
+    /// Tries the faults that have arrived and those that wait; the last one was of `thread`.
+    fn attend(&self, pending: &mut Pending, thread: Option<u32>) {
+        self.waiting.take(&mut pending.faults);
+        // A child can fault before it has run an instruction, when the kernel writes to its memory.
+        if !pending.faults.is_empty() {
             self.find_inherited(thread);
         }
-        news.soon = false;
-        for address in news.faults.drain(..) {
-            news.soon |= self.resolve(address);
+        pending.soon = false;
+        for address in pending.faults.drain(..) {
+            pending.soon |= self.resolve(address);
         }
         self.foresee();
     }
 
-    /// As [`look`](Self::look), unless somebody else is looking.
-    fn glance(&self, news: &mut News, crew: &Crew) -> bool {
+    /// As [`look`](Self::look), unless another thread is reading.
+    fn glance(&self, pending: &mut Pending, servers: &Servers) -> bool {
         let reading = match self.reading.try_lock() {
             Ok(reading) => reading,
             Err(TryLockError::Poisoned(reading)) => reading.into_inner(),
             Err(TryLockError::WouldBlock) => return self.waiting.heard(),
         };
-        self.look(news, crew, reading)
+        self.look(pending, servers, reading)
     }
 
-    /// Takes what has come in; whether anything has.
-    fn look(&self, news: &mut News, crew: &Crew, reading: MutexGuard<'_, ()>) -> bool {
+    /// Reads pending messages. Returns whether there was anything to do.
+    fn look(&self, pending: &mut Pending, servers: &Servers, reading: MutexGuard<'_, ()>) -> bool {
         let rung = self.waiting.heard();
-        let heard = self.hear(news, crew).unwrap_or_else(|_| {
-            news.gone = true;
+        let heard = self.hear(pending, servers).unwrap_or_else(|_| {
+            pending.gone = true;
             true
         });
         drop(reading);
         rung || heard
     }
 
-    /// Sleeps until there is something to look at; `soon`: for a moment at most.
+    /// Sleeps until there is something to do, or, if `soon` is set, for a moment at most.
     fn sleep(&self, soon: bool) {
-        let limit = soon.then_some(rustix::time::Timespec { tv_sec: 0, tv_nsec: SOON });
+        let limit = soon.then_some(rustix::time::Timespec { tv_sec: 0, tv_nsec: RETRY_DELAY });
         let mut asked = [
             PollFd::from_borrowed_fd(self.userfault.as_fd(), PollFlags::IN),
-            PollFd::new(&self.bell, PollFlags::IN),
+            PollFd::new(&self.wakeup, PollFlags::IN),
         ];
-        // A signal is as good as a ring.
+        // A signal has the same effect as a ring.
         let _ = poll(&mut asked, limit.as_ref());
         if asked[1].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         }
     }
 
@@ -165,24 +167,25 @@ impl Pager {
         }
     }
 
-    /// Reads what has happened, and acts on what changes mappings; whether anything has. Faults are added to `news`.
-    fn hear(&self, news: &mut News, crew: &Crew) -> io::Result<bool> {
-        // What one of several takes, the others cannot.
-        let most = if crew.others() > 0 { 1 } else { Userfault::AT_ONCE };
-        match self.userfault.read_some(&mut news.messages, most) {
+    /// Reads messages, and handles those that change mappings. Appends faults to `pending`. Returns
+    /// whether there were any messages.
+    fn hear(&self, pending: &mut Pending, servers: &Servers) -> io::Result<bool> {
+        // With several threads each takes one at a time, to leave others to the rest.
+        let most = if servers.others() > 0 { 1 } else { Userfault::AT_ONCE };
+        match self.userfault.read_some(&mut pending.messages, most) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
         let is_fault = |message: &Message| matches!(message, Message::Pagefault { .. });
-        let any = !news.messages.is_empty();
-        let changes = !news.messages.iter().all(is_fault);
+        let any = !pending.messages.is_empty();
+        let changes = !pending.messages.iter().all(is_fault);
         let _changes =
             changes.then(|| self.changes.write().unwrap_or_else(PoisonError::into_inner));
-        for message in news.messages.drain(..) {
+        for message in pending.messages.drain(..) {
             match message {
                 Message::Pagefault { address, thread, .. } => {
-                    news.faults.push(address);
-                    news.thread = thread;
+                    pending.faults.push(address);
+                    pending.thread = thread;
                 }
                 Message::Unmap(range) => self.space.unmap(&range),
                 Message::Remove(range) => self.space.remove(&range),
@@ -209,13 +212,14 @@ impl Pager {
         let hat = pages.create(name.as_str());
         let space = self.space.fork(name, hat);
         let child = Self::of(space, userfault, pages, Arc::clone(&self.outside))?;
-        // Whatever is in, the child has as the kernel gave it.
+        // Pages that are in, the child has from the kernel.
         child.inherits.store(child.space.anything_is_out(), Ordering::Release);
         self.outside.forked(self, child);
         Ok(())
     }
 
-    /// Resolves a fault, or has it wait; whether it is to be tried again soon, whoever rings.
+    /// Resolves a fault, or makes it wait. Returns whether it has to be tried again soon, even
+    /// without a ring.
     fn resolve(&self, address: u64) -> bool {
         let rings = self.waiting.rings();
         let Err(why) = self.attempt(address) else { return false };
@@ -226,10 +230,11 @@ impl Pager {
         why != FaultError::NoFrame
     }
 
-    /// Resolves a fault, if only by telling who waits that there is nothing.
+    /// Resolves a fault, if only by waking a thread for which there is nothing.
     ///
     /// # Errors
-    /// What passes: no frame is free, the page is on its way, the program changes its mappings.
+    /// Conditions that pass: no frame is free, the page is in transit, the program is changing its
+    /// mappings.
     pub(super) fn attempt(&self, address: u64) -> Result<(), FaultError> {
         let _fault = events::PROGRAM_FAULT.span([address, 0]);
         let _changes = self.unchanged();
@@ -241,7 +246,7 @@ impl Pager {
         match outcome {
             Err(FaultError::Unknown | FaultError::Unmapped) => self.space.hat().wake(address),
             Err(FaultError::Lost(_)) => {
-                // Before it is told who waits, who may end at once.
+                // Counted before the waiting thread learns of it, which may end at once.
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 if !self.space.hat().poison(address) {
                     self.lost.fetch_sub(1, Ordering::Relaxed);
@@ -254,27 +259,28 @@ impl Pager {
         Ok(())
     }
 
-    /// A fault is tried again at the next ring after so many.
+    /// Makes a fault wait for the next ring; `rings` is the number of rings before it was tried.
     fn wait(&self, address: u64, rings: u64) {
         if self.waiting.add(address, rings) {
             self.ring();
         }
     }
 
-    /// There is nobody left to be served.
+    /// Ends serving, since there is no program left to serve.
     fn give_up(&self) {
-        // Pairs with the loops of `lead` and `help`.
+        // Pairs with the loads in the loops of `lead` and `help`.
         self.ended.store(true, Ordering::Release);
         self.ring();
     }
 }
 
-/// Keeps near the program's threads: alone wherever they go, as one of several where a thread waits now.
-fn take_post<'a>(crew: &'a Crew, thread: Option<u32>, post: &mut Option<Post<'a>>) {
+/// Keeps the calling thread near the program's threads: a single one follows them, one of several
+/// binds itself to where a thread waits now.
+fn place_thread<'a>(servers: &'a Servers, thread: Option<u32>, binding: &mut Option<Binding<'a>>) {
     match thread {
-        _ if crew.others() == 0 && post.is_some() => *post = None,
-        Some(thread) if crew.others() == 0 => placement::follow(thread),
-        Some(thread) if post.is_none() => *post = Some(Post::near(crew, thread)),
+        _ if servers.others() == 0 && binding.is_some() => *binding = None,
+        Some(thread) if servers.others() == 0 => placement::follow(thread),
+        Some(thread) if binding.is_none() => *binding = Some(Binding::near(servers, thread)),
         _ => {}
     }
 }
