@@ -21,7 +21,7 @@
 //!
 //! Does: evict and bring back pages of programs. Does not: limit memory that is shared, locked, or of files.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod births;
 mod coverage;

@@ -36,6 +36,7 @@
 //! | `mediation`, `mediator`, `inside`, `swap` | the phases of a swap: as calls see them, as an object, as the swapper drives them |
 //! | `transfer` | the transfer of state between implementations: protocols, negotiation, lazy transfer, records |
 
+#![deny(unsafe_code)]
 #![cfg_attr(loom, expect(dead_code, reason = "what only reports need is not modelled"))]
 
 mod ending;
@@ -43,6 +44,7 @@ mod ending;
 mod fnv;
 mod generation;
 #[cfg(all(test, loom))]
+#[expect(unsafe_code, reason = "it models cells that are read and freed")]
 mod interposition_model;
 mod limbo;
 mod mediation;
@@ -67,14 +69,18 @@ mod condition;
 #[cfg(not(loom))]
 mod inside;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "a handle is bound to an id of its interface")]
 mod interface;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "shims call what they stand in for")]
 mod interposer;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "shims call the rep that they mediate")]
 mod mediator;
 #[cfg(not(loom))]
 mod name;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "calls go through vtables")]
 mod object;
 #[cfg(not(loom))]
 pub mod pace;
@@ -88,8 +94,10 @@ pub mod probe;
 #[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "reps are used by pointers")]
 mod rep;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "a rep is called within a request")]
 mod request;
 #[cfg(not(loom))]
 mod retire;
@@ -98,12 +106,14 @@ mod swap;
 #[cfg(not(loom))]
 mod switch;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "the table holds pointers to reps")]
 mod table;
 #[cfg(not(loom))]
 mod ticket;
 #[cfg(not(loom))]
 mod upgrade;
 #[cfg(not(loom))]
+#[expect(unsafe_code, reason = "an interposer is called with the wrapped rep")]
 mod wrapper;
 #[cfg(not(loom))]
 pub mod wrappers;
@@ -149,6 +159,7 @@ pub use refit_objects_macros::{Transfer, interface};
 /// The building blocks of the code that `#[interface]` generates. Not for other users.
 #[cfg(not(loom))]
 #[doc(hidden)]
+#[expect(unsafe_code, reason = "generated calls find their vtable")]
 pub mod rt {
     pub use crate::interposer::{
         InterposerRep, OnUnwind, guarded, inner, postcall, precall, typed,

@@ -26,7 +26,7 @@
 //! Does: deliver events and stops as if nobody traced. Does not: limit memory (`refit-limits`), move threads
 //! (`refit-migrate`), nor start programs.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod hook;
 pub mod placement;

@@ -19,15 +19,20 @@
 //! Not guaranteed: loaded code runs with all rights of the host. The checks detect files that are
 //! damaged or were built for something else, not malice.
 
+#[expect(unsafe_code, reason = "it is the C interface of plugins")]
 pub(crate) mod abi;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod error;
+#[expect(unsafe_code, reason = "methods are called by other binaries")]
 pub(crate) mod export;
+#[expect(unsafe_code, reason = "tables of other binaries are read")]
 pub(crate) mod foreign;
 pub(crate) mod ledger;
+#[expect(unsafe_code, reason = "a library is loaded and its table found")]
 pub(crate) mod load;
 pub(crate) mod note;
+#[expect(unsafe_code, reason = "methods of other binaries are called")]
 pub(crate) mod proxy;
 
 pub use self::{
