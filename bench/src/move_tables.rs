@@ -1,19 +1,20 @@
 //! The table of moves.
 
-use crate::moves::{CALLS, Moves, WAYS, Way};
+use crate::moves::{CALLS, MoveTotals, WAYS, Way};
 use crate::report::Report;
 use crate::stats::Sample;
 
 impl Report {
-    pub(crate) fn moves(&mut self, measured: Result<[Moves; 2], String>) {
+    pub(crate) fn moves(&mut self, measured: Result<[MoveTotals; 2], String>) {
         let title =
             "Moves of a thread between instances, as the program sees them (`docs/guide/move.md`)";
         let heads = ["what", "`refit boot --awake`", "without", "must reach"];
         let Some(both) = self.begin(title, "moves", &heads, measured) else { return };
-        let mut row = |what: String, digits: usize, of: &dyn Fn(&Moves) -> &Sample, bar: &str| {
-            let [awake, asleep] = both.each_ref().map(|moves| of(moves).show(digits));
-            self.row(&[what, awake, asleep, bar.to_owned()]);
-        };
+        let mut row =
+            |what: String, digits: usize, of: &dyn Fn(&MoveTotals) -> &Sample, bar: &str| {
+                let [awake, asleep] = both.each_ref().map(|moves| of(moves).show(digits));
+                self.row(&[what, awake, asleep, bar.to_owned()]);
+            };
         for (at, way) in WAYS.iter().enumerate() {
             let (what, bar) = way_there(*way);
             let what = format!("`refit_move` {what}, from call to return, µs");

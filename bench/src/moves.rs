@@ -45,7 +45,7 @@ pub(crate) const WAYS: [Way; 4] = [Way::First, Way::New, Way::Warm, Way::Back];
 
 /// Microseconds, but for ratios.
 #[derive(Default)]
-pub(crate) struct Moves {
+pub(crate) struct MoveTotals {
     /// For each of [`WAYS`]: the longest time that the program did not run, and all such times until it runs undisturbed.
     pub(crate) stands: [[Sample; 2]; WAYS.len()],
     /// For each of [`WAYS`]: from a thread's own call until it is there.
@@ -71,13 +71,13 @@ pub(crate) const CALLS: [&str; 4] = ["getppid", "read", "pread file", "pread mem
 type Booted = (Instances, Client);
 
 /// While processors are kept awake, and while they may sleep.
-pub(crate) fn measure() -> Result<[Moves; 2], String> {
+pub(crate) fn measure() -> Result<[MoveTotals; 2], String> {
     // They are awake only while a program of theirs is there that has moved, so all can be there at once.
     let plain = both(&[])?;
     let alone = both(&["--ahead", "1"])?;
     let moving = both(&["--pages", "move", "--ahead", "1"])?;
     let ticks = ticks_per_microsecond();
-    let mut both = <[Moves; 2]>::default();
+    let mut both = <[MoveTotals; 2]>::default();
     for _ in 0..ROUNDS {
         for (at, moves) in both.iter_mut().enumerate() {
             let round = Round::new(&plain[at], ticks);
@@ -143,7 +143,7 @@ impl<'a> Round<'a> {
     }
 
     /// There and back, as the thread itself asks for.
-    fn asks(&self, moves: &mut Moves) -> Result<(), String> {
+    fn asks(&self, moves: &mut MoveTotals) -> Result<(), String> {
         let mut program = self.program()?;
         for (way, to) in journey() {
             let [took] = program.ask(&format!("go {to}"))?;
@@ -153,7 +153,7 @@ impl<'a> Round<'a> {
     }
 
     /// There and back, and what of it the program notices.
-    fn stands(&self, moves: &mut Moves) -> Result<(), String> {
+    fn stands(&self, moves: &mut MoveTotals) -> Result<(), String> {
         let journey = journey();
         let mut program = self.program()?;
         let id = program.id();
@@ -219,7 +219,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn computes(&self, moves: &mut Moves) -> Result<(), String> {
+    fn computes(&self, moves: &mut MoveTotals) -> Result<(), String> {
         // Where the other one comes to.
         let mut native = Workload::start(&[], &[ARGUMENT.to_owned(), "1".to_owned()])?;
         let mut program = self.program()?;

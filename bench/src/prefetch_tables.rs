@@ -3,7 +3,7 @@
 use crate::plot;
 use crate::prefetch::{ADAPTIVE, CASES, Case, WINDOWS};
 use crate::report::Report;
-use crate::spread::{Moves, Times};
+use crate::spread::{MoveTotals, Times};
 use crate::workload_tables::{CYCLES, per_run};
 
 const PART: &str = "prefetch";
@@ -107,8 +107,8 @@ fn said((all, transit): &(f64, f64)) -> [String; 2] {
 }
 
 /// Pages that were sent ahead in one run, and how many of them were needed next.
-fn ahead(moves: &Moves) -> [String; 2] {
-    let Moves { runs, ahead, ahead_used, .. } = moves;
+fn ahead(moves: &MoveTotals) -> [String; 2] {
+    let MoveTotals { runs, ahead, ahead_used, .. } = moves;
     let used = match ahead {
         0 => String::new(),
         _ => format!("{:.0}", 100.0 * *ahead_used as f64 / *ahead as f64),

@@ -55,13 +55,13 @@ impl Instances {
     }
 
     /// What the moves of a program came to that has just ended; `None`: there were none.
-    pub(crate) fn moves(&self, process: u32) -> Result<Option<Moves>, String> {
+    pub(crate) fn moves(&self, process: u32) -> Result<Option<MoveTotals>, String> {
         let said = match self.refit(&["--json", "show", &process.to_string()]) {
             Err(why) if why.contains("no such process") => return Ok(None),
             said => said?,
         };
         let said: Value = serde_json::from_str(&said).map_err(|e| format!("{e}: {said}"))?;
-        Ok(Some(Moves::read(&said["moves"])).filter(|moves| moves.out.count > 0))
+        Ok(Some(MoveTotals::read(&said["moves"])).filter(|moves| moves.out.count > 0))
     }
 
     fn command(&self) -> Command {
@@ -130,7 +130,7 @@ impl Times {
 
 /// What moves come to, of one run or of several.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moves {
+pub(crate) struct MoveTotals {
     pub(crate) runs: u64,
     /// Threads that left.
     pub(crate) out: Times,
@@ -164,7 +164,7 @@ pub(crate) struct Moves {
     pub(crate) ahead_used: u64,
 }
 
-impl Moves {
+impl MoveTotals {
     fn read(value: &Value) -> Self {
         let of = |name: &str| Times::read(&value[name]);
         let mut moves = Self {
@@ -243,8 +243,8 @@ mod tests {
         let said = serde_json::json!({
             "out": times(1, 700), "questions": times(2, 10_000), "answers": times(2, 30_000), "destinations": [host], "pages": pages
         });
-        let mut moves = Moves::read(&said);
-        moves.add(&Moves::read(&said));
+        let mut moves = MoveTotals::read(&said);
+        moves.add(&MoveTotals::read(&said));
         assert_eq!((moves.runs, moves.out.count, moves.calls.count), (2, 2, 8));
         assert_eq!((moves.calls.least, moves.calls.most), (3, 5));
         assert!((moves.under_way() - 20.0).abs() < 1e-9);

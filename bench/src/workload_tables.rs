@@ -2,7 +2,7 @@
 
 use crate::plot;
 use crate::report::Report;
-use crate::spread::{Moves, Times};
+use crate::spread::{MoveTotals, Times};
 use crate::workloads::{COMPILER, Case, SMP, WAYS};
 
 const PART: &str = "workloads";
@@ -60,7 +60,7 @@ impl Report {
         let title = "Mapping retrievals of those (after Katz 2014, tables 6.2 – 6.21)";
         self.section(title, PART, &heads);
         for (what, moves) in moved(cases) {
-            let Moves { runs, faults, .. } = moves;
+            let MoveTotals { runs, faults, .. } = moves;
             let [max, min] = [faults.most, faults.least].map(micros);
             let (mean, transit) = (faults.mean(), moves.under_way());
             self.row(&[
@@ -108,7 +108,7 @@ impl Report {
 }
 
 /// What has moved, and its moves.
-fn moved(cases: &[Case]) -> impl Iterator<Item = (String, Moves)> {
+fn moved(cases: &[Case]) -> impl Iterator<Item = (String, MoveTotals)> {
     cases.iter().flat_map(|case| {
         let spread =
             WAYS.iter().zip(&case.ways).filter(|(way, taken)| way.spread && taken.moves.runs > 0);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::spread::{Instances, Moves};
+use crate::spread::{Instances, MoveTotals};
 use crate::stats::Sample;
 
 const ROUNDS: usize = 7;
@@ -92,7 +92,7 @@ pub(crate) struct Taken {
     /// From its start to its end.
     pub(crate) outside: Sample,
     /// What its moves come to.
-    pub(crate) moves: Moves,
+    pub(crate) moves: MoveTotals,
     /// Why there is no more of it.
     pub(crate) trouble: Option<String>,
 }
@@ -163,7 +163,7 @@ fn run(
     way: &Way,
     instances: &Result<Instances, String>,
     program: &[&str],
-) -> Result<([f64; 2], Moves), String> {
+) -> Result<([f64; 2], MoveTotals), String> {
     let mut command = match instances {
         Ok(instances) if way.spread => instances.run(),
         Err(why) if way.spread => return Err(why.clone()),
@@ -187,7 +187,7 @@ fn run(
     let outside = began.elapsed().as_secs_f64();
     let moves = match instances {
         Ok(instances) if way.spread => instances.moves(process),
-        _ => Ok(Some(Moves::default())),
+        _ => Ok(Some(MoveTotals::default())),
     };
     let inside = told(&String::from_utf8_lossy(&output.stdout));
     // What is wrong with the result says more than the exit code that comes of it.

@@ -11,6 +11,7 @@ mod book;
 mod circles;
 mod links;
 mod module_paths;
+mod prose;
 mod tidy;
 
 use std::env;

@@ -38,12 +38,12 @@ pub enum Phase {
 pub enum End {
     /// The new part serves.
     Committed,
-    /// It was begun and rolled back, for this reason; the old part serves.
+    /// The change was begun and rolled back, for this reason; the old part serves.
     RolledBack(String),
-    /// It was not begun, for this reason.
+    /// The change was not begun, for this reason.
     Refused(String),
-    /// It succeeded up to the commit, and was rolled back because it was a dry run; the old part
-    /// serves.
+    /// The change succeeded up to the commit, and was rolled back because it was a dry run; the
+    /// old part serves.
     Rehearsed,
 }
 

@@ -103,7 +103,7 @@ pub struct Transferred {
     /// The items that moved after the commit; only if the way is lazy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
-    /// How the protocol was found; only in rehearsals and if none was found.
+    /// The course of the negotiation; only in rehearsals and if none was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub negotiation: Option<Negotiation>,
 }

@@ -25,7 +25,7 @@ use refit_splice::{
 
 use crate::code::decode;
 use crate::silent::waiting;
-use crate::sites::{self, Found, Place};
+use crate::sites::{self, CodePlace, Place};
 use crate::steps::Steps;
 use crate::watch::{Error, take_out};
 
@@ -128,7 +128,8 @@ pub fn prepare(files: &mut Files, spot: Spot) -> Result<Prepared, Error> {
     let place = Place::new(module, spot.function, bias);
     let nothing = |why: String| Error::Nothing { first: format!("{name}: {why}") };
     let function = module.function(spot.function);
-    let found = Found { name: function.name(), function: spot.function, address: function.entry };
+    let found =
+        CodePlace { name: function.name(), function: spot.function, address: function.entry };
     let timers = Timers::new(function.convention);
     let steps = Steps {
         here: vec![timers.step(0, true)],

@@ -12,7 +12,7 @@ use crate::steps::Watching;
 
 /// The counts of an action at a place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct Counts {
     /// By key, if the action has one.
     pub keys: BTreeMap<u64, Reading>,
     /// The total, if the action has no key; otherwise what was counted under keys that found no
@@ -90,7 +90,7 @@ pub(crate) fn read(
     watching: &Watching,
     process: u32,
     since: Duration,
-) -> io::Result<Told> {
+) -> io::Result<Counts> {
     let Watching { what, by, step, first } = watching;
     if matches!(what, Do::Latency | Do::Cpu | Do::Concurrency) {
         let (threads, lost) = installed.timers(step, *first)?;
@@ -105,7 +105,7 @@ pub(crate) fn read(
             Some(_) => (each.collect(), Reading::Nothing),
             None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
         };
-        return Ok(Told { keys, all, lost });
+        return Ok(Counts { keys, all, lost });
     }
     if let Do::Durations(_) = what {
         let (threads, lost) = installed.durations(step, *first)?;
@@ -115,17 +115,17 @@ pub(crate) fn read(
             Some(_) => (each.collect(), Reading::Nothing),
             None => (BTreeMap::new(), each.map(|(_, one)| one).fold(Reading::none(what), sum)),
         };
-        return Ok(Told { keys, all, lost: lost + deep });
+        return Ok(Counts { keys, all, lost: lost + deep });
     }
     let told = |cells: &[u64]| counted(what, cells);
     if step.key.is_some() {
         let (keys, others) = installed.keyed(step, *first)?;
         let keys = keys.iter().map(|(&key, cells)| (key, told(cells)));
-        return Ok(Told { keys: keys.collect(), all: told(&others), lost: 0 });
+        return Ok(Counts { keys: keys.collect(), all: told(&others), lost: 0 });
     }
     let cells = (0..step.cells()).map(|number| installed.cell(first + number));
     let all = told(&cells.collect::<io::Result<Vec<_>>>()?);
-    Ok(Told { keys: BTreeMap::new(), all, lost: 0 })
+    Ok(Counts { keys: BTreeMap::new(), all, lost: 0 })
 }
 
 /// Returns the CPU time of a thread in nanoseconds, as the kernel last updated it, some

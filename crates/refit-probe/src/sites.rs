@@ -18,7 +18,7 @@ use crate::steps::Steps;
 
 /// A place that a specification names, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct CodePlace {
     /// Name of the place.
     pub name: String,
     /// The function that it belongs to.
@@ -63,12 +63,12 @@ pub enum NoSite {
 }
 
 /// Returns the places that `what` names in a file; empty if there are none.
-pub fn find(module: &Module, what: &What) -> Vec<Found> {
+pub fn find(module: &Module, what: &What) -> Vec<CodePlace> {
     let entry = |id: FunctionId, offset: u64| {
         let function = module.function(id);
         let name = function.name();
         let name = if offset == 0 { name } else { format!("{name}+{offset:#x}") };
-        Found { name, function: id, address: function.entry + offset }
+        CodePlace { name, function: id, address: function.entry + offset }
     };
     match what {
         What::Functions(pattern) => {
@@ -95,7 +95,7 @@ pub fn find(module: &Module, what: &What) -> Vec<Found> {
 /// [`NoSite`]: no site is possible there.
 pub fn sites(
     module: &Module,
-    found: &Found,
+    found: &CodePlace,
     bias: u64,
     steps: &Steps,
 ) -> Result<Vec<Site>, NoSite> {

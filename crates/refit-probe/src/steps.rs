@@ -13,7 +13,7 @@ use crate::spec::{Do, Spec};
 pub struct Steps {
     /// Steps at the place itself.
     pub here: Vec<Step>,
-    /// Those of them that have a counterpart at the exits: they also run at other entries of the
+    /// Steps of `here` with a counterpart at the exits: they also run at other entries of the
     /// function.
     pub entering: Vec<Step>,
     /// Steps at the exits of its function.

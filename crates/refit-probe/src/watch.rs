@@ -13,8 +13,8 @@ use refit_splice::remains::{self, Removed};
 use refit_splice::{At, DURATIONS, Installed, Plan, Site, Stood, TIMER, Why};
 
 use crate::modules::{self, Mapped};
-use crate::reading::{self, Told};
-use crate::sites::{self, Found};
+use crate::reading::{self, Counts};
+use crate::sites::{self, CodePlace};
 use crate::spec::{Do, Place, Spec, What};
 use crate::steps::{About, NoEvent, Steps, Watching};
 
@@ -181,7 +181,7 @@ pub fn prepare<'s>(
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, Found)>, Error> {
+pub fn list(program: &Program, specs: &[Spec]) -> Result<Vec<(Mapped, CodePlace)>, Error> {
     let mapped = modules::of(program)?;
     let mut opened = BTreeMap::new();
     let mut all = Vec::new();
@@ -207,7 +207,7 @@ pub(crate) fn found(
     mapped: &[Mapped],
     opened: &mut BTreeMap<usize, (Module, u64)>,
     place: &Place,
-) -> Result<Vec<(usize, Found)>, Error> {
+) -> Result<Vec<(usize, CodePlace)>, Error> {
     let name = place.module.as_deref().unwrap_or("*");
     let called: Vec<usize> =
         (0..mapped.len()).filter(|&index| mapped[index].is_called(name)).collect();
@@ -246,7 +246,7 @@ impl<'s> Wanted<'s> {
         file: &Mapped,
         module: &Module,
         bias: u64,
-        found: &Found,
+        found: &CodePlace,
         spec: &Spec,
     ) -> Result<(), Error> {
         let label = format!("{}:{}", file.name(), found.name);
@@ -364,7 +364,7 @@ impl Watch {
     ///
     /// # Errors
     /// The error of reading the cells.
-    pub fn read(&self, watching: &Watching) -> std::io::Result<Told> {
+    pub fn read(&self, watching: &Watching) -> std::io::Result<Counts> {
         reading::read(&self.installed, watching, self.process, self.began.elapsed())
     }
 

@@ -81,14 +81,14 @@ fn may_be_switching(still: &Still<'_>) -> Result<bool, Refusal> {
 
 /// Result of a search for saved contexts.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SearchResult {
     /// The contexts that are in no frame of a running handler.
     All(Vec<Saved>),
     /// There is too much memory to search.
     TooLarge,
 }
 
-impl Found {
+impl SearchResult {
     fn none() -> Self {
         Self::All(Vec::new())
     }
@@ -99,14 +99,16 @@ pub(crate) fn saved(
     still: &Still<'_>,
     within: &Range<u64>,
     wanted: impl Fn(u64) -> bool,
-) -> Result<Found, Refusal> {
+) -> Result<SearchResult, Refusal> {
     let program = still.program();
     // Go's runtime switches goroutines in Go's code only.
     if !switches(program.face()) || signal_frames::is_go(still)? {
-        return Ok(Found::none());
+        return Ok(SearchResult::none());
     }
     let mappings = program.mappings()?;
-    let Some(places) = written(program.face(), &mappings) else { return Ok(Found::TooLarge) };
+    let Some(places) = written(program.face(), &mappings) else {
+        return Ok(SearchResult::TooLarge);
+    };
     let tops: Vec<u64> = still.positions()?.into_iter().map(|(_, stack)| stack).collect();
     let known = signal_frames::saved(still)?;
     let mut found = Vec::new();
@@ -128,7 +130,7 @@ pub(crate) fn saved(
     }
     found.retain(|one| !known.contains(one) && is_context(still, &mappings, one.at));
     found.retain(|one| !is_left_over(still, &mappings, &tops, one.at));
-    Ok(Found::All(found))
+    Ok(SearchResult::All(found))
 }
 
 /// Bytes that are read at once: whole pages.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{Code, Instruction};
 
 use crate::body::{Kind, Member, has_no_long_form};
-use crate::encode::{Made, encode, makes_calls};
+use crate::encode::{EncodedCode, encode, makes_calls};
 use crate::plan::Copied;
 use crate::record::Record;
 use crate::relocate::{made, write_call};
@@ -22,7 +22,7 @@ use crate::why::Why;
 const LABELS: u64 = 1 << 62;
 
 /// Returns the code and the changes for a copied function; the code is placed at `at`.
-pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, Why> {
+pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<EncodedCode, Why> {
     let entry = copied.body.entry;
     let failed = |reason: String| Why::Generate { address: entry, reason };
     let mut writer = Writer::new(copied, setting);
@@ -69,7 +69,7 @@ pub(crate) fn make(copied: &Copied, at: u64, setting: Setting) -> Result<Made, W
     }
     ahead.extend(records);
     ahead.extend(Record::of_copies(&copies));
-    Ok(Made { at, code, records: ahead, moves, calls })
+    Ok(EncodedCode { at, code, records: ahead, moves, calls })
 }
 
 /// Returns an upper bound of the bytes of the copy, without snippets.

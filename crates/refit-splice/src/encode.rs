@@ -5,7 +5,7 @@ use iced_x86::{BlockEncoder, BlockEncoderOptions, Instruction, InstructionBlock,
 use crate::record::Record;
 
 /// Code and changes for one site, or for a copied function with its sites.
-pub(crate) struct Made {
+pub(crate) struct EncodedCode {
     /// Address of its code.
     pub(crate) at: u64,
     pub(crate) code: Vec<u8>,

@@ -1,14 +1,14 @@
 //! Generates machine code for the patch area.
 
 use crate::copy;
-use crate::encode::{Made, encode, makes_calls};
+use crate::encode::{EncodedCode, encode, makes_calls};
 use crate::plan::{Place, Ready};
 use crate::site::Site;
 use crate::snippet::{self, Setting, Step};
 use crate::why::Why;
 
 /// Returns code and changes; the code is placed at the next multiple of 16 from `from` on.
-pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<Made, Why> {
+pub(crate) fn make(ready: &Ready, from: u64, setting: Setting) -> Result<EncodedCode, Why> {
     let at = from.next_multiple_of(16);
     match ready {
         Ready::Place(place) => make_place(place, at, setting),
@@ -37,7 +37,7 @@ pub(crate) fn most_records(ready: &Ready) -> usize {
     }
 }
 
-fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
+fn make_place(place: &Place, at: u64, setting: Setting) -> Result<EncodedCode, Why> {
     let address = place.site.address;
     let failed = |reason: String| Why::Generate { address, reason };
     let mut instructions = Vec::new();
@@ -55,5 +55,5 @@ fn make_place(place: &Place, at: u64, setting: Setting) -> Result<Made, Why> {
     let moves = copies.iter().skip(1).copied().collect();
     let old = &place.site.code[..place.way.length()];
     let records = place.way.records(address, old, at, copies)?;
-    Ok(Made { at, code, records, moves, calls })
+    Ok(EncodedCode { at, code, records, moves, calls })
 }

@@ -25,8 +25,8 @@ use crate::jump::{HOP, JUMP, Way, hop};
 use crate::patches::in_one_page;
 use crate::record::PAGE;
 use crate::relocate;
+use crate::reserved::ReservedBytes;
 use crate::site::Springboard;
-use crate::taken::Taken;
 use crate::why::Why;
 
 /// The changes in the original.
@@ -50,7 +50,7 @@ impl Layout {
         body: &Body,
         members: &[Member],
         wanted: &BTreeSet<u64>,
-        taken: &Taken,
+        taken: &ReservedBytes,
     ) -> Result<Self, Why> {
         let mut search = Search::new(body, members, wanted, taken);
         loop {
@@ -146,7 +146,7 @@ struct Search<'a> {
     body: &'a Body,
     members: &'a [Member],
     wanted: &'a BTreeSet<u64>,
-    taken: &'a Taken,
+    taken: &'a ReservedBytes,
     /// Places that control enters from outside, behind the `endbr64` that marks them.
     leaders: BTreeSet<u64>,
     /// Calls that had to give way.
@@ -165,7 +165,7 @@ impl<'a> Search<'a> {
         body: &'a Body,
         members: &'a [Member],
         wanted: &'a BTreeSet<u64>,
-        taken: &'a Taken,
+        taken: &'a ReservedBytes,
     ) -> Self {
         let (leaders, moved, unstretched) = Default::default();
         let mut search = Self { body, members, wanted, taken, leaders, moved, unstretched };

@@ -118,10 +118,10 @@ pub mod process;
 mod record;
 mod relocate;
 pub mod remains;
+mod reserved;
 mod site;
 mod snippet;
 mod steady;
-mod taken;
 mod why;
 mod withdraw;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::contexts::{self, Found};
+use crate::contexts::{self, SearchResult};
 use crate::process::signal_frames;
 use crate::process::{Refusal, Still};
 
@@ -12,7 +12,7 @@ pub(crate) fn move_contexts(still: &Still<'_>, moves: &BTreeMap<u64, u64>) -> Re
     let ends = moves.keys().next().zip(moves.keys().next_back());
     let Some((first, last)) = ends else { return Ok(()) };
     let wanted = |counter| moves.contains_key(&counter);
-    let Found::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
+    let SearchResult::All(found) = contexts::saved(still, &(*first..*last + 1), wanted)? else {
         return Ok(());
     };
     found.iter().try_for_each(|one| contexts::put(still.program(), one, moves[&one.counter]))

@@ -10,8 +10,8 @@ use crate::jump::{HOP, JUMP, Way, hop};
 use crate::layout::Layout;
 use crate::patches::in_one_page;
 use crate::relocate::Displaced;
+use crate::reserved::ReservedBytes;
 use crate::site::{At, Site, Springboard};
-use crate::taken::Taken;
 use crate::why::Why;
 
 /// Sites that can be installed in a program, with all that this needs.
@@ -65,7 +65,7 @@ impl Plan {
         let open = |(index, site)| Open { index, site, way: None, why: None };
         let mut open: Vec<Open> = sites.map(open).collect();
         open.sort_by_key(|one| one.site.address);
-        let mut taken = Taken::default();
+        let mut taken = ReservedBytes::default();
         in_place(&mut open, &mut taken);
         let copies = copies(&mut open, &mut taken);
         let (mut plan, mut refused) = (Self::default(), Vec::new());
@@ -154,7 +154,7 @@ impl Copied {
 }
 
 /// Finds a way for each site by itself.
-fn in_place(open: &mut [Open], taken: &mut Taken) {
+fn in_place(open: &mut [Open], taken: &mut ReservedBytes) {
     // Sites with room for a jump come first: the bytes that they change are no springboards for
     // others.
     for one in open.iter_mut().filter(|one| one.site.at == At::Before) {
@@ -174,13 +174,13 @@ fn in_place(open: &mut [Open], taken: &mut Taken) {
 }
 
 impl Open {
-    fn take(&mut self, displaced: Displaced, way: Way, taken: &mut Taken) {
+    fn take(&mut self, displaced: Displaced, way: Way, taken: &mut ReservedBytes) {
         self.why = None;
         self.way = Some((displaced, way));
         self.retake(taken);
     }
 
-    fn retake(&self, taken: &mut Taken) {
+    fn retake(&self, taken: &mut ReservedBytes) {
         let Some((displaced, way)) = &self.way else { return };
         taken.take(self.site.address, displaced.length().max(way.length()));
         if let Way::Hop(place) = way {
@@ -188,7 +188,7 @@ impl Open {
         }
     }
 
-    fn give_back(&self, taken: &mut Taken) {
+    fn give_back(&self, taken: &mut ReservedBytes) {
         let Some((_, way)) = &self.way else { return };
         taken.give_back(self.site.address);
         if let Way::Hop(place) = way {
@@ -199,7 +199,7 @@ impl Open {
 
 /// Plans copies of the functions that have a site without a way, as far as they can be copied. The
 /// copies have no sites yet.
-fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
+fn copies(open: &mut [Open], taken: &mut ReservedBytes) -> BTreeMap<u64, Copied> {
     let mut functions: BTreeMap<u64, (Arc<Body>, Vec<usize>)> = BTreeMap::new();
     for (number, one) in open.iter().enumerate() {
         if let Some(body) = &one.site.function {
@@ -234,7 +234,7 @@ fn copies(open: &mut [Open], taken: &mut Taken) -> BTreeMap<u64, Copied> {
     copied
 }
 
-fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copied, Why> {
+fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut ReservedBytes) -> Result<Copied, Why> {
     let members = body.members()?;
     let places = wanted.iter().map(|&(address, _)| address).collect();
     let layout = Layout::new(&body, &members, &places, taken)?;
@@ -261,7 +261,7 @@ fn copy(body: Arc<Body>, wanted: &[(u64, At)], taken: &mut Taken) -> Result<Copi
 }
 
 /// Returns the instructions that a jump displaces; `None` if it does not fit.
-fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
+fn straight(site: &Site, taken: &ReservedBytes) -> Option<Result<Displaced, Why>> {
     let room = site.room.min(site.code.len());
     if room < JUMP {
         return None;
@@ -276,7 +276,7 @@ fn straight(site: &Site, taken: &Taken) -> Option<Result<Displaced, Why>> {
 }
 
 /// Returns the instructions that a short jump displaces, and the springboard that it leads to.
-fn around(site: &Site, taken: &Taken) -> Result<(Displaced, Springboard), Why> {
+fn around(site: &Site, taken: &ReservedBytes) -> Result<(Displaced, Springboard), Why> {
     let short = || match *site {
         Site { address, room, alone: true, .. } => Why::Alone { address, room },
         Site { address, room, .. } => Why::Short { address, room },

@@ -344,9 +344,9 @@ impl Remains {
         let program = still.program();
         let code = self.head.code_range();
         let found = match contexts::saved(still, &code, |_| true)? {
-            contexts::Found::TooLarge => return Ok(Some(Because::Large)),
-            contexts::Found::All(found) if found.is_empty() => return Ok(None),
-            contexts::Found::All(found) => found,
+            contexts::SearchResult::TooLarge => return Ok(Some(Because::Large)),
+            contexts::SearchResult::All(found) if found.is_empty() => return Ok(None),
+            contexts::SearchResult::All(found) => found,
         };
         let back = self.back();
         let mut left = false;

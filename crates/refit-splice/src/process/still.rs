@@ -28,7 +28,7 @@ pub struct Still<'p> {
     pub(super) threads: BTreeMap<u32, Tracee>,
     /// Tasks that wait in the kernel, and stop before they run anything.
     pub(super) asleep: BTreeMap<u32, (Tracee, Waits)>,
-    /// Those tasks that are threads of the program itself.
+    /// Tasks that are threads of the program itself.
     pub(super) own: BTreeSet<u32>,
     /// Tasks that have ended, or run other memory, since they were found.
     pub(super) gone: BTreeSet<u32>,

@@ -15,7 +15,7 @@ const CHOICE: [u8; 15] = [11, 10, 0, 1, 2, 6, 7, 8, 9, 3, 5, 13, 14, 15, 12];
 
 /// Registers that a snippet takes, and where the program's values are meanwhile.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct Allocation {
     /// Registers for any use.
     pub(super) scratch: Vec<u8>,
     /// Where the program's value of each register is.
@@ -28,7 +28,7 @@ pub(super) struct Taken {
     pub(super) red_zone: bool,
 }
 
-impl Taken {
+impl Allocation {
     pub(super) fn new(steps: &[Step], live: Live, setting: Setting) -> Self {
         let nothing = Needs { scratch: 0, fixed: Set::NONE, reads: Set::NONE, stack: false };
         let needs = steps.iter().fold(nothing, |mut all, step| {

@@ -13,12 +13,12 @@ use crate::why::Why;
 
 /// Address of the cells of a step: a register and a displacement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct CellAddress {
     register: Register,
     offset: i64,
 }
 
-impl Found {
+impl CellAddress {
     /// Returns the operand of the cell with this number.
     pub(super) fn place(self, number: u32) -> MemoryOperand {
         MemoryOperand::with_base_displ(self.register, self.offset + i64::from(number) * 8)
@@ -33,7 +33,7 @@ impl Found {
 
 impl Writer<'_> {
     /// Finds the cells that a step counts into now. Jumps if its key cannot be read.
-    pub(super) fn cells_of(&mut self, step: &Step, nowhere: Label) -> Result<Found, Why> {
+    pub(super) fn cells_of(&mut self, step: &Step, nowhere: Label) -> Result<CellAddress, Why> {
         let cells = self.setting.cells;
         let first = i64::from(step.action.first()) * 8;
         if let Some(key) = step.key {
@@ -43,15 +43,15 @@ impl Writer<'_> {
         }
         if cells.lane == Lane::One && self.taken.scratch.is_empty() {
             let offset = cells.first.cast_signed() + first;
-            return Ok(Found { register: Register::RIP, offset });
+            return Ok(CellAddress { register: Register::RIP, offset });
         }
         let lane = self.scratch(0);
         self.lane(lane)?;
-        Ok(Found { register: lane, offset: first })
+        Ok(CellAddress { register: lane, offset: first })
     }
 
     /// Finds the entry of a key in this processor's table, and makes it if there is none.
-    fn entry_of(&mut self, step: &Step, key: Register, first: i64) -> Result<Found, Why> {
+    fn entry_of(&mut self, step: &Step, key: Register, first: i64) -> Result<CellAddress, Why> {
         let (lane, place, left) = (self.scratch(0), self.scratch(2), self.scratch(3));
         let each = step.action.cells();
         let table = first + i64::from(each) * 8;
@@ -72,7 +72,7 @@ impl Writer<'_> {
         let before = MemoryOperand::with_base_displ(lane, first - table - 8);
         self.put(Instruction::with2(Code::Lea_r64_m, place, before))?;
         self.bind(found);
-        Ok(Found { register: place, offset: table + 8 })
+        Ok(CellAddress { register: place, offset: table + 8 })
     }
 
     /// Sets a flag. It is in the first lane, on whichever processor: all of them store the same

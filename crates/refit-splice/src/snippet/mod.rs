@@ -33,7 +33,7 @@ pub use step::{Action, Clock, DURATIONS, KEYS, Step, TIMER};
 pub use value::{Base, Relation, Test, Value, Width};
 
 use crate::why::Why;
-use allocation::Taken;
+use allocation::Allocation;
 use writer::Writer;
 
 /// Appends the code of `steps` to `to`.
@@ -44,7 +44,7 @@ pub(super) fn write(
     setting: Setting,
     to: &mut Vec<Instruction>,
 ) -> Result<(), Why> {
-    let taken = Taken::new(steps, live, setting);
+    let taken = Allocation::new(steps, live, setting);
     let mut writer = Writer::new(address, taken, setting, to);
     writer.save()?;
     for step in steps {

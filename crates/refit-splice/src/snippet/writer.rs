@@ -4,7 +4,7 @@ use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
 use refit_analysis::live::Live;
 
-use super::allocation::Taken;
+use super::allocation::Allocation;
 use super::registers::{Home, RED_ZONE};
 use super::setting::Setting;
 use super::step::Clock;
@@ -14,7 +14,7 @@ use crate::why::Why;
 /// Writes the instructions of a snippet.
 pub(super) struct Writer<'t> {
     pub(super) address: u64,
-    pub(super) taken: Taken,
+    pub(super) taken: Allocation,
     pub(super) setting: Setting,
     /// Distance of the stack pointer below the program's, in bytes.
     pub(super) depth: i64,
@@ -34,7 +34,7 @@ pub(super) fn wide(number: u8) -> Register {
 impl<'t> Writer<'t> {
     pub(super) fn new(
         address: u64,
-        taken: Taken,
+        taken: Allocation,
         setting: Setting,
         to: &'t mut Vec<Instruction>,
     ) -> Self {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 /// Bytes of the program that change, or whose instructions run elsewhere: ends by beginnings.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(BTreeMap<u64, u64>);
+pub(crate) struct ReservedBytes(BTreeMap<u64, u64>);
 
-impl Taken {
+impl ReservedBytes {
     pub(crate) fn take(&mut self, begin: u64, length: usize) {
         self.0.insert(begin, begin + length as u64);
     }
