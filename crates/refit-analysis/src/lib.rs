@@ -25,7 +25,6 @@
 //! - `survey` finds all functions of a file, by [`flow`] and [`live`], and summarises each.
 //! - [`cache`] stores the result of a survey on disk, keyed by the content of the file.
 //! - [`lines`] maps instructions to lines of source, where debug information exists.
-//! - [`glob`] matches names against patterns.
 //!
 //! Each module imports only from those above it in this list; [`Module`] puts them together.
 //!
@@ -41,11 +40,11 @@
 pub mod cache;
 pub mod flow;
 pub mod functions;
-pub mod glob;
 pub mod image;
 pub mod lines;
 pub mod live;
 mod module;
+mod nearest;
 mod registers;
 mod survey;
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use iced_x86::InstructionInfoFactory;
+use refit_sys::glob;
 
 use crate::flow::build;
 use crate::flow::text::text;
@@ -107,8 +108,9 @@ impl Module {
             return self.function_at(address).into_iter().collect();
         }
         let matches = |function: &Function| {
-            function.names.iter().any(|name| crate::glob::matches(wanted, name))
-                || (function.names.is_empty() && crate::glob::matches(wanted, &function.name()))
+            function.names.iter().any(|name| glob::matches(wanted.as_bytes(), name.as_bytes()))
+                || (function.names.is_empty()
+                    && glob::matches(wanted.as_bytes(), function.name().as_bytes()))
         };
         let all = self.functions().iter().enumerate();
         all.filter(|(_, f)| matches(f)).map(|(i, _)| FunctionId(i as u32)).collect()
@@ -127,7 +129,7 @@ impl Module {
     /// Returns up to `most` names of functions that resemble `name`, the most similar first.
     pub fn near(&self, name: &str, most: usize) -> Vec<String> {
         let names = self.functions().iter().flat_map(|f| f.names.iter());
-        crate::glob::nearest(name, names.map(|n| &**n), most)
+        crate::nearest::nearest(name, names.map(|n| &**n), most)
     }
 
     /// Computes control flow and live registers of a function.

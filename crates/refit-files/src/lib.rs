@@ -27,7 +27,6 @@ mod events;
 mod files;
 mod flusher;
 mod fuse;
-mod glob;
 mod host;
 mod inode;
 mod jobs;

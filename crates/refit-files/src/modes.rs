@@ -5,9 +5,8 @@
 //! choice is made when a file is opened. A file may be open in both ways at once: the kernel writes
 //! back and drops its pages around direct accesses.
 
-use crate::glob;
 use parking_lot::RwLock;
-use refit_sys::printable;
+use refit_sys::{glob, printable};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Whether the kernel caches a file's pages in addition to the file cache manager.

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use refit_memory::FramePool;
 use refit_objects::composition::Plan;
 use refit_sys::adaptive_spin::AdaptiveSpin;
-use refit_sys::printable;
+use refit_sys::{glob, printable};
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
@@ -286,7 +286,7 @@ impl Mount {
         for inode in self.server.table.all() {
             let regular = inode.kind == rustix::fs::FileType::RegularFile;
             let path = self.server.table.path(&inode);
-            if regular && crate::glob::matches(&path_glob, &path) {
+            if regular && glob::matches(&path_glob, &path) {
                 files += 1;
                 // The kernel writes its dirty pages to the server before it drops them.
                 let _ = self.notifier.inval_inode(INodeNo(inode.node), 0, 0);

@@ -1,13 +1,10 @@
-//! Patterns for object names: `*` matches any characters, `/` too; `?` matches one; everything else is
-//! literal.
-//!
-//! File names hold any characters, so nothing else is special and nothing needs to be escaped: a name that
-//! has a `*` in it is matched by itself. The match runs in O(name · pattern) without recursion: on a
-//! mismatch only the last `*` is widened, since a shorter earlier one can never help.
+//! Patterns that select objects by name, and by mount.
+
+use refit_sys::glob;
 
 use crate::wire::ObjectInfo;
 
-/// A pattern over object names.
+/// A pattern over object names ([`refit_sys::glob`]).
 ///
 /// ```
 /// use refit_instance::Glob;
@@ -17,7 +14,6 @@ use crate::wire::ObjectInfo;
 #[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
-    pattern: Vec<char>,
     /// Only objects of this mount.
     mount: Option<String>,
 }
@@ -25,7 +21,7 @@ pub struct Glob {
 impl Glob {
     /// Every text is a pattern.
     pub fn new(text: &str) -> Self {
-        Glob { text: text.to_owned(), pattern: text.chars().collect(), mount: None }
+        Glob { text: text.to_owned(), mount: None }
     }
 
     /// The same pattern, for objects of one mount only.
@@ -47,121 +43,11 @@ impl Glob {
 
     /// Whether the pattern can match only the name that is spelled like it.
     pub fn is_literal(&self) -> bool {
-        !self.pattern.iter().any(|c| matches!(c, '*' | '?'))
+        glob::is_literal(self.text.as_bytes())
     }
 
     /// Whether the whole of `name` matches.
     pub fn matches(&self, name: &str) -> bool {
-        let name: Vec<char> = name.chars().collect();
-        let pattern = &self.pattern;
-        let (mut n, mut p) = (0, 0);
-        // Where the last star stood, and how much of the name it has taken so far.
-        let mut star: Option<(usize, usize)> = None;
-        while n < name.len() {
-            match pattern.get(p) {
-                Some('*') => {
-                    star = Some((p, n));
-                    p += 1;
-                }
-                Some(&c) if c == '?' || c == name[n] => {
-                    n += 1;
-                    p += 1;
-                }
-                _ => match &mut star {
-                    Some((at, taken)) => {
-                        *taken += 1;
-                        n = *taken;
-                        p = *at + 1;
-                    }
-                    None => return false,
-                },
-            }
-        }
-        pattern[p..].iter().all(|c| *c == '*')
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn matches(pattern: &str, name: &str) -> bool {
-        Glob::new(pattern).matches(name)
-    }
-
-    #[test]
-    fn literals_match_themselves_only() {
-        assert!(matches("fcm:/a", "fcm:/a"));
-        assert!(!matches("fcm:/a", "fcm:/ab"));
-        assert!(!matches("fcm:/ab", "fcm:/a"));
-        assert!(!matches("", "a"));
-        assert!(matches("", ""));
-    }
-
-    #[test]
-    fn star_matches_any_characters_slashes_too() {
-        for name in ["fcm:/logs/", "fcm:/logs/a", "fcm:/logs/a/b/c"] {
-            assert!(matches("fcm:/logs/*", name), "{name}");
-        }
-        assert!(matches("*", ""));
-        assert!(matches("*", "anything/at all"));
-        assert!(matches("*.log", "a.log.log"));
-        assert!(matches("a*b*c", "a-b-b-c"));
-        assert!(!matches("a*b*c", "a-c-b"));
-    }
-
-    #[test]
-    fn question_mark_matches_one_character_of_any_width() {
-        assert!(matches("fcm:/?", "fcm:/é"));
-        assert!(!matches("fcm:/?", "fcm:/"));
-        assert!(!matches("fcm:/?", "fcm:/ab"));
-    }
-
-    #[test]
-    fn everything_else_is_literal() {
-        assert!(matches("a[b]{c}\\", "a[b]{c}\\"));
-        assert!(!matches("[ab]", "a"));
-        assert!(matches("a*b", "a*b"), "a name with a star in it is matched by itself");
-    }
-
-    #[test]
-    fn many_stars_do_not_take_forever() {
-        let pattern = "*a".repeat(200);
-        let name = "a".repeat(199) + &"b".repeat(2000);
-        assert!(!matches(&pattern, &name));
-    }
-
-    #[test]
-    fn agrees_with_the_definition_on_all_short_words() {
-        fn slow(p: &[char], n: &[char]) -> bool {
-            match (p.split_first(), n.split_first()) {
-                (None, _) => n.is_empty(),
-                (Some(('*', rest)), _) => (0..=n.len()).any(|k| slow(rest, &n[k..])),
-                (Some(_), None) => false,
-                (Some((c, p)), Some((d, n))) => (*c == '?' || c == d) && slow(p, n),
-            }
-        }
-        fn words(alphabet: &[char], upto: usize) -> Vec<Vec<char>> {
-            let mut all = vec![vec![]];
-            let mut from = 0;
-            for _ in 0..upto {
-                let till = all.len();
-                for i in from..till {
-                    for c in alphabet {
-                        let mut word = all[i].clone();
-                        word.push(*c);
-                        all.push(word);
-                    }
-                }
-                from = till;
-            }
-            all
-        }
-        for p in words(&['a', '*', '?'], 4) {
-            for n in words(&['a', 'b'], 4) {
-                let (ps, ns): (String, String) = (p.iter().collect(), n.iter().collect());
-                assert_eq!(matches(&ps, &ns), slow(&p, &n), "{ps} against {ns}");
-            }
-        }
+        glob::matches(self.text.as_bytes(), name.as_bytes())
     }
 }

@@ -10,16 +10,18 @@
 //! with the flags of all its blocks, which then stay until the end ([`Blocks::All`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rayon::prelude::*;
 use refit_analysis::functions::Sources;
-use refit_analysis::{FunctionId, Module, glob};
+use refit_analysis::{FunctionId, Module};
 use refit_splice::process::{Program, Refusal};
 use refit_splice::remains::Removed;
 use refit_splice::{Action, At, Installed, Plan, Site, Stood, Why, Withdrawn};
+use refit_sys::glob;
 
 use crate::code::behind_mark;
 use crate::modules::{self, Mapped};
@@ -190,8 +192,8 @@ fn chosen(program: &Program, patterns: &[String]) -> Result<Vec<Mapped>, Error> 
 
 fn names(pattern: &str, file: &Mapped) -> bool {
     file.is_called(pattern)
-        || glob::matches(pattern, &file.name())
-        || glob::matches(pattern, &file.path.to_string_lossy())
+        || glob::matches(pattern.as_bytes(), file.name().as_bytes())
+        || glob::matches(pattern.as_bytes(), file.path.as_os_str().as_bytes())
 }
 
 fn span(module: &Module) -> (u64, u64) {

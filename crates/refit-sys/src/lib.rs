@@ -25,6 +25,7 @@ pub mod cpu_latency;
 pub mod credentials;
 pub mod foreign;
 pub mod futex;
+pub mod glob;
 mod ioctl;
 pub mod keeper;
 pub mod latest;

@@ -30,14 +30,21 @@ pub use limit::{Limit, LimitedCall, limit};
 
 use crate::trace::Registers;
 
-/// `ERESTARTNOHAND` of the kernel's `linux/errno.h`: the call is made again if no signal handler
-/// has run.
-pub const NO_HANDLER: i64 = -514;
-/// `ERESTART_RESTARTBLOCK` of the same file: `restart_syscall` continues the call.
-pub const RESTART_BLOCK: i64 = -516;
-/// The kernel-internal errors (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
-/// `ERESTART_RESTARTBLOCK`): nothing was done, and the call has to be made again.
-pub const AGAIN: [i64; 4] = [-512, -513, NO_HANDLER, RESTART_BLOCK];
+/// The kernel's own error numbers for calls that a signal has interrupted (`linux/errno.h`): a program
+/// never sees them, a tracer does, negative as results are.
+///
+/// The call is made again, unless a handler without `SA_RESTART` has run.
+pub const ERESTARTSYS: i64 = 512;
+/// The call is made again in any case.
+pub const ERESTARTNOINTR: i64 = 513;
+/// The call is made again if no handler has run.
+pub const ERESTARTNOHAND: i64 = 514;
+/// `restart_syscall` continues the call, of which only the kernel knows how much is left.
+pub const ERESTART_RESTARTBLOCK: i64 = 516;
+/// The results by which the kernel says that nothing was done, and that the call has to be made
+/// again.
+pub const RESTARTS: [i64; 4] =
+    [-ERESTARTSYS, -ERESTARTNOINTR, -ERESTARTNOHAND, -ERESTART_RESTARTBLOCK];
 
 /// How a call continues after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +206,7 @@ pub fn is_redone(registers: &Registers, number: u64) -> bool {
 /// the call, unless a signal handler runs first. `None`: it is in no such call.
 pub fn redo(registers: &Registers) -> Option<Registers> {
     is_redone(registers, registers.orig_rax)
-        .then(|| Registers { rax: NO_HANDLER.cast_unsigned(), ..*registers })
+        .then(|| Registers { rax: (-ERESTARTNOHAND).cast_unsigned(), ..*registers })
 }
 
 #[cfg(test)]
@@ -227,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn what_ended_for_the_stop_is_made_again_unless_a_handler_runs() {
         let again = redo(&stopped(libc::SYS_epoll_wait, -4, [0; 6])).expect("it is made again");
-        assert_eq!(again.rax.cast_signed(), NO_HANDLER);
+        assert_eq!(again.rax.cast_signed(), -ERESTARTNOHAND);
         assert!(redo(&stopped(libc::SYS_epoll_wait, 1, [0; 6])).is_none(), "it has an event");
         assert!(redo(&stopped(libc::SYS_close, -4, [0; 6])).is_none());
         assert!(redo(&stopped(-1, -4, [0; 6])).is_none(), "it is in no call");

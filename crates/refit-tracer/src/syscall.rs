@@ -2,7 +2,7 @@
 
 use std::io;
 
-use refit_sys::restart::{self, AGAIN};
+use refit_sys::restart::{self, RESTARTS};
 use refit_sys::trace::Tracee;
 
 /// Returns number and arguments of the call that a tracee is about to make.
@@ -17,7 +17,7 @@ pub fn about_to_call(held: &Tracee) -> io::Result<(u64, [u64; 6])> {
 /// Returns whether this result is one by which the kernel interrupts a call, and has it made again (`ERESTARTSYS` and its
 /// like): a program never sees it.
 pub fn is_interrupted(rax: u64) -> bool {
-    AGAIN.contains(&rax.cast_signed())
+    RESTARTS.contains(&rax.cast_signed())
 }
 
 /// Reads what a tracee hands to the call that it is in, where the page of its first argument can be at another node: brings the

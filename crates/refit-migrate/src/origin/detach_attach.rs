@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use refit_sys::restart::{ERESTART_RESTARTBLOCK, ERESTARTNOINTR};
 use refit_sys::shadow_stub::{self, Place, Slot};
 use refit_sys::trace::{Registers, Tracee};
 use refit_tracer::syscall::is_interrupted;
@@ -27,9 +28,9 @@ use crate::protocol::thread_state::ThreadState;
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// In the place of a call's result: it has not been made, and its thread, which is called back, makes it at home (`ERESTARTNOINTR`, which the
 /// kernel tells nobody).
-pub(crate) const NOT_MADE: i64 = -513;
+pub(crate) const NOT_MADE: i64 = -ERESTARTNOINTR;
 /// Only the kernel knows what is left of the call.
-const RESTART_BLOCK: i64 = -516;
+const RESTART_BLOCK: i64 = -ERESTART_RESTARTBLOCK;
 
 /// Where a thread's shadow is.
 #[derive(Clone, Copy)]

@@ -19,7 +19,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use refit_sys::restart::{self, AGAIN, Behind, Call, Left, LimitedCall, NO_HANDLER};
+use refit_sys::restart::{self, Behind, Call, ERESTARTNOHAND, Left, LimitedCall, RESTARTS};
 use refit_sys::slack;
 use refit_sys::trace::Registers;
 
@@ -179,7 +179,7 @@ impl Still<'_> {
         let mut after = *registers;
         after.rip = at + SYSCALL;
         after.orig_rax = call.number;
-        after.rax = NO_HANDLER.cast_unsigned();
+        after.rax = (-ERESTARTNOHAND).cast_unsigned();
         restart::set_arguments(&mut after, call.arguments);
         self.set_registers(thread, &after).ok()
     }
@@ -203,9 +203,9 @@ fn taken_out(registers: &Registers, slot: &Slot, offset: u64) -> Option<Register
 fn answer(rax: u64, slot: &Slot, offset: u64) -> Option<u64> {
     let before = slot.done_at(offset)?;
     // At the beginning of the slot the call is about to be restarted.
-    let interrupted = offset == 0 || AGAIN.contains(&rax.cast_signed());
+    let interrupted = offset == 0 || RESTARTS.contains(&rax.cast_signed());
     match (slot.shape, interrupted) {
-        (Shape::Again, true) => Some(NO_HANDLER.cast_unsigned()),
+        (Shape::Again, true) => Some((-ERESTARTNOHAND).cast_unsigned()),
         (Shape::Again, false) => Some(rax),
         (_, true) => Some(before),
         // An error or the end of a file: asking once more could report it to the program twice.
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(found(20, Shape::Two, 0), Some(7), "its number: it is about to begin");
         assert_eq!(found(-32, Shape::Rest, SYSCALL), None);
         assert_eq!(found(30, Shape::Rest, 25), None, "it is on its way");
-        assert_eq!(found(-514, Shape::Again, SYSCALL), Some(NO_HANDLER));
+        assert_eq!(found(-514, Shape::Again, SYSCALL), Some(-ERESTARTNOHAND));
         assert_eq!(found(-11, Shape::Again, SYSCALL), Some(-11), "that is its result");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{NO_HANDLER, Restart, arguments, of};
+use super::{ERESTARTNOHAND, Restart, arguments, of};
 use crate::trace::Registers;
 
 /// The argument that limits how long a call of kind [`Restart::Again`] waits.
@@ -72,7 +72,7 @@ impl LimitedCall {
 /// The thread's result is `EINTR`, or already what [`redo`](super::redo) makes of that.
 pub fn limit(registers: &Registers, word: impl Fn(u64) -> Option<u64>) -> Option<LimitedCall> {
     let answer = registers.rax.cast_signed();
-    if answer != -i64::from(libc::EINTR) && answer != NO_HANDLER {
+    if answer != -i64::from(libc::EINTR) && answer != -ERESTARTNOHAND {
         return None;
     }
     let Some(Restart::Again(limit)) = of(registers.orig_rax) else { return None };
@@ -101,7 +101,7 @@ mod tests {
     use super::super::tests::stopped;
     use super::*;
 
-    const REDONE: i64 = NO_HANDLER;
+    const REDONE: i64 = -ERESTARTNOHAND;
 
     #[test]
     fn a_limit_is_where_the_table_says() {

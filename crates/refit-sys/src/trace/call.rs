@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::{Event, Information, Options, Registers, Stop, Tracee, next_of};
 use crate::foreign::Memory;
 use crate::maps::Mapping;
-use crate::restart::{AGAIN, set_arguments};
+use crate::restart::{RESTARTS, set_arguments};
 
 /// The error that a system call was not made, or failed.
 #[derive(Debug)]
@@ -255,7 +255,7 @@ impl Tracee {
             match self.call_once(asking, told).map_err(CallError::Lost)? {
                 // The kernel had to handle something else first, or a signal that cannot be
                 // blocked.
-                again if AGAIN.contains(&again) => {}
+                again if RESTARTS.contains(&again) => {}
                 error @ -4095..=-1 => {
                     return Err(CallError::Call(io::Error::from_raw_os_error(-(error as i32))));
                 }

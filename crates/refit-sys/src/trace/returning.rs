@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::{CallError, Options, Registers, Stop, SystemCall, Tracee};
 use crate::foreign::Memory;
-use crate::restart::{AGAIN, RESTART_BLOCK};
+use crate::restart::{ERESTART_RESTARTBLOCK, RESTARTS};
 
 /// The options that a thread has to be traced with for [`Tracee::call_returning`].
 pub const OPTIONS: Options = Options::EXEC.union(Options::SYSTEM_CALL);
@@ -57,9 +57,9 @@ const MAX_ATTEMPTS: usize = 64;
 pub fn gone_on(registers: &Registers) -> Registers {
     let mut after = *registers;
     let answer = registers.rax.cast_signed();
-    if registers.orig_rax.cast_signed() >= 0 && AGAIN.contains(&answer) {
+    if registers.orig_rax.cast_signed() >= 0 && RESTARTS.contains(&answer) {
         let restart = libc::SYS_restart_syscall as u64;
-        after.rax = if answer == RESTART_BLOCK { restart } else { registers.orig_rax };
+        after.rax = if answer == -ERESTART_RESTARTBLOCK { restart } else { registers.orig_rax };
         after.rip = registers.rip.wrapping_sub(2);
     }
     after.orig_rax = u64::MAX;
@@ -119,7 +119,7 @@ impl Tracee {
         for _ in 0..MAX_ATTEMPTS {
             match self.attempt(memory, at, number, arguments).map_err(lost)? {
                 Attempt::Signalled => {}
-                Attempt::Returned(again) if AGAIN.contains(&again) => {}
+                Attempt::Returned(again) if RESTARTS.contains(&again) => {}
                 Attempt::Returned(error @ -4095..=-1) => {
                     answer = Err(CallError::Call(io::Error::from_raw_os_error(-(error as i32))));
                     break;
@@ -211,7 +211,7 @@ mod tests {
         let mut before = registers();
         (before.rip, before.orig_rax, before.rax) = (0x1000, 7, (-512_i64).cast_unsigned());
         assert_eq!((gone_on(&before).rip, gone_on(&before).rax), (0xffe, 7));
-        before.rax = RESTART_BLOCK.cast_unsigned();
+        before.rax = (-ERESTART_RESTARTBLOCK).cast_unsigned();
         assert_eq!((gone_on(&before).rip, gone_on(&before).rax), (0xffe, 219));
         before.orig_rax = u64::MAX;
         assert_eq!(gone_on(&before).rip, 0x1000);

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
 use refit_sys::process;
-use refit_sys::restart::{self, AGAIN, Restart};
+use refit_sys::restart::{self, RESTARTS, Restart};
 use refit_sys::trace::Tracee;
 
 use crate::common::{Child, LONG, offered, until};
@@ -105,7 +105,7 @@ fn the_kernel_makes_these_again_by_itself() {
     ];
     for (name, case) in cases {
         let Some(found) = stopped(name, true, case) else { return };
-        assert!(AGAIN.contains(&found.rax.cast_signed()), "{name}: {}", found.rax.cast_signed());
+        assert!(RESTARTS.contains(&found.rax.cast_signed()), "{name}: {}", found.rax.cast_signed());
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use refit_sys::foreign::Memory;
-use refit_sys::restart::{self, LimitedCall, NO_HANDLER};
+use refit_sys::restart::{self, ERESTARTNOHAND, LimitedCall};
 use refit_sys::trace::{Event, Registers, SystemCall, Tracee};
 use refit_sys::{maps, slack};
 
@@ -95,7 +95,7 @@ impl Ignored {
         {
             // It has not begun yet to make the call again.
             (registers.rip, registers.orig_rax) = (behind, number);
-            registers.rax = NO_HANDLER.cast_unsigned();
+            registers.rax = (-ERESTARTNOHAND).cast_unsigned();
         }
         let limited = limit(task, &registers);
         if !restart::is_redone(&registers, registers.orig_rax) && limited.is_none() {
@@ -111,7 +111,7 @@ impl Ignored {
             Some(Wait { until, limited, call, own: None, place: None })
         });
         let late = wait.filter(|wait| now >= wait.until).map(|wait| wait.limited.late);
-        registers.rax = late.unwrap_or(NO_HANDLER).cast_unsigned();
+        registers.rax = late.unwrap_or(-ERESTARTNOHAND).cast_unsigned();
         // Killed meanwhile, if not.
         let set = held.set_registers(&registers).is_ok();
         match wait.filter(|_| set && late.is_none() && follow) {
@@ -144,7 +144,7 @@ impl Ignored {
             waits.remove(&task);
             return false;
         }
-        if wait.own.is_some() || registers.rax.cast_signed() != NO_HANDLER {
+        if wait.own.is_some() || registers.rax.cast_signed() != -ERESTARTNOHAND {
             return true;
         }
         let remains = wait.until.saturating_duration_since(Instant::now());
@@ -173,7 +173,7 @@ impl Ignored {
         waits.get(&task)?;
         let ends = match held.system_call() {
             Ok(SystemCall::Exit { value, .. }) => {
-                value != -i64::from(libc::EINTR) && value != NO_HANDLER
+                value != -i64::from(libc::EINTR) && value != -ERESTARTNOHAND
             }
             Ok(_) => false,
             Err(_) => true,

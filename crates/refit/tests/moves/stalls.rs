@@ -44,34 +44,34 @@ fn field<'a>(event: &'a Value, name: &str) -> Option<&'a str> {
     fields.iter().find(|field| field[0] == name).and_then(|field| field[1].as_str())
 }
 
+/// The residency in which the thread stalls: each third step fails.
+const STALLS: &str = "3";
+
 /// Moves a program to and fro until one of the moves does not end.
 fn moves_until_it_hangs(two: &Two, id: &str, other: &Two) -> Child {
-    loop {
-        let mut moving = two.stage.refit(&["move", id, "1"]);
+    let stalls = || {
+        let dump = Dump::of(other);
+        let arrived = dump.last(id, "a thread arrives");
+        arrived.is_some_and(|(_, event)| field(event, "residency") == Some(STALLS))
+    };
+    for to in ["1", "0"].into_iter().cycle() {
+        let mut moving = two.stage.refit(&["move", id, to]);
         let mut moving = moving.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("refit");
-        let mut ended = false;
-        until("the end of a move, or a thread that has arrived and does not run", || {
-            ended = moving.try_wait().expect("a child").is_some();
-            ended || {
-                let dump = Dump::of(other);
-                let arrived = dump.last(id, "a thread arrives").map(|(place, _)| place);
-                let runs = dump.last(id, "it runs").map(|(place, _)| place);
-                // It may have ended since.
-                arrived > runs && moving.try_wait().expect("a child").is_none() && {
-                    let residency = |message: &str| {
-                        let dump = Dump::of(other);
-                        dump.last(id, message)
-                            .and_then(|(_, event)| field(event, "residency").map(str::to_owned))
-                    };
-                    residency("a thread arrives") == Some("3".to_owned())
-                }
-            }
-        });
-        if !ended {
+        let ended = |moving: &mut Child| moving.try_wait().expect("a child").is_some();
+        until("the end of a move, or a stall", || ended(&mut moving) || stalls());
+        if stalls() {
             return moving;
         }
-        let (code, _, said) = two.stage.run(&["move", id, "0"]);
-        assert_eq!(code, 0, "{said}");
+    }
+    unreachable!("to and fro for ever")
+}
+
+/// An instance that hangs is not asked to end; the other one goes on once it has lost it.
+struct Killed<'a>(&'a Two);
+
+impl Drop for Killed<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0.instance(1), rustix::process::Signal::KILL);
     }
 }
 
@@ -84,18 +84,20 @@ fn dumps_of_both_sides_say_where_a_move_stands() {
     let second = boot("1", &["--join", address], Some("stall"));
     let counting = first.count("counting", &["--movable"]);
     let id = counting.id();
+    // Before the program is: it cannot end as long as its origin waits.
+    let killed = Killed(&second);
     let mut hangs = moves_until_it_hangs(&first, &id, &second);
 
     // The origin: the thread has left, in its third residency, and has not arrived.
     let origin = Dump::of(&first);
     let (_, state) = origin.last(&id, "thread").expect("its last transition");
     assert!(field(state, "to").is_some_and(|to| to.starts_with("Departing")), "{state}");
-    assert_eq!(field(state, "residency"), Some("3"), "{state}");
+    assert_eq!(field(state, "residency"), Some(STALLS), "{state}");
     let group = state["spans"][0].as_str().expect("its program").to_owned();
     // The other side: that residency has come, and does not run.
     let remote = Dump::of(&second);
     let (arrived, event) = remote.last(&id, "a thread arrives").expect("it has come");
-    assert_eq!(field(event, "residency"), Some("3"), "{event}");
+    assert_eq!(field(event, "residency"), Some(STALLS), "{event}");
     let same = field(event, "group").expect("its group");
     assert_eq!(group, format!("program{{group={same}}}"), "one number for both sides");
     let (ran, event) = remote.last(&id, "it runs").expect("it has run before");
@@ -105,9 +107,7 @@ fn dumps_of_both_sides_say_where_a_move_stands() {
     let last = text.lines().rfind(|line| line.contains("a thread arrives")).expect("a line");
     assert!(last.contains(&format!("group={same}")) && last.contains("residency=3"), "{last}");
 
-    // The instance that hangs is not asked to end; the other one goes on once it has lost it.
-    rustix::process::kill_process(second.instance(1), rustix::process::Signal::KILL)
-        .expect("there");
+    drop(killed);
     hangs.wait().expect("its end");
     drop(counting);
 }

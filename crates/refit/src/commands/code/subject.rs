@@ -1,11 +1,14 @@
 //! Whose code is meant: a file, or what a process has mapped.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use refit_analysis::lines::Lines;
 use refit_analysis::{Module, OpenError};
 use refit_probe::modules;
+use refit_sys::glob;
 
 use crate::failure::Failure;
 
@@ -94,9 +97,8 @@ impl SubjectArgs {
 
     fn means(&self, path: &Path, program: &Path) -> bool {
         let Some(glob) = &self.module else { return path == program };
-        let whole = path.to_string_lossy();
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        refit_analysis::glob::matches(glob, &whole) || refit_analysis::glob::matches(glob, &file)
+        let matches = |name: &OsStr| glob::matches(glob.as_bytes(), name.as_bytes());
+        matches(path.as_os_str()) || path.file_name().is_some_and(matches)
     }
 }
 

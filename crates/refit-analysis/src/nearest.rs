@@ -1,34 +1,11 @@
-//! Patterns over names, and names that resemble a name.
-
-/// Whether `name` matches `pattern`: `*` stands for any number of characters, `?` for one.
-pub fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    let (mut p, mut n) = (0, 0);
-    // Position of the last star in the pattern, and in the name the end of what it matches so far.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || *c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => {
-                let Some((at, eaten)) = star else { return false };
-                star = Some((at, eaten + 1));
-                p = at + 1;
-                n = eaten + 1;
-            }
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
-}
+//! Names that resemble a name.
 
 /// Returns up to `most` names that resemble `wanted`, the most similar first.
-pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> {
+pub(crate) fn nearest<'a>(
+    wanted: &str,
+    names: impl Iterator<Item = &'a str>,
+    most: usize,
+) -> Vec<String> {
     let bare: String = wanted.chars().filter(|c| !"*?".contains(*c)).take(64).collect();
     let lower = bare.to_lowercase();
     let mut found: Vec<(usize, &str)> = Vec::new();
@@ -69,20 +46,6 @@ fn edits(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns() {
-        for (pattern, name, yes) in [
-            ("*", "", true),
-            ("a*c", "abbc", true),
-            ("a*c", "abcb", false),
-            ("?x*", "axe", true),
-            ("", "a", false),
-            ("*a*b*a", "xaybza", true),
-        ] {
-            assert_eq!(matches(pattern, name), yes, "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn near_names_come_first() {
