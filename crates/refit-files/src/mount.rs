@@ -36,6 +36,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracing::info;
 
 /// The options of a mount.
 #[derive(Clone, Debug)]
@@ -84,6 +85,7 @@ impl std::fmt::Debug for Server {
 /// See [`MountError`]. Nothing is left behind after an error.
 pub fn mount(options: MountOptions) -> Result<Mount, MountError> {
     let ValidOptions { source, mountpoint, root, stat } = check::check(&options)?;
+    info!(?source, ?mountpoint, frames = options.frames_bytes, "mounts");
     let source_lock = SourceLock::new(&source)?;
     let inherited = rustix::fs::fstatvfs(&root).map_or(StatVfsMountFlags::empty(), |s| s.f_flag);
     let frames = FramePool::new(options.frames_bytes)
@@ -329,6 +331,7 @@ impl Mount {
     /// See [`UnmountError`]. If the mount is in use or some data cannot be stored, the mount
     /// continues and is returned in the error.
     pub fn unmount(self) -> Result<(), UnmountError> {
+        info!(mountpoint = ?self.mountpoint, "unmounts");
         if self.attached.connected()
             && let Err(files) = self.write_back()
         {
@@ -353,6 +356,7 @@ impl Mount {
         {
             let busy = error.raw_os_error() == Some(libc::EBUSY);
             let elsewhere = if busy { self.attached.holder_elsewhere() } else { None };
+            info!(mountpoint = ?self.mountpoint, %error, ?elsewhere, "is in use");
             let mount = Box::new(self);
             return Err(match elsewhere {
                 Some(process) => UnmountError::Elsewhere { mount, process },

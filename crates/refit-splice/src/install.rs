@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use refit_instruments::session::Session;
+use tracing::debug;
 
 use crate::area::{Area, unmap};
 use crate::contexts;
@@ -89,6 +90,7 @@ impl Installed {
         cells: u32,
         session: Option<&Session>,
     ) -> Result<Self, Why> {
+        debug!(process = program.id(), sites = plan.len(), cells, "splices");
         refuse_copied(program, plan)?;
         let groups = groups(&plan.ready);
         let lanes = lanes();
@@ -132,6 +134,13 @@ impl Installed {
         match changed {
             Ok((places, changing)) => {
                 let stood = Stood { preparing, changing };
+                debug!(
+                    process = program.id(),
+                    sites = plan.len(),
+                    ?preparing,
+                    ?changing,
+                    "spliced"
+                );
                 Ok(Self { areas, lanes, stride, cells, sites: plan.len(), places, stood })
             }
             Err(why) => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use refit_sys::maps::Mapping;
 use refit_sys::process::same_memory;
+use tracing::debug;
 
 use crate::area::{is_area, is_name, unmap};
 use crate::patches::{self, Now};
@@ -137,6 +138,7 @@ pub fn repair(program: &Program) -> Result<Removed, Why> {
             Err(why) => return Err(why),
         }
     }
+    debug!(process = program.id(), kept = removed.kept, because = ?removed.because, "repaired");
     Ok(removed)
 }
 

@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use tracing::debug;
+
 use crate::contexts;
 use crate::install::Installed;
 use crate::patches::{self, Now};
@@ -69,6 +71,7 @@ impl Installed {
             Ok::<_, Why>(withdrawn)
         };
         let (withdrawn, stood) = contexts::stand_still(program, within, work)?;
+        debug!(process = program.id(), sites = withdrawn.sites, ?stood, "sites taken out");
         Ok(Withdrawn { stood, ..withdrawn })
     }
 

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use refit_sys::process::living;
 use refit_sys::sharers::Sharers;
 use refit_sys::trace::Tracee;
+use tracing::debug;
 
 use super::program::Program;
 use super::refusal::Refusal;
@@ -50,7 +51,10 @@ impl Program {
         let mut turn = HELD_UP / (1 << TURNS);
         for _ in 1..TURNS {
             match self.hold_and(turn, within, &mut work) {
-                Err(Ended::Restless(_)) => std::thread::sleep(turn),
+                Err(Ended::Restless(refusal)) => {
+                    debug!(process = self.id(), ?turn, %refusal, "not all threads have stopped");
+                    std::thread::sleep(turn);
+                }
                 Err(Ended::Otherwise(error)) => return Err(error),
                 Ok(done) => return Ok(done),
             }
