@@ -1,13 +1,14 @@
-//! Patterns for object names: `*` matches any characters, `/` too; `?` matches one; everything else is
-//! literal.
+//! Patterns for object names: `*` matches any characters including `/`, `?` matches one character,
+//! and every other character matches itself.
 //!
-//! File names hold any characters, so nothing else is special and nothing needs to be escaped: a name that
-//! has a `*` in it is matched by itself. The match runs in O(name · pattern) without recursion: on a
-//! mismatch only the last `*` is widened, since a shorter earlier one can never help.
+//! File names may contain any characters. Nothing else is special and nothing needs to be escaped:
+//! a name that contains a `*` is matched by itself. Matching takes O(name · pattern) time without
+//! recursion: on a mismatch only the last `*` is extended, since a shorter match of an earlier one
+//! never helps.
 
 use crate::wire::ObjectInfo;
 
-/// A pattern over object names.
+/// A pattern for object names.
 ///
 /// ```
 /// use refit_instance::Glob;
@@ -18,44 +19,44 @@ use crate::wire::ObjectInfo;
 pub struct Glob {
     text: String,
     pattern: Vec<char>,
-    /// Only objects of this mount.
+    /// If given, only objects of this mount match.
     mount: Option<String>,
 }
 
 impl Glob {
-    /// Every text is a pattern.
+    /// Creates a pattern. Every text is a valid one.
     pub fn new(text: &str) -> Self {
         Glob { text: text.to_owned(), pattern: text.chars().collect(), mount: None }
     }
 
-    /// The same pattern, for objects of one mount only.
+    /// Returns the same pattern restricted to objects of one mount, if given.
     #[must_use]
     pub fn of_mount(self, mount: Option<&str>) -> Self {
         Glob { mount: mount.map(str::to_owned), ..self }
     }
 
-    /// Whether an object is meant, whose [mount](ObjectInfo::mount) is known.
+    /// Returns whether an object matches. Its [mount](ObjectInfo::mount) must be known.
     pub(crate) fn selects(&self, object: &ObjectInfo) -> bool {
         self.matches(&object.name)
             && self.mount.as_ref().is_none_or(|m| object.mount.as_ref() == Some(m))
     }
 
-    /// The pattern as it was written.
+    /// Returns the text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the pattern can match only the name that is spelled like it.
+    /// Returns whether the pattern matches only the name that is spelled like it.
     pub fn is_literal(&self) -> bool {
         !self.pattern.iter().any(|c| matches!(c, '*' | '?'))
     }
 
-    /// Whether the whole of `name` matches.
+    /// Returns whether the whole of `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let pattern = &self.pattern;
         let (mut n, mut p) = (0, 0);
-        // Where the last star stood, and how much of the name it has taken so far.
+        // The position of the last star, and how much of the name it has matched so far.
         let mut star: Option<(usize, usize)> = None;
         while n < name.len() {
             match pattern.get(p) {
