@@ -68,7 +68,7 @@ pub(crate) struct Ring<'a> {
 
 /// Why no slot can be reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ReserveError {
     /// All slots are reserved.
     Full,
     /// The ring is closed.
@@ -84,7 +84,7 @@ impl Ring<'_> {
         clock: impl Fn() -> u64,
         head: u64,
         payload: [u64; 2],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ReserveError> {
         let (number, time) = self.reserve(clock)?;
         let slot = &self.slots[number as usize & (self.slots.len() - 1)];
         // The thread, in `head`, is stored first: a drainer that waits for the time checks whether
@@ -99,12 +99,16 @@ impl Ring<'_> {
 
     /// Reserves the next record. Returns its number, and a time at which it was the next.
     #[inline(always)]
-    pub(crate) fn reserve(&self, clock: impl Fn() -> u64) -> Result<(u64, u64), Refused> {
+    pub(crate) fn reserve(&self, clock: impl Fn() -> u64) -> Result<(u64, u64), ReserveError> {
         let mut number = self.reserved.load(Ordering::Relaxed);
         loop {
             // Pairs with the Release in `give_back`: below the limit, slots are zeroed.
             if number >= self.limit.load(Ordering::Acquire) {
-                return Err(if number & CLOSED == 0 { Refused::Full } else { Refused::Closed });
+                return Err(if number & CLOSED == 0 {
+                    ReserveError::Full
+                } else {
+                    ReserveError::Closed
+                });
             }
             let time = clock();
             match self.reserved.compare_exchange_weak(

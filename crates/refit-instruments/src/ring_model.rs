@@ -30,7 +30,7 @@ impl Area {
     }
 
     /// Writes a record whose words all contain `mark`.
-    fn write(&self, mark: u64) -> Result<(), Refused> {
+    fn write(&self, mark: u64) -> Result<(), ReserveError> {
         let clock = || self.clock.fetch_add(1, Ordering::AcqRel);
         self.ring().write(clock, mark, [mark, mark])
     }
@@ -77,7 +77,7 @@ fn nothing_is_taken_from_a_closed_ring_and_all_before_is_waited_for() {
         };
         let taken = area.ring().close();
         let refused = area.write(2);
-        assert_eq!(refused, Err(Refused::Closed));
+        assert_eq!(refused, Err(ReserveError::Closed));
         let result = writer.join().unwrap();
         assert_eq!(taken, u64::from(result.is_ok()));
         let (mut from, mut last) = (0, 0);

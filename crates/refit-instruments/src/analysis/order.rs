@@ -20,7 +20,7 @@ use crate::read::Seen;
 use crate::record::Phase;
 
 /// The number of places that are kept, which are those where the order is least certain.
-const KEPT: usize = 100;
+const MAX_DOUBTS: usize = 100;
 
 /// A thread requests or obtains an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -131,7 +131,7 @@ impl Order {
 
     fn keep(&mut self, doubt: Doubt) {
         self.doubts.push(doubt);
-        if self.doubts.len() >= 2 * KEPT {
+        if self.doubts.len() >= 2 * MAX_DOUBTS {
             self.doubts = self.doubts();
         }
     }
@@ -140,7 +140,7 @@ impl Order {
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = self.doubts.clone();
         doubts.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
-        doubts.truncate(KEPT);
+        doubts.truncate(MAX_DOUBTS);
         doubts
     }
 

@@ -20,14 +20,14 @@ use crate::read::{Seen, Trace};
 
 /// The maximum number of intervals and points. A larger profile is refused, because it is built in
 /// memory and no browser could open it.
-pub const MOST: u64 = 5_000_000;
+pub const MAX_EVENTS: u64 = 5_000_000;
 
 /// Writes the profile as JSON.
 ///
 /// # Errors
 ///
 /// The trace can no longer be read, the output cannot be written, or there are too many events
-/// ([`MOST`]).
+/// ([`MAX_EVENTS`]).
 pub fn firefox(trace: &Trace, filter: &Filter, to: &mut dyn Write) -> Result<(), Error> {
     let mut writer = Writer::new(trace);
     let mut spans = Spans::new(Dumps::new(trace.dumps()));
@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
 
     fn marker(&mut self, seen: &Seen, timing: MarkerTiming) -> Result<(), Error> {
         self.markers += 1;
-        if self.markers > MOST {
+        if self.markers > MAX_EVENTS {
             return Err(Error::TooMuch);
         }
         let record = &seen.record;

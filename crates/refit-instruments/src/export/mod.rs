@@ -12,7 +12,7 @@ mod protobuf;
 
 use std::io;
 
-pub use self::firefox::{MOST, firefox};
+pub use self::firefox::{MAX_EVENTS, firefox};
 pub use self::folded::{draw_stacks, flame_graph, folded, frame};
 pub use self::ndjson::ndjson;
 pub use self::perfetto::perfetto;
@@ -30,7 +30,7 @@ pub enum Error {
     Write(#[from] io::Error),
     /// The format must be built in memory, and there are too many events.
     #[error(
-        "make a profile for Firefox: more than {MOST} intervals and points; choose a time, a class or a thread"
+        "make a profile for Firefox: more than {MAX_EVENTS} intervals and points; choose a time, a class or a thread"
     )]
     TooMuch,
     /// The trace contains nothing that the format can show.

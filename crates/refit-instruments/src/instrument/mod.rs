@@ -103,19 +103,20 @@ static SUSPENDED_LINK: Link = Link { switch: &SUSPENDED_SWITCH, id: 0, area: Non
 static SEVERAL_SWITCH: AtomicU64 = AtomicU64::new(0);
 
 /// The maximum number of instruments of a process. Further ones stay suspended.
-const MOST: usize = 4096;
+const MAX_INSTRUMENTS: usize = 4096;
 /// All instruments that were used or registered. A slot is reserved by increasing the count and
 /// then filled, so no lock is needed.
-static KNOWN: [OnceLock<&'static Core>; MOST] = [const { OnceLock::new() }; MOST];
+static KNOWN: [OnceLock<&'static Core>; MAX_INSTRUMENTS] =
+    [const { OnceLock::new() }; MAX_INSTRUMENTS];
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The sessions of this process, in the order in which it attached to them.
-static CURRENT: Latest<Attached> = Latest::new(&Attached(&[]));
+static CURRENT: Latest<Sessions> = Latest::new(&Sessions(&[]));
 /// Held while [`CURRENT`] is changed; recording does not need it.
 static CHANGE: Mutex<()> = Mutex::new(());
 
 #[derive(Debug)]
-struct Attached(&'static [&'static Session]);
+struct Sessions(&'static [&'static Session]);
 
 impl Core {
     const fn new(kind: Kind, manager: &'static str, name: &'static str) -> Self {
@@ -277,10 +278,10 @@ fn change(to: impl FnOnce(&[&'static Session]) -> Vec<&'static Session>) {
     // A panic leaves no intermediate state, since the statements below only replace values.
     let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     let sessions: &'static [&'static Session] = to(CURRENT.get().0).leak();
-    CURRENT.set(Box::leak(Box::new(Attached(sessions))));
+    CURRENT.set(Box::leak(Box::new(Sessions(sessions))));
     // Pairs with the fence in `Core::register`.
     fence(Ordering::SeqCst);
-    let count = KNOWN_COUNT.load(Ordering::Acquire).min(MOST);
+    let count = KNOWN_COUNT.load(Ordering::Acquire).min(MAX_INSTRUMENTS);
     // An empty slot belongs to an instrument that will see the sessions.
     KNOWN[..count].iter().filter_map(OnceLock::get).for_each(|core| core.attach(sessions));
 }

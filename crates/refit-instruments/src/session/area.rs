@@ -14,11 +14,11 @@ use super::layout::{self, Geometry, header, ring};
 use super::{ENDED, SessionError, WAITS};
 use crate::block::ClockSource;
 use crate::record::{Phase, What};
-use crate::ring::{Refused, Ring};
+use crate::ring::{ReserveError, Ring};
 
 /// How long a writer that waits for a dump sleeps before it checks whether the recorder still
 /// exists.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The memory of a session.
 #[derive(Debug)]
@@ -194,10 +194,10 @@ impl Area {
                 return;
             }
             stood = stood.or_else(|| self.stand());
-            if refused == Refused::Full {
+            if refused == ReserveError::Full {
                 self.ask_for_dump();
             }
-            futex::wait(dumps, dump as u32, LOOK);
+            futex::wait(dumps, dump as u32, POLL_INTERVAL);
             if !self.recorder_lives() {
                 self.end();
             }

@@ -17,9 +17,9 @@ use super::layout::header;
 use crate::definition::{Definition, Field, FieldKind, Role};
 
 /// How often to check an entry that another process is writing.
-const PATIENCE: usize = 1000;
+const READY_ATTEMPTS: usize = 1000;
 /// The maximum depth of inheritance between instruments; a greater depth means damage.
-const DEPTH: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// The states of an entry.
 const FREE: u64 = 0;
@@ -184,7 +184,7 @@ impl Session {
     /// Adds or removes a reason for the suspension of an instrument and of those that inherit from
     /// it.
     pub(crate) fn switch_one(&self, id: u32, why: Switch, suspended: bool) {
-        self.switch_down(id, why, suspended, DEPTH);
+        self.switch_down(id, why, suspended, MAX_DEPTH);
     }
 
     fn switch_down(&self, id: u32, why: Switch, suspended: bool, depth: usize) {
@@ -265,7 +265,7 @@ fn set(word: &AtomicU64, why: Switch, suspended: bool) {
 
 /// Returns whether an entry is ready, after waiting for a while for its writer.
 fn ready(entry: &[AtomicU64]) -> bool {
-    (0..PATIENCE).any(|_| {
+    (0..READY_ATTEMPTS).any(|_| {
         let ready = entry[at::STATE].load(Ordering::Acquire) == READY;
         if !ready {
             refit_sys::thread::give_way();

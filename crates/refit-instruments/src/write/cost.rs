@@ -22,7 +22,7 @@ const ROUNDS: usize = 48;
 const POINTS: u64 = 256;
 const COLD_ROUNDS: usize = 9;
 /// The size of the memory that is accessed to empty the caches, which exceeds a second-level cache.
-const EMPTIED: usize = 8 << 20;
+const EMPTIED_BYTES: usize = 8 << 20;
 
 /// Returns the memory for the records of the measurement, which is created once per process.
 fn scratch() -> Option<&'static Area> {
@@ -64,7 +64,7 @@ fn add(area: &Area, value: u64) {
 /// memory.
 pub fn measure() -> Vec<Cost> {
     let Some(area) = scratch() else { return Vec::new() };
-    let mut walked = vec![0_u8; EMPTIED];
+    let mut walked = vec![0_u8; EMPTIED_BYTES];
     let mut costs = Vec::new();
     for (name, point) in KINDS {
         let cold = cold(area, point, &mut walked);

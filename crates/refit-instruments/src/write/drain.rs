@@ -13,14 +13,14 @@ use crate::session::Area;
 use super::output::Output;
 
 /// How long to wait for a record that was begun before checking whether its writer is alive.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TORN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for a record whose writer is alive, since the writer may have left it by a jump
 /// out of a signal handler.
-const MORE_PATIENCE: Duration = Duration::from_secs(10);
+const STUCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A time further than this before the previous one (in ticks of either clock) was stored by a
 /// writer that had been abandoned. The clocks of two processors differ by far less, and the
 /// timeouts are far longer.
-const LATE: u64 = 1 << 20;
+const MAX_BACKWARD: u64 = 1 << 20;
 
 /// The drainer's side of a ring.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Drain {
     lost: u64,
     /// Since when record `drained` is waited for.
     waiting: Option<Instant>,
-    patience: Duration,
+    timeout: Duration,
     /// The number of records written to the trace.
     written: u64,
     /// The head of the next block, with the losses since the beginning.
@@ -57,7 +57,7 @@ impl Drain {
             last: 0,
             lost,
             waiting: None,
-            patience: PATIENCE,
+            timeout: TORN_TIMEOUT,
             written: 0,
             head,
             records,
@@ -66,8 +66,8 @@ impl Drain {
 
     /// Sets the timeouts, for tests.
     #[cfg(test)]
-    pub(super) fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Returns the number of waiting records.
@@ -160,7 +160,7 @@ impl Drain {
         let end = self.drained + self.backlog().min(most);
         while self.drained < end {
             match self.ring.read(self.drained) {
-                Ok(record) if record[0].saturating_add(LATE) < self.last => {
+                Ok(record) if record[0].saturating_add(MAX_BACKWARD) < self.last => {
                     self.head.lost_torn += 1
                 }
                 Ok(record) => {
@@ -185,10 +185,10 @@ impl Drain {
     /// thread has ended or is unknown, and after a second one in any case.
     fn gives_up(&mut self, thread: u32) -> bool {
         let waited = self.waiting.get_or_insert_with(Instant::now).elapsed();
-        if waited < self.patience {
+        if waited < self.timeout {
             return false;
         }
         let life = (thread != 0).then(|| process::life(thread)).flatten();
-        waited >= MORE_PATIENCE || life.is_none_or(|life| life.ended() || life.stopped())
+        waited >= STUCK_TIMEOUT || life.is_none_or(|life| life.ended() || life.stopped())
     }
 }

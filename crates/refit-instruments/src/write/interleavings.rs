@@ -67,7 +67,7 @@ fn play(steps: &[Step], output: &mut Output) -> (Count, End) {
     let session = session();
     let area = session.area();
     let mut drains: Vec<Drain> =
-        (0..PROCESSORS).map(|p| Drain::new(area, p).with_patience(Duration::ZERO)).collect();
+        (0..PROCESSORS).map(|p| Drain::new(area, p).with_timeout(Duration::ZERO)).collect();
     let (mut count, mut suspended) = (Count::default(), false);
     let mut clock = 0;
     for step in steps {

@@ -64,13 +64,13 @@ pub struct Summary {
 /// The maximum number of records of a block; 64 Ki records are 2 MiB.
 const BATCH: u64 = 1 << 16;
 /// How long the thread sleeps when there is little to do.
-const NAP: Duration = Duration::from_millis(10);
+const SLEEP: Duration = Duration::from_millis(10);
 /// How often the records are written even if they do not fill a block.
-const FLUSH: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// How often other sources are read, so that their own buffers do not fill.
-const SOURCES: Duration = Duration::from_millis(50);
+const SOURCE_INTERVAL: Duration = Duration::from_millis(50);
 /// The interval between clock pairs, and between totals.
-const CLOCKS: Duration = Duration::from_secs(2);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A recording.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl Writing {
             let demanded = wanted != served;
             served = wanted;
             if !self.step(demanded) {
-                futex::wait(asked, served as u32, NAP);
+                futex::wait(asked, served as u32, SLEEP);
             }
         }
         self.finish()
@@ -219,7 +219,7 @@ impl Writing {
 
     /// Writes full blocks, and all records if the last time was long ago.
     fn stream(&mut self) -> bool {
-        let flush = self.flushed.elapsed() >= FLUSH;
+        let flush = self.flushed.elapsed() >= FLUSH_INTERVAL;
         if flush {
             self.flushed = Instant::now();
         }
@@ -281,7 +281,7 @@ impl Writing {
     }
 
     fn clock(&mut self) {
-        if self.clocked.elapsed() >= CLOCKS {
+        if self.clocked.elapsed() >= CLOCK_INTERVAL {
             self.clocked = Instant::now();
             self.output.json(Kind::Clock, &clocks(self.area));
             self.totals();
@@ -289,7 +289,7 @@ impl Writing {
     }
 
     fn tap(&mut self) {
-        if self.tapped.elapsed() >= SOURCES {
+        if self.tapped.elapsed() >= SOURCE_INTERVAL {
             self.tapped = Instant::now();
             self.taps.iter_mut().for_each(|tap| tap.write(&mut self.output));
         }
@@ -298,7 +298,7 @@ impl Writing {
     /// Evaluates the triggers, at most once per sleep interval.
     fn look(&mut self) {
         let elapsed = self.looked.elapsed();
-        if elapsed < NAP {
+        if elapsed < SLEEP {
             return;
         }
         self.looked = Instant::now();
